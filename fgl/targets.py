@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
+import warnings
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .losses import binary_cross_entropy, cross_entropy, squared_error
@@ -16,6 +18,7 @@ from .metrics import (
     mae,
     mean_auc,
     mean_average_precision,
+    on_host,
     r2,
     rmse,
 )
@@ -170,3 +173,79 @@ def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
         {'test_rmse': 0.5}
     """
     return {name: value for name, value in metrics.items() if not math.isnan(value)}
+
+
+def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
+    """The names of the metrics that no output has, such as the AUC of answers of one kind.
+
+    Args:
+        target: with the metrics; of one's own none is looked at.
+        y: the answers.
+        mask: the examples that are scored, bool ``[n]``.
+
+    Returns:
+        Names of metrics of `ANSWERS` and `REGRESSION` that are NaN even of an output of zeros; none
+        for classes, nor where no answer is known.
+
+    Example:
+        >>> answers = torch.tensor([1.0, 1.0, 0.0])
+        >>> undefined_metrics(ANSWERS, answers, answers == 1)
+        ['auc', 'ap']
+        >>> undefined_metrics(ANSWERS, answers, answers >= 0)
+        []
+    """
+    if not y.is_floating_point() or bool(y[mask].isnan().all()):
+        return []
+    usual = {*ANSWERS.metrics.values(), *REGRESSION.metrics.values()}
+    output, asked = torch.zeros_like(y), {k: m for k, m in target.metrics.items() if m in usual}
+    values = on_host({name: metric(output, y, mask) for name, metric in asked.items()})[0]
+    return [name for name, value in values.items() if math.isnan(value)]
+
+
+def warn_undefined(
+    target: Target,
+    asked: Sequence[tuple[Tensor | None, Tensor | None]],
+    prefix: str,
+    *,
+    instead: str = "",
+) -> dict[int, list[str]]:
+    """Warn once of the clients that have examples to score, but no metric of them.
+
+    Args:
+        target: with the metrics.
+        asked: each client's answers, and its mask of the examples that are scored, if it has one.
+        prefix: of the metrics' names, such as ``"test_"``.
+        instead: the end of the warning, which says what can be scored.
+
+    Returns:
+        Each such client, and the metrics that it lacks.
+
+    Example:
+        >>> everything = torch.tensor([True, True])
+        >>> warn_undefined(ANSWERS, [(torch.tensor([1.0, 0.0]), everything)], "test_")
+        {}
+    """
+    lacking: dict[int, list[str]] = {}
+    read = {target.first} if prefix == "val_" else {*target.metrics}
+    for client, (y, mask) in enumerate(asked):
+        if y is not None and mask is not None and bool(mask.any()):
+            names = [name for name in undefined_metrics(target, y, mask) if name in read]
+            lacking |= {client: names} if names else {}
+    if lacking:
+        first, names = next(iter(lacking.items()))
+        some = f"{[*lacking][:10]}{' and others' if len(lacking) > 10 else ''}"
+        lacks = ", ".join(prefix + name for name in names)
+        warnings.warn(
+            f"{len(lacking)} of {len(asked)} clients, {some}, have no {lacks}: client {first}'s "
+            f"{_kind(*asked[first])}. They have no part in the mean{instead}",
+            stacklevel=4,
+        )
+    return lacking
+
+
+def _kind(y: Any, mask: Any) -> str:
+    """The answers of a client, in words."""
+    known = y[mask][~y[mask].isnan()]
+    if bool((known == known[0]).all()):
+        return f"{known.numel()} known answers are all {float(known[0]):g}"
+    return f"{known.numel()} known answers are of one kind for each question"

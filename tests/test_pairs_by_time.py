@@ -336,10 +336,16 @@ def test_links_of_a_group_are_learned() -> None:
 def test_a_pair_task_without_test_pairs_of_both_answers_warns_once() -> None:
     net = fgl.nn.PairNet(3, 4, 1, edge_dim=1).double()
     none = torch.zeros(30, dtype=torch.bool)
-    with pytest.warns(UserWarning, match="to have test pairs with answers of 1 and of 0, but") as w:
-        task = tasks.pair_task([own.replace(y=own.y * 0) for own in (asked(), asked(1))], net, ADAM)
-    assert len(w) == 1
-    result = fgl.run(task.fedavg, task, num_rounds=1)
+    task = tasks.pair_task([own.replace(y=own.y * 0) for own in (asked(), asked(1))], net, ADAM)
+    with pytest.warns(UserWarning) as warned:
+        result = fgl.run(task.fedavg, task, num_rounds=1)
+    texts = [str(each.message) for each in warned]
+    assert [text.split("have no ")[1].split(":")[0] for text in texts] == [
+        "val_auc",
+        "test_auc, test_ap",
+    ]
+    assert all("client 0's" in text and "known answers are all 0" in text for text in texts)
+    assert "nor is there one of all clients' answers together" in texts[1]
     assert result.history[0].metrics == {}
     with pytest.raises(ValueError, match="rounds with val_auc, but got none that has metrics"):
         result.best()

@@ -271,7 +271,9 @@ def collection(count: int, seed: int) -> fgl.Graph:
         one = client(nodes, edges, 10 * seed + k, edge_weight=None, y=None, train_mask=None)
         y = torch.randint(0, 3, (1,), generator=generator)
         graphs.append(Data(one.x, one.edge_index, one.edge_attr, y=y))
-    return fgl.Graph.from_pyg(Batch.from_data_list(graphs)).replace(num_classes=3)
+    batch = Batch.from_data_list(graphs)
+    batch.num_classes = 3
+    return fgl.Graph.from_pyg(batch)
 
 
 POOLS = (pyg.global_mean_pool, pyg.global_add_pool, pyg.global_max_pool)

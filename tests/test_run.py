@@ -478,8 +478,14 @@ def test_scores_of_local_models_are_the_mean_over_clients() -> None:
 
 
 def test_evaluate_on_wants_labels_and_masks() -> None:
-    with pytest.raises(ValueError, match=r"y, val_mask and test_mask, but got no \['val_mask'\]"):
-        fgl.evaluate_on(fedavg(model()), graph(val_mask=None), graphs())
+    with pytest.raises(ValueError, match=r"y and test_mask, but got no \['test_mask'\]"):
+        fgl.evaluate_on(fedavg(model()), graph(test_mask=None), graphs())
+    own = graph()
+    for val_mask in (None, torch.zeros_like(own.test_mask)):
+        tested = own.replace(val_mask=val_mask)
+        score = fgl.evaluate_on(fedavg(model()), tested, [tested])
+        outbox = {0: {"model": fedavg(model()).initial()}}
+        assert list(score(outbox, {})) == ["test_accuracy", "test_macro_f1"]
 
 
 def test_a_method_of_ones_own_runs_unchanged() -> None:

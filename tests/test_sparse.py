@@ -516,9 +516,10 @@ def test_normalising_with_negative_weights() -> None:
     edges = torch.tensor([[0, 1, 2], [2, 2, 0]])
     A = SparseMatrix.from_edge_index(edges, 3, torch.tensor([-1.0, -3.0, 1.0]))
     assert A.mean_norm.to_dense()[2].tolist() == [0.5, 0.5, 0.0]
-    norm = A.gcn_norm.to_dense()
-    assert torch.isfinite(norm).all()
-    assert not norm[2].any()  # its degree is 1 - 4: no root of that
+    with pytest.raises(ValueError, match=r"edge_weight to be at least 0 .* but got -3.0: edge_w"):
+        _ = A.gcn_norm  # the degree of the last is 1 - 4: no root of that
+    inside = torch.func.vmap(lambda value: A.with_value(value).gcn_norm.values)
+    assert inside(A.values[None]).isnan().any()  # no silent row of zeros
 
 
 def test_a_scipy_matrix_is_no_pattern() -> None:

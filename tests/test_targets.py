@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from conformance import ADAM, BROUGHT, ROWS, K, case
 from federations import FEATURES, close, graph, script
+from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 import fgl
@@ -282,7 +283,9 @@ def test_scores_of_graphs_are_of_each_client_and_pooled() -> None:
     tests[0] = tests[0].replace(test_mask=clients[0].test_mask)
     sent = [{k: v + 0.1 * i for k, v in method.initial().items()} for i in range(3)]
     outbox = {i: {"model": params} for i, params in enumerate(sent)}
-    got = tasks.evaluate_graphs(method, tests, clients, target=ANSWERS)(outbox, {})
+    with pytest.warns(UserWarning, match=r"1 of 3 clients, \[0\], have no test_auc, test_ap"):
+        score = tasks.evaluate_graphs(method, tests, clients, target=ANSWERS)
+    got = score(outbox, {})
 
     said, true, each = [], [], []
     for params, own in zip(sent, tests, strict=True):
@@ -310,10 +313,64 @@ def test_a_graph_task_selects_by_the_clients_validation_graphs() -> None:
     split = [data.random_split(own) for own in clients]
     task = tasks.graph_task(split, split, **how)
     assert task.select == "val_auc"
-    result = fgl.run(task.fedavg, task, num_rounds=2)
+    with pytest.warns(UserWarning, match=r"1 of 2 clients, \[0\], have no test_auc.* pooled_test_"):
+        result = fgl.run(task.fedavg, task, num_rounds=2)
     assert {"val_auc", "test_auc", "pooled_test_auc"} <= set(result.history[-1].metrics)
     value = task.validate(task.fedavg.initial(), split[0])
     assert 0 <= value <= 1
+
+
+def test_clients_whose_answers_define_no_metric_are_named_and_pooled() -> None:
+    """Of one kind each: no client has an AUC, but all of them together do, as in scikit-learn."""
+    whole = yes_or_no(60, seed=0)
+    y = (torch.arange(60) % 2).float()
+    half = [(y == kind).nonzero().squeeze(1) for kind in (0, 1)]
+    whole = whole.replace(y=y)
+    clients = [whole.subgraph(part) for part in half]
+    train, net = fgl.Training(num_steps=1), gcn(1)
+    task = tasks.node_task(None, clients, net, train, target=ANSWERS)
+    with pytest.warns(UserWarning) as warned:
+        result = fgl.run(task.fedavg, task, num_rounds=1)
+    texts = [text for each in warned if "have no" in (text := str(each.message))]
+    for text, lacks in zip(texts, ("val_auc:", "test_auc, test_ap:"), strict=True):
+        assert f"2 of 2 clients, [0, 1], have no {lacks} client 0's" in text
+        assert "known answers are all 0" in text
+    found = result.history[-1].metrics
+    assert set(found) == {"scored_clients", "pooled_test_auc", "pooled_test_ap"}
+    used = result.outbox[0]["model"]
+    out = [fgl.predict(net.eval(), used, own).squeeze(1)[own.test_mask] for own in clients]
+    true = [own.y[own.test_mask] for own in clients]  # type: ignore[index]
+    both = torch.cat(out).numpy(), torch.cat(true).numpy()
+    assert found["pooled_test_auc"] == pytest.approx(roc_auc_score(both[1], both[0]))
+    assert found["pooled_test_ap"] == pytest.approx(average_precision_score(both[1], both[0]))
+    with pytest.warns(UserWarning, match=r"\[0, 1\], have no local_auc.*fgl.tasks.evaluate_pooled"):
+        fgl.evaluate_on(task.fedavg, clients, clients, target=ANSWERS)
+    score = tasks.evaluate_pooled(task.fedavg, clients, target=ANSWERS)
+    assert score(result.outbox, {})["pooled_test_auc"] == found["pooled_test_auc"]
+    one = whole.replace(test_mask=whole.test_mask & (y == 1))
+    with pytest.warns(UserWarning, match="1 of 1 clients, .* are all 1"):
+        score = fgl.evaluate_on(task.fedavg, one, clients, target=ANSWERS)
+    assert list(score(result.outbox, {})) == ["val_auc", "val_loss"]
+    mixed = tasks.node_task(None, [clients[0], whole], net, train, target=ANSWERS)
+    with pytest.warns(UserWarning, match=r"1 of 2 clients, \[0\], have no (test|val)_auc"):
+        found = mixed.evaluate(mixed.fedavg)(result.outbox, {})
+    assert {"test_auc", "pooled_test_auc"} <= set(found) and not math.isnan(found["test_auc"])
+
+
+def test_what_no_answers_define_is_named() -> None:
+    y, everything = torch.tensor([1.0, 1.0, 1.0, NAN]), torch.ones(4, dtype=torch.bool)
+    for target, answers, names in (
+        (ANSWERS, y, ["auc", "ap"]),
+        (ANSWERS, y * torch.tensor([0.0, 1, 1, 1]), []),
+        (ANSWERS, y[:, None].expand(4, 2), ["auc", "ap"]),
+        (ANSWERS, y * NAN, []),
+        (REGRESSION, y, []),
+        (REGRESSION, torch.tensor([1.0, NAN, NAN, NAN]), ["r2"]),
+        (REGRESSION, torch.arange(4.0), []),
+        (fgl.targets.CLASSES, torch.zeros(4).long(), []),
+        (Target(losses.absolute_error, {"own": lambda *given: NAN}), y, []),
+    ):
+        assert fgl.targets.undefined_metrics(target, answers, everything) == names
 
 
 def test_nothing_known_anywhere_is_no_metric() -> None:

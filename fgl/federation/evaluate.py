@@ -15,7 +15,7 @@ from ..graph import Graph
 from ..kinds import typed
 from ..metrics import on_host
 from ..predict import predict, standing_in
-from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone
+from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, warn_undefined
 from .executors.loop import Score
 from .gate.guard import check_whole
 from .method.message import Message, Params
@@ -24,6 +24,7 @@ from .scores import means
 from .training.train import in_mode
 
 Key = TypeVar("Key")
+POOLED = "; fgl.tasks.evaluate_pooled(method, clients, target=...) scores all answers together"
 _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 
@@ -164,10 +165,10 @@ def evaluate_on(
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)``.
-        graph: one graph with labels, a validation mask and a test mask, usually the whole graph
-            before it was divided among the clients; or one graph per client with labels and a test
-            mask, to score each client on its own data. If there are fewer clients than graphs (a
-            centralized run), the first client's model is scored on all.
+        graph: one graph with labels, a test mask and perhaps a validation mask, usually the whole
+            graph before it was divided among the clients; or one graph per client with labels and a
+            test mask, to score each client on its own data. If there are fewer clients than graphs
+            (a centralized run), the first client's model is scored on all.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``: numbers, or tensors such as `fgl.metrics.hit_counts`
             and `fgl.metrics.class_counts` return. By default accuracy and others, see below.
@@ -181,12 +182,17 @@ def evaluate_on(
         ``{"local_accuracy"}`` on the clients' own graphs, without clients that have no test node.
         With `fgl.targets.REGRESSION` ``{"val_rmse", "val_loss", "test_rmse", "test_mae",
         "test_r2"}`` on one graph, and ``{"local_rmse", "local_mae", "local_r2"}`` on the clients'
-        own graphs, without clients that have no known value.
+        own graphs, without clients that have no known value. Without validation nodes the test
+        nodes alone are scored. A metric that the answers do not define, such as the AUC of answers
+        of one kind, is left out.
 
     Raises:
         TypeError: by default, for numbers in ``y`` where no target says what they are.
-        ValueError: by default, if a graph lacks labels or a mask, a mask is empty, or no client has
-            a test node; and, when called, if a model is not whole.
+        ValueError: by default, if a graph lacks labels or test nodes, or no client has a test node;
+            and, when called, if a model is not whole.
+
+    Warns:
+        UserWarning: by default, naming the clients whose answers do not define a metric, and why.
 
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
@@ -217,23 +223,34 @@ def _whole_score(
     model: nn.Module, graph: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
     """How well a model does on one graph that all clients are scored on."""
-    missing = [n for n in ("y", "val_mask", "test_mask") if getattr(graph, n) is None]
+    missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
     if missing:
-        raise ValueError(f"Expected graph to have y, val_mask and test_mask, but got no {missing}")
-    for name in ("val_mask", "test_mask"):
-        if not getattr(graph, name).any():
-            raise ValueError(f"Expected {name} to have a node, but got none")
+        raise ValueError(f"Expected graph to have y and test_mask, but got no {missing}")
+    if not graph.test_mask.any():
+        raise ValueError("Expected test_mask to have a node, but got none")
     checked_y(target, graph.y)
+    validated = graph.val_mask is not None and bool(graph.val_mask.any())
+    without = {
+        f"{prefix}{name}"
+        for prefix in ("val_", "test_")
+        for name in _undefined(target, graph, prefix)
+    }
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
         output, y = logits_of(model, params, graph), graph.y
-        return {
-            f"val_{target.first}": target.metrics[target.first](output, y, graph.val_mask),
-            "val_loss": target.loss(output, y, graph.val_mask),
-            **target.measure("test_", output, y, graph.test_mask),
-        }
+        metrics = {}
+        if validated:
+            metrics[f"val_{target.first}"] = target.metrics[target.first](output, y, graph.val_mask)
+            metrics["val_loss"] = target.loss(output, y, graph.val_mask)
+        metrics |= target.measure("test_", output, y, graph.test_mask)
+        return {name: value for name, value in metrics.items() if name not in without}
 
     return score
+
+
+def _undefined(target: Target, graph: Graph, prefix: str) -> list[str]:
+    asked = [(graph.y, getattr(graph, f"{prefix}mask"))]
+    return warn_undefined(target, asked, prefix).get(0, [])
 
 
 def _local_score(
@@ -245,6 +262,7 @@ def _local_score(
         raise ValueError("Expected clients to have labels and test nodes, but got none")
     for own in tested:
         checked_y(target, own.y)
+    warn_undefined(target, [(g.y, g.test_mask) for g in graphs], "local_", instead=POOLED)
     asked, local = set(tested), of_clients(target)  # graphs are told apart by identity
 
     def score(params: Params, graph: Any) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
-        >>> graph = fgl.Graph(torch.ones(2, 1), edges, y=torch.tensor([1, 1]))
+        >>> graph = fgl.Graph(torch.ones(2, 1), edges, y=torch.tensor([1, 1]), num_classes=2)
         >>> propagation_accuracy(graph)
         1.0
 

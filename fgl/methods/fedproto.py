@@ -204,7 +204,7 @@ def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
         ValueError: without class labels, or if an example has not one embedding.
 
     Example:
-        >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([1, 1]),
+        >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([1, 0]),
         ...                   train_mask=torch.tensor([True, False]))
         >>> labelled(torch.zeros(2, 2), graph)
         (tensor([1, 0]), tensor([1., 0.]))

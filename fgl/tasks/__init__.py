@@ -13,7 +13,7 @@ from .own_nodes import OwnNodes, own_node_task
 from .pairs import Pairs, pair_task
 from .presets import fedgcn, fedsage, preset
 from .sampled_nodes import SampledNodes, sampled_node_task
-from .scores import evaluate_own, link_scores, node_scores
+from .scores import evaluate_own, evaluate_pooled, link_scores, node_scores
 from .structure import with_spectrum, with_structure
 from .subgraph_nodes import SubgraphNodes, subgraph_node_task
 from .task import Local, Task, centralized
@@ -39,6 +39,7 @@ __all__ = [
     "ego_node_task",
     "evaluate_graphs",
     "evaluate_own",
+    "evaluate_pooled",
     "fedgcn",
     "fedsage",
     "generator_task",

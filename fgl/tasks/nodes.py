@@ -17,7 +17,7 @@ from ..kinds import typed
 from ..targets import CLASSES, Target
 from .apart import warn_of_trained
 from .networks import Networks
-from .scores import evaluate_own, node_scores, validation
+from .scores import evaluate_own, node_scores, validation, with_pooled
 from .settings import setting
 from .task import Task, bounded
 from .unseen import with_unseen
@@ -38,7 +38,9 @@ def node_task(
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask. None if nobody
-            has it: each client is then scored on its own nodes, and a score is their mean.
+            has it: each client is then scored on its own nodes, and a score is their mean. Where a
+            client's answers do not define a metric, ``pooled_test_`` metrics of all of them are
+            added, and a warning says why.
         clients: graphs with labels, and a training mask unless all nodes train.
         model: called as ``model(graph.x, graph.adj)``, returns logits, or the output that the
             target needs.
@@ -59,7 +61,12 @@ def node_task(
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         if whole is None:
-            return evaluate_own(node_scores(model, target=target), method, trained)
+            both = [(own.val_mask, own.test_mask) for own in trained]
+            masks = [mask for pair in both for mask in pair if mask is not None]
+            required = not any(bool(mask.any()) for mask in masks)
+            score = node_scores(model, target=target)
+            own = evaluate_own(score, method, trained, required=required)
+            return with_pooled(own, method, trained, trained, target)
         return evaluate_on(method, whole, trained, target=target)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)

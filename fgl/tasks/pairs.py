@@ -35,7 +35,7 @@ from ..predict import reads
 from ..targets import ANSWERS, Target
 from .apart import warn_of_known_pairs, warn_of_trained
 from .once import Once
-from .scores import node_scores, validation
+from .scores import node_scores, validation, with_pooled
 from .settings import Cut, setting
 from .task import Local, Task, bounded
 
@@ -120,29 +120,23 @@ def _task_of(
         )
         method = fedavg(model, loss=_among_negatives(model), train=drawing)
 
-    if not any(_can_be_tested(own, target) for own in clients):
-        both = " with answers of 1 and of 0" if target.metrics == ANSWERS.metrics else ""
+    if not any(map(_is_tested, clients)):
         warnings.warn(
-            f"Expected a client to have test pairs{both}, but got none: there will be no test "
-            "metrics",
+            "Expected a client to have test pairs, but got none: there will be no test metrics",
             stacklevel=3,
         )
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return evaluate_on(method, clients, trained, score=node_scores(model, target=target))
+        own = evaluate_on(method, clients, trained, score=node_scores(model, target=target))
+        return with_pooled(own, method, trained, clients, target)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     return Task(clients, bounded(method, clients), scores, target.select, validate)
 
 
-def _can_be_tested(graph: Graph, target: Target) -> bool:
-    """Whether a client's test pairs have answers that metrics can be made of."""
-    if graph.test_mask is None or graph.y is None:
-        return False
-    if target.metrics != ANSWERS.metrics:
-        return bool(answered(graph.test_mask, graph.y).any())
-    y = graph.y[graph.test_mask]
-    return bool(((y == 0).any(0) & (y == 1).any(0)).any())
+def _is_tested(graph: Graph) -> bool:
+    """Whether a client has test pairs with a known answer."""
+    return graph.test_mask is not None and bool(answered(graph.test_mask, graph.y).any())
 
 
 def _drawn(train: Training, num_clients: int) -> Any:

@@ -46,7 +46,8 @@ def read_wiki_cs(
     Example:
         >>> import json, pathlib, tempfile
         >>> tiny = {"features": [[0.5], [1.0]], "labels": [0, 1], "links": [[1], []]}
-        >>> tiny["train_masks"] = tiny["val_masks"] = [[True, False], [False, True]]
+        >>> tiny["train_masks"] = [[True, False], [False, True]]
+        >>> tiny["val_masks"] = [[False, True], [True, False]]
         >>> tiny["test_mask"] = [False, False]
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = pathlib.Path(folder, "data.json").write_text(json.dumps(tiny))
