@@ -77,6 +77,7 @@ LARGE = fgl.fedavg(fgl.nn.GCN(50, 3000, 4, dropout=0.5), train=ADAM)
         (GCN, clients(6), 1),
         (GCN, clients(6), "all"),
         (GCN, clients(8), 4),
+        (fgl.methods.feddc(GCN), clients(6), "all"),
         (LARGE, clients(6, 20), 1),
         (LARGE, clients(6, 20), 3),
         (links(), clients(5), 1),

@@ -106,6 +106,16 @@ def test_nobody_joins() -> None:
         fgl.run(method, on=place, num_rounds=1)
 
 
+def test_a_site_with_a_budget_does_not_say_its_size(tmp_path: Path) -> None:
+    """It has no noise, and a budget affords no answer without noise."""
+    own, method = clients(SIZES), feddyn(plain(steps=1))
+    grid = Grid(apps(method, own), state=str(tmp_path), epsilon=8.0)
+    place = Flower(grid, num_clients=4, poll=0.0, timeout=5.0)  # type: ignore[arg-type]
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="join.*Expected epsilon"):
+        warnings.simplefilter("ignore")
+        fgl.run(method, on=place, num_rounds=1)
+
+
 def test_a_client_that_is_forgotten_does_not_say_its_size() -> None:
     own = clients(SIZES)
     method = retrained(feddyn(plain(steps=1)), client=1)

@@ -45,7 +45,7 @@ from reliability.crash import equal
 
 from fgl.federation import Answer, Batch, Broadcast, Loop, Result, checked, fold_in
 from fgl.federation.method.message import leaves
-from fgl.federation.round import Plan, play
+from fgl.federation.round import Plan, join, play
 
 LIAR = 2
 AHEAD = 4  # honest rounds after one that was changed
@@ -63,6 +63,9 @@ class Mutated:
         self.answers: dict[int, Answer] = {}
         self.upload: Any = None
         self.states: dict[int, Any] = {}
+
+    def join(self) -> Any:
+        return self.inner.join()
 
     def train(self, index: int, outbox: Any, who: Sequence[int]) -> dict[int, Answer]:
         gone = Answer(None, problem="gone")
@@ -359,6 +362,8 @@ class Cell:
         for _ in range(self.rounds):
             self.before = self.step(self.before)
         executor = self.executor(self.before)
+        if self.method.joining is not None and not self.rounds:
+            join(self.method, executor, self.before, self.plan)
         who = range(len(self.clients))
         self.mutated = Mutated(executor)
         with warnings.catch_warnings():

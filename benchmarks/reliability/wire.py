@@ -175,6 +175,14 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "local-gaussian up num_examples": "nothing, it is 1",
     "per-example-gaussian up num_examples": "nothing, it is 1",
     "central-gaussian up num_examples": ONE_OF_ALL,
+    **dict.fromkeys(
+        ("feddyn up num_examples", "feddc up num_examples"),
+        "how many training examples the client has, exactly; said before the first round too",
+    ),
+    **dict.fromkeys(
+        ("feddyn down num_clients", "feddc down num_clients"),
+        "how many clients have a training example",
+    ),
     "up gradient_norm": "how far the client is from done",
     "up shift": "a gradient at a model that the server knows: as much as the model tells",
     "up own": "which weights moved most: in the first layer they name features",

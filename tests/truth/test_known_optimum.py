@@ -361,7 +361,7 @@ class Row:
 def adaptive_server(rule: str) -> Row:
     """A large tau makes its step about proportional to the mean update."""
     build = partial(methods.fedopt, rule=rule, server_lr=1.0, momentum=0.0, tau=1.0)
-    return Row(build, averaging(SHARE), 55, 70)
+    return Row(build, averaging(SHARE), 55, 0)
 
 
 ROWS: dict[str, Row] = {
@@ -373,14 +373,14 @@ ROWS: dict[str, Row] = {
     ),
     "fedopt": Row(partial(methods.fedopt, server_lr=0.7), averaging(SHARE), 20, 35),
     "fedopt, momentum": Row(
-        partial(methods.fedopt, server_lr=0.5, momentum=0.5), averaging(SHARE), 50, 60
+        partial(methods.fedopt, server_lr=0.5, momentum=0.5), averaging(SHARE), 50, 0
     ),
     "fedopt, adam": adaptive_server("adam"),
     "fedopt, yogi": adaptive_server("yogi"),
     "fedopt, adagrad": adaptive_server("adagrad"),
     "scaffold": Row(methods.scaffold, best(EQUAL), 28, 70, optimal=True),
     "scaffold, gradients": Row(
-        partial(methods.scaffold, control="gradient", server_lr=0.8), best(EQUAL), 20, 60,
+        partial(methods.scaffold, control="gradient", server_lr=0.8), best(EQUAL), 20, 150,
         optimal=True,
     ),
     "feddyn": Row(partial(methods.feddyn, penalty=1.0), best(SHARE), 32, 60, optimal=True),
@@ -436,7 +436,7 @@ ROWS: dict[str, Row] = {
     "clipped": Row(partial(clipped, length=0.2), clipped_point, 45, 0),
     "robust, median": Row(partial(robust, rule=median), median_point, 10, 20),
     "sparsified": Row(  # of unequal clients the largest entries take turns, and nothing rests
-        partial(sparsified, share=0.4), theirs, 0, 60
+        partial(sparsified, share=0.4), theirs, 0, 45
     ),
     "rounded downloads": Row(
         partial(rounded_downloads, dtype="float16"), averaging(SHARE), near=2e-3

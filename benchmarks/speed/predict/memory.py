@@ -257,9 +257,13 @@ def _dry(method: Method, graph: Graph, number: int, present: int, at_once: int) 
 def _round(method: Method, graphs: list[Graph], number: int, present: int) -> dict[str, int]:
     """Memory for a round; the server gets `present` messages and sends `number`."""
     count, who = len(graphs), range(len(graphs))
-    outbox: Any = Broadcast({"model": method.common()}, count)
+    state: Any = {"model": method.common()}
+    outbox: Any = Broadcast(state, count)
     how: Any = {"seed": 0}
     executor = Loop(method, graphs, **how) if count == 1 else Batch(method, graphs, count, **how)
+    if method.joining is not None:
+        said: Any = {client: answer.message for client, answer in executor.join()}
+        outbox, state = method.joining.welcome(Inbox(said, count, outbox), state)
     devices = [graphs[0].device] if graphs[0].device.type == "cuda" else []
     with torch.random.fork_rng(devices), in_mode(method.model, False):
         with LiveBytes() as training:
@@ -267,14 +271,14 @@ def _round(method: Method, graphs: list[Graph], number: int, present: int) -> di
         uploads = {client: answer.message or {} for client, answer in answers.items()}
         executor.keep(0, who)
         message = max(num_bytes(upload) for upload in uploads.values())
-        state = max(num_bytes(executor.states[client]) for client in who)
+        kept = max(num_bytes(executor.states[client]) for client in who)
         most = max(8, min(UPLOADS, UPLOADS_SIZE // max(message, 1)))
         for some in (min(present, most), present):
             several = {k: uploads[k % count] for k in range(some)}
             inbox = Inbox(several, some, Broadcast(outbox[0], some))
             try:
                 with stage(0, 0, None, "aggregate"), LiveBytes() as server:
-                    new, _ = method.aggregate(inbox, {"model": method.common()})
+                    new, _ = method.aggregate(inbox, state)
                 break
             except Exception:  # as of a rule that withstands so many bad ones among all alone
                 if some == present:
@@ -283,9 +287,9 @@ def _round(method: Method, graphs: list[Graph], number: int, present: int) -> di
     personal = len(new) and not isinstance(new, Broadcast)
     return {
         "step": max(training.peak - training.now, 0),
-        "kept": max(training.now - count * (message + state), 0),
-        "message": message + state,
-        "state": state,
+        "kept": max(training.now - count * (message + kept), 0),
+        "message": message + kept,
+        "state": kept,
         "sent": int(sent * (number / some if personal else 1)),
         "aggregate": int(server.peak * present / some),
     }
