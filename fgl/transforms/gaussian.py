@@ -149,10 +149,13 @@ def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
 def privacy_spent(state: State) -> dict[str, float]:
     """What a run has spent: ``fgl.run(..., watch=privacy_spent)`` writes it into every round.
 
-    Epsilon is for the client who took part most often. At client level it bounds what all
-    messages together tell of all the data of one client; with `per_example_gaussian` what they
-    tell of one example. Each transform says which neighbours it compares. Scores are not covered,
-    nor are losses with `central_gaussian`.
+    Epsilon is for the client who paid most. At client level it bounds what all messages together
+    tell of all the data of one client; with `per_example_gaussian` what they tell of one example.
+    Each transform says which neighbours it compares. Scores are not covered, nor are losses with
+    `central_gaussian`.
+
+    A run with a `start` counts on: answers under other noise, and rounds without any, are composed
+    with its own.
 
     Args:
         state: the server's, of a method of `local_gaussian` and its like.

@@ -10,7 +10,7 @@ Each of these faults, put in by hand, is found by the test that is named:
     the loss is compared on the client's first examples      a_neighbour[per_example_gaussian]
     an example whose loss raises is not left out             a_neighbour[per_example_gaussian]
     an example's graph has the classes of all labels         what_cannot_be_used_changes_nothing
-    an update that is not finite stays so when it is clipped a_neighbour[local_gaussian, central_...]
+    clip returns an update that is not finite                a_neighbour[local_gaussian, central...]
     DP-SGD asks the method's loss of all examples too        a_neighbour[per_example_gaussian]
     clients of local_gaussian are not silent                 a_neighbour[local_gaussian]
     clients of secure_sum are not silent                     a_neighbour[secure_sum, summed_...]

@@ -157,8 +157,9 @@ def answer(
 
     The reply is kept: the same question in the same round gets the same bits again and costs
     nothing, also where another process of the site answers it at the same moment. The answer's
-    `paid` is what the ledger charged for the question; 0 for a first answer. The new state is stored beside the state that counts. Its `onward` entries are written
-    to disk before the reply is sent, in place of the old ones.
+    `paid` is what the ledger charged for the question; 0 for a first answer. The new state is
+    stored beside the state that counts. Its `onward` entries are written to disk before the reply
+    is sent, in place of the old ones.
 
     Raises:
         ValueError: if the state that counts is not on the shelf, the ledger's budget does not
