@@ -40,8 +40,9 @@ def local_gaussian(
     trusted. Epsilon is for **replacing all data of one client**: with any two data sets its clipped
     updates differ by ``2 length`` at most, and that is what the noise hides
     (`fgl.privacy.gaussian`). Clients are silent: they tell neither losses nor numbers of examples
-    beside the message, and a history's losses are NaN. Any server may follow, since what it makes
-    of noisy uploads tells no more than they do. It costs much: the mean of K clients has the noise
+    beside the message, and a history's losses are NaN. A client whose own training raises does not
+    take part, and that is seen. Any server may follow, since what it makes of noisy uploads tells
+    no more than they do. It costs much: the mean of K clients has the noise
     of one over ``sqrt(K)``.
 
     Args:
