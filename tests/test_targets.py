@@ -629,20 +629,26 @@ def test_a_secure_sum_of_numbers_is_the_sum(name: str, at_once: Any) -> None:
     close(found.outbox[0]["model"], want.outbox[0]["model"], atol=1e-4)
 
 
-def test_dp_sgd_takes_numbers_that_are_all_known() -> None:
-    private = partial(
-        fgl.transforms.per_example_gaussian,
-        length=1.0,
-        noise_multiplier=1.0,
-        sample_rate=0.5,
-        expected_batch_size=6,
-        num_steps=2,
-        unprotected=True,
+PRIVATE: Any = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.5}
+PRIVATE |= {"expected_batch_size": 6, "num_steps": 2}
+
+
+@pytest.mark.parametrize("columns", [None, 2])
+def test_dp_sgd_takes_numbers_some_of_which_are_unknown(columns: int | None) -> None:
+    own = numbers(12, columns, edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    assert own.y is not None and own.y.isnan().any()
+    method = fgl.transforms.per_example_gaussian(
+        fgl.fedavg(gcn(columns or 1), target=REGRESSION), **PRIVATE
     )
-    for columns in (None, 2):
-        own = numbers(12, columns, edge_index=torch.zeros(2, 0, dtype=torch.int64))
-        known = own.replace(y=own.y.nan_to_num(0.5))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            method = private(fgl.fedavg(gcn(columns or 1), target=REGRESSION))
-            fgl.run(method, [known] * 2, num_rounds=1, strict=True)
+    for known in (own, own.replace(y=own.y.nan_to_num(0.5))):
+        result = fgl.run(method, [known] * 2, num_rounds=1, strict=True)
+        assert not result.history[0].dropped
+
+
+@pytest.mark.parametrize("name", ["half-known answers", "molecules"])
+def test_dp_sgd_takes_collections_of_every_form(name: str) -> None:
+    """Made-up examples have bonds' features where the clients' have them."""
+    plain, task = case("fedavg", name, dropout=0.0)
+    method = fgl.transforms.per_example_gaussian(plain, **PRIVATE)
+    result = fgl.run(method, task, num_rounds=1, strict=True, clients_at_once=1)
+    assert not result.history[0].dropped

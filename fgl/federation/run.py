@@ -106,7 +106,8 @@ def run(
             method's builders and the names of its functions. List here the settings that are hidden
             in functions of your own, such as a loss's weight.
         start: the result of another run; this run starts from its outbox and states, with rounds
-            from 0. Default the initial model.
+            from 0, and counts on what clients have paid for noise, see
+            `fgl.transforms.privacy_spent`. Default the initial model.
         strict: whether to raise at the first refused upload, for development.
         limits: bounds on uploads, and on rounds without any; see `fgl.federation.Limits`.
         go_back: number of rounds by which the server goes back if most uploads of a round diverged

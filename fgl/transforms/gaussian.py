@@ -54,8 +54,9 @@ def local_gaussian(
     trusted. Epsilon is for **replacing all data of one client**: with any two data sets its clipped
     updates differ by ``2 length`` at most, and that is what the noise hides
     (`fgl.privacy.gaussian`). Clients are silent: they tell neither losses nor numbers of examples
-    beside the message, and a history's losses are NaN. Any server may follow, since what it makes
-    of noisy uploads tells no more than they do. It costs much: the mean of K clients has the noise
+    beside the message, and a history's losses are NaN. A client whose own training raises does not
+    take part, and that is seen. Any server may follow, since what it makes of noisy uploads tells
+    no more than they do. It costs much: the mean of K clients has the noise
     of one over ``sqrt(K)``.
 
     Args:
@@ -166,10 +167,13 @@ def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
 def privacy_spent(state: State) -> dict[str, float]:
     """What a run has spent: ``fgl.run(..., watch=privacy_spent)`` writes it into every round.
 
-    Epsilon is for the client who took part most often. At client level it bounds what all
-    messages together tell of all the data of one client; with `per_example_gaussian` what they
-    tell of one example. Each transform says which neighbours it compares. Scores are not covered,
-    nor are losses with `central_gaussian`.
+    Epsilon is for the client who paid most. At client level it bounds what all messages together
+    tell of all the data of one client; with `per_example_gaussian` what they tell of one example.
+    Each transform says which neighbours it compares. Scores are not covered, nor are losses with
+    `central_gaussian`.
+
+    A run with a `start` counts on: answers under other noise, and rounds without any, are composed
+    with its own.
 
     Args:
         state: the server's, of a method of `local_gaussian` and its like.

@@ -7,14 +7,15 @@ transform's observer sees beside the noisy numbers must be equal.
 
 Each of these faults, put in by hand, is found by the test that is named:
 
-    the loss is compared on the client's first examples       a_neighbour[per_example_gaussian]
-    an example whose loss raises raises                       a_neighbour[per_example_gaussian]
-    the number of classes is read from all labels             a_neighbour[per_example_gaussian]
-    DP-SGD asks the plain loss of all examples too            a_neighbour[per_example_gaussian]
-    clip keeps what is not finite                             a_neighbour[local_gaussian, ...]
-    clients of local_gaussian are not silent                  a_neighbour[local_gaussian]
-    summed_gaussian does not clip before it encodes           a_neighbour[summed_gaussian]
-    a site keeps no state where a client has no example       a_neighbour[secure_sum, ...]
+    the loss is compared on the client's first examples      a_neighbour[per_example_gaussian]
+    an example whose loss raises is not left out             a_neighbour[per_example_gaussian]
+    an example's graph has the classes of all labels         what_cannot_be_used_changes_nothing
+    clip returns an update that is not finite                a_neighbour[local_gaussian, central...]
+    DP-SGD asks the method's loss of all examples too        a_neighbour[per_example_gaussian]
+    clients of local_gaussian are not silent                 a_neighbour[local_gaussian]
+    clients of secure_sum are not silent                     a_neighbour[secure_sum, summed_...]
+    clipped keeps a state where a client has examples        a_neighbour[local_gaussian, summed_...]
+    clipped says the number of examples                      a_neighbour[clipped, local_..., ...]
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from fgl.privacy.signatures import signing_key
 
 Clients = list[fgl.Graph]
 NOISE: dict[str, Any] = {"length": 1.0, "noise_multiplier": 2.0}
-STEPS: dict[str, Any] = {"sample_rate": 0.5, "num_steps": 2, "expected_batch_size": 4}
+STEPS: dict[str, Any] = {"sample_rate": 1.0, "num_steps": 1, "expected_batch_size": 8}
 NONE = torch.zeros(2, 0, dtype=torch.int64)
 KEYS = [secrets.token_bytes(32) for _ in range(3)]
 
@@ -282,6 +283,25 @@ def test_a_neighbour_is_seen_as_the_data_are(name: str) -> None:
             else:
                 assert got == want, (name, make, kind)
         assert all(got == told[0] for got in told)  # one bit, and nothing of what overflowed
+
+
+@pytest.mark.parametrize("make", [classes, answers, graphs])
+def test_what_cannot_be_used_changes_nothing(make: Callable[[], tuple[Method, Clients]]) -> None:
+    """DP-SGD's sum is then the others', as without that example, whose place is the first."""
+    plain, (own, *_) = make()
+    how = {**NOISE, **STEPS, "noise_multiplier": 1e-9, "length": 0.1}
+    method = transforms.per_example_gaussian(plain, **how)
+    row = Row(lambda method: method, more=BEYOND)
+    kinds = [*BEYOND, "an example without an answer"]
+    ((kind, change),) = ((k, c) for k, c in neighbours(row, own).items() if k in kinds)
+
+    def trained(graph: fgl.Graph) -> Any:
+        return fgl.run(method, [graph], num_rounds=1).outbox[0]["model"]
+
+    want, whole, got = trained(taken(own, range(1, 8))), trained(own), trained(change(own))
+    for name, value in want.items():
+        torch.testing.assert_close(got[name], value, atol=1e-6, rtol=1e-5, msg=kind)
+    assert not all(torch.allclose(whole[name], value, atol=1e-6) for name, value in want.items())
 
 
 def test_every_private_transform_has_a_row() -> None:

@@ -63,8 +63,13 @@ def per_example_gaussian(
     Examples must be independent: the graphs of a collection, or the rows of a graph without edges.
     A graph with edges is refused, since a node is then in the gradients of its neighbours, and an
     edge in the gradients of all nodes that see it. So is a method whose loss is not the mean of its
-    examples' (tried with some of them in each round), or whose `receive` or `send` asks for what an
+    examples' (tried with made-up ones in each round), or whose `receive` or `send` asks for what an
     example says. Graphs are taken one after the other, so their clients cannot train as one batch.
+
+    No outcome beside the noisy numbers depends on an example, so nobody sees by an error or an
+    absence that it is there: an example whose loss raises, or whose gradient is not finite, counts
+    for nothing, and the client's log has the number. Answers may be half known (NaN); an example
+    weighs as any other, however many of its answers are known.
 
     The server sees no clipped client here: `privacy_spent` says what its messages tell of one
     example.
