@@ -301,7 +301,7 @@ def mended(
         warnings.warn(
             "Expected generators to generate a neighbour, but got none: every client's graph "
             "stays as it is",
-            stacklevel=2,
+            stacklevel=3,
         )
     base = weighed_equally(task.fedavg) if equal else task.fedavg
     counted = _counting(base, dict(zip(clients, task.clients, strict=True)))

@@ -121,7 +121,7 @@ def _task_of(
         warnings.warn(
             f"Expected a client to have test pairs{both}, but got none: there will be no test "
             "metrics",
-            stacklevel=3,
+            stacklevel=4,
         )
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
