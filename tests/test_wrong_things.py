@@ -110,6 +110,7 @@ def call_with(function: Callable[..., Any], name: str, value: Any) -> Any:
     own = parameters(function)
     needed = {key: each for key, each in own.items() if each.default is each.empty}
     given = {key: right(str(each.annotation)) for key, each in needed.items()}
+    given |= {"clients": CLIENTS} if function is fgl.run else {}
     return function(**{**given, name: value})
 
 

@@ -82,7 +82,7 @@ def link_task(
         warnings.warn(
             f"Expected all clients to have enough edges to split, but got too few in {idle}: they "
             "train and are not scored",
-            stacklevel=2,
+            stacklevel=3,
         )
 
     def trained(graph: Graph) -> Tensor:  # a split's graph has the training edges alone, both ways

@@ -291,7 +291,7 @@ def mended(
         warnings.warn(
             "Expected generators to generate a neighbour, but got none: every client's graph "
             "stays as it is",
-            stacklevel=2,
+            stacklevel=3,
         )
     counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
     sent = task.bytes_before + _sent(alone, both)

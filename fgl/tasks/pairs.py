@@ -123,7 +123,7 @@ def _task_of(
     if not any(map(_is_tested, clients)):
         warnings.warn(
             "Expected a client to have test pairs, but got none: there will be no test metrics",
-            stacklevel=3,
+            stacklevel=4,
         )
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
