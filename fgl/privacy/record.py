@@ -79,21 +79,21 @@ def with_noise(
         ([1.0], [[1.0, 0.0]])
     """
     rounds = _by_noise(record)
-    before, known = _kind(record), int(record.get("colluders", torch.tensor(0)))
+    before, uncredited = _kind(record), int(record.get("colluders", torch.tensor(0)))
     if before and kind and before != kind:
         raise ValueError(
             f"Expected start to be a run of {kind}, whose epsilon compares {NEIGHBOURS[kind]}, but "
             f"got one of {before}, which compares {NEIGHBOURS[before]}: no sum of the two is an "
             f"epsilon. {APART}"
         )
-    if before and kind and known != colluders:
+    if before and kind and uncredited != colluders:
         raise ValueError(
-            f"Expected colluders to be {known}, as in the run that start names, since its sums "
+            f"Expected colluders to be {uncredited}, as in the run that start names, whose sums "
             f"were credited with the noise of all others, but got {colluders}. {APART}"
         )
     current = rounds.pop(noise, torch.zeros(num_clients, dtype=torch.int64))
     current = current.to(F64) if kind == "summed_gaussian" else current
-    kept = {each: times for each, times in rounds.items() if times.any()}
+    earlier = {each: times for each, times in rounds.items() if times.any()}
     delta = float(record.get("delta", torch.tensor(math.nan))) if delta is None else delta
     numbers = {"noise_multiplier": noise.noise_multiplier, "delta": delta}
     if kind == "per_example_gaussian" or noise.steps != 1 or noise.sample_rate != 1:
@@ -101,13 +101,13 @@ def with_noise(
     out = {"rounds": current, **{name: torch.tensor(v, dtype=F64) for name, v in numbers.items()}}
     if _kind(out) != (kind or before):
         out["kind"] = torch.tensor(KINDS.index(kind or before))
-    if known or colluders:
-        out["colluders"] = torch.tensor(known if before else colluders)
-    if kept:
-        earlier = torch.tensor(list(kept), dtype=F64)
+    if uncredited or colluders:
+        out["colluders"] = torch.tensor(uncredited if before else colluders)
+    if earlier:
+        columns = torch.tensor(list(earlier), dtype=F64).unbind(1)
         names = ("earlier_noise", "earlier_rate", "earlier_steps")
-        out |= dict(zip(names, earlier.unbind(1), strict=True))
-        out["earlier_rounds"] = torch.stack([times.to(F64) for times in kept.values()])
+        out |= dict(zip(names, columns, strict=True))
+        out["earlier_rounds"] = torch.stack([times.to(F64) for times in earlier.values()])
     return out
 
 

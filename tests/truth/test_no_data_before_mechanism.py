@@ -8,14 +8,21 @@ transform's observer sees beside the noisy numbers must be equal.
 Each of these faults, put in by hand, is found by the test that is named:
 
     the loss is compared on the client's first examples      a_neighbour[per_example_gaussian]
-    an example whose loss raises is not left out             a_neighbour[per_example_gaussian]
-    an example's graph has the classes of all labels         what_cannot_be_used_changes_nothing
-    clip returns an update that is not finite                a_neighbour[local_gaussian, central...]
     DP-SGD asks the method's loss of all examples too        a_neighbour[per_example_gaussian]
+    clip returns an update that is not finite                a_neighbour[local_gaussian, central...]
     clients of local_gaussian are not silent                 a_neighbour[local_gaussian]
     clients of secure_sum are not silent                     a_neighbour[secure_sum, summed_...]
     clipped keeps a state where a client has examples        a_neighbour[local_gaussian, summed_...]
     clipped says the number of examples                      a_neighbour[clipped, local_..., ...]
+    an example whose loss raises is not left out             a_neighbour, what_cannot_be_used
+    an example's graph has the classes of all labels         what_cannot_be_used_changes_nothing
+    half-known losses must have the plain mean               what_cannot_be_used, half_known_answers
+    the first examples are compared, as above                half_known_answers
+    another name is exported                                 every_private_transform_has_a_row
+    rounded_downloads becomes silent                         every_private_transform_has_a_row
+    labels, or features, are not checked in a Graph          labels_beyond_the_classes
+    secure_rows has a bound of 2^16                          rows_of_a_sum_have_one_form
+    a client of secure_rows refuses a feature that is 0      rows_of_a_sum_have_one_form
 """
 
 from __future__ import annotations

@@ -174,8 +174,8 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
                 ) from error
         losses = torch.stack(each).double()
         means = [losses.mean(), (losses * shares).sum() / shares.sum()]
-        near = [torch.isclose(whole.double(), mean, rtol=NEAR, atol=NEAR) for mean in means]
-        if losses.isfinite().all() and not any(near):
+        agrees = [torch.isclose(whole.double(), mean, rtol=NEAR, atol=NEAR) for mean in means]
+        if losses.isfinite().all() and not any(agrees):
             raise ValueError(
                 "Expected a method whose loss is the mean of its examples' losses, since each "
                 "one's gradient is clipped alone, but got one that compares them, adapts to them "
@@ -276,20 +276,19 @@ def made_up(graph: Graph) -> Graph:
         path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
         edges = torch.cat([path + start for start in range(0, nodes, SIZE)], 1)
     y = bits(TRIED, *graph.y.shape[1:], dtype=graph.y.dtype)
-    given: dict[str, Any] = {"train_mask": torch.ones(TRIED, dtype=torch.bool)}
-    given |= {"node_id": torch.arange(nodes), "node_type": torch.zeros(nodes, dtype=torch.int64)}
+    fields: dict[str, Any] = {"train_mask": torch.ones(TRIED, dtype=torch.bool)}
+    fields |= {"node_id": torch.arange(nodes), "node_type": torch.zeros(nodes, dtype=torch.int64)}
     for name in EDGE_FIELDS:
         if graph.has(name):
             of: Tensor = getattr(graph, name)
-            given[name] = bits(edges.shape[1], *of.shape[1:], dtype=of.dtype)
-    given = {name: value for name, value in given.items() if graph.has(name)}
+            fields[name] = bits(edges.shape[1], *of.shape[1:], dtype=of.dtype)
+    fields = {name: value for name, value in fields.items() if graph.has(name)}
     if graph.has("edge_type"):
-        given["edge_type"] = torch.zeros_like(given["edge_type"])
+        fields["edge_type"] = torch.zeros_like(fields["edge_type"])
     if graph.batch is not None:
-        given["batch"] = torch.arange(nodes) // SIZE
+        fields["batch"] = torch.arange(nodes) // SIZE
     features = SparseMatrix.from_dense(x) if isinstance(graph.x, SparseMatrix) else x
-    made = Graph(features, edges, y=y, backend=graph.backend, **given)
-    return made.to(graph.device)
+    return Graph(features, edges, y=y, backend=graph.backend, **fields).to(graph.device)
 
 
 def _elsewhere(method: Method) -> Params:

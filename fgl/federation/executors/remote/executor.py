@@ -158,13 +158,13 @@ class RemoteClients:
         except Exception as error:  # whatever it is that somebody else sent
             return Answer(None, problem=reason(error), paid=self._paid(client, 0))
 
-    def _paid(self, client: int, told: int) -> int:
+    def _paid(self, client: int, charged: int) -> int:
         """Number of answers that a client can have paid for, whatever it tells.
 
         Unless its ledger says what it charged, it can have given other bits each time.
         """
         times = max(self._times.get(client, 1), 1)
-        return min(told, times) if told > 0 else times
+        return min(charged, times) if charged > 0 else times
 
     def _said(self, index: int, client: int, content: Any | str) -> Any:
         """The note of an answer, which must be one to this question."""
