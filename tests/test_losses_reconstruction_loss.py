@@ -247,6 +247,7 @@ def test_vmap_equals_the_loop_and_leaves_padding_out() -> None:
     [
         (lambda z: pair_scores(z[0], EMPTY), r"z to have shape \[n, d\]"),
         (lambda z: pair_scores(z, EMPTY.t()), r"pairs to have shape \[2, \*\]"),
+        (lambda z: pair_scores(z, EMPTY[..., None]), r"pairs to have .*but got \[2, 0, 1\]"),
         (lambda z: sampled_reconstruction(z[:1], pairs(0, 2, 1)), "at least 2 rows, but got 1"),
         (
             lambda z: sampled_reconstruction(z, both(), mask=torch.ones(1).bool()),
