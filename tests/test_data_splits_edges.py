@@ -83,6 +83,31 @@ def test_a_seed_makes_one_split_whatever_was_drawn_before() -> None:
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
+def test_the_order_of_the_edges_does_not_matter() -> None:
+    graph = fgl.data.csbm(num_nodes=60, num_features=4, words_per_set=2, seed=0)
+    order = torch.randperm(graph.num_edges, generator=torch.Generator().manual_seed(1))
+    one, two = (
+        edge_split(graph.replace(edge_index=graph.edge_index[:, places]), seed=2)
+        for places in (torch.arange(graph.num_edges), order)
+    )
+    for name in (*KINDS, "val_negatives", "test_negatives"):
+        assert torch.equal(getattr(one, name), getattr(two, name))
+    assert torch.equal(one.graph.edge_index, two.graph.edge_index)
+    place = one.graph.edge_index[1] * 60 + one.graph.edge_index[0]
+    assert (place.diff() > 0).all()  # by target, then by source
+
+
+def test_of_directed_pairs_there_are_twice_as_many() -> None:
+    """Four nodes, eight of twelve edges: two held out have negatives among the four others."""
+    every = [(u, v) for u in range(4) for v in range(4) if u != v]
+    edges = torch.tensor(every[:8]).T
+    split = edge_split(
+        fgl.Graph(torch.ones(4, 1), edges), val=0.125, test=0.125, directed=True, seed=0
+    )
+    negatives = torch.cat([split.val_negatives, split.test_negatives], 1).T.tolist()
+    assert len(negatives) == 2 and {tuple(pair) for pair in negatives} <= set(every[8:])
+
+
 def test_what_the_nodes_know_stays() -> None:
     mask = torch.arange(40) < 20
     graph = chain(40, y=torch.arange(40) % 3, train_mask=mask, node_id=torch.arange(40) + 7)

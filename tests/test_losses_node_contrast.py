@@ -448,6 +448,17 @@ def test_vmap_of_clients_that_do_not_fit_together_equals_the_loop(block: int) ->
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
+def test_a_far_positive_beside_a_near_rival_costs_its_logarithm_to_the_last_digits() -> None:
+    """``log(1 + e^g)`` with g = 22: what lies above g is 2.8e-10."""
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
+    y, g = torch.tensor([0, 0, 1]), 2 / (1 / 11)
+    got = node_contrast(x, x, y, temperature=1 / 11, include_self=False, denominator="negatives")
+    want = (g + math.log1p(math.exp(-g)) + math.log1p(1)) / 2  # anchors 0 and 1; 2 has no positive
+    assert float(got) == pytest.approx(want, rel=1e-13)
+    batched = vmap(lambda a: node_contrast(a, a, y, temperature=1 / 11, include_self=False))
+    assert batched(x.expand(2, 3, 2)).tolist() == pytest.approx([want, want], rel=1e-13)
+
+
 def test_vmap_with_what_clients_share() -> None:
     a, k, y, _ = stacked()
     got = vmap(node_contrast, in_dims=(0, None, None))(a, k[0], y[0])

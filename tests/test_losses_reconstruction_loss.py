@@ -200,6 +200,13 @@ def test_nothing_to_count_is_zero_with_a_gradient(loss: Any) -> None:
     assert z.grad is not None and (z.grad == 0).all()
 
 
+def test_rows_without_columns_have_products_of_zero() -> None:
+    z = torch.zeros(3, 0, requires_grad=True)
+    scores = pair_scores(z, torch.tensor([[0, 1], [1, 2]]))
+    scores.sum().backward()
+    assert scores.tolist() == [0, 0] and z.grad is not None and z.grad.shape == (3, 0)
+
+
 def test_no_edge_weighted_is_finite() -> None:
     z = rows(0).requires_grad_()
     value = dense_reconstruction(z, EMPTY, weighted=True)
@@ -247,6 +254,7 @@ def test_vmap_equals_the_loop_and_leaves_padding_out() -> None:
     [
         (lambda z: pair_scores(z[0], EMPTY), r"z to have shape \[n, d\]"),
         (lambda z: pair_scores(z, EMPTY.t()), r"pairs to have shape \[2, \*\]"),
+        (lambda z: pair_scores(z, EMPTY[..., None]), r"pairs to have .*but got \[2, 0, 1\]"),
         (lambda z: sampled_reconstruction(z[:1], pairs(0, 2, 1)), "at least 2 rows, but got 1"),
         (
             lambda z: sampled_reconstruction(z, both(), mask=torch.ones(1).bool()),

@@ -387,8 +387,16 @@ def test_no_use_costs_nothing_and_one_without_noise_everything() -> None:
     assert privacy.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
     with pytest.raises(ValueError, match="rounds to be .* -1"):
         privacy.composed_epsilon({(1.0, 1.0): 3, (2.0, 1.0): -1}, delta=1e-5)
-    with pytest.raises(ValueError, match="rounds to be .* -1"):
-        privacy.epsilon(noise_multiplier=1.0, rounds=-1, delta=1e-5)
+    for rounds, error in ((-1, ValueError), (2.5, TypeError)):
+        with pytest.raises(error, match=f"rounds to be .* {rounds}"):
+            privacy.epsilon(noise_multiplier=1.0, rounds=rounds, delta=1e-5)  # type: ignore[arg-type]
+
+
+def test_an_epsilon_that_no_noise_gives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = iter([2.0])  # of all the noise that the search begins with
+    monkeypatch.setattr(accountant, "_spent", lambda **how: next(spent))
+    with pytest.raises(ValueError, match="epsilon to be one that noise can give, but got 1.0"):
+        privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=0.5)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])

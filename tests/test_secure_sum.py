@@ -764,6 +764,29 @@ def test_of_its_letter_to_itself_a_client_sends_a_commitment_alone() -> None:
     assert letters[1:, 32:].any(1).all()
 
 
+def test_a_server_looks_at_the_keys() -> None:
+    """Client 2 sends what client 1 sent: nothing is summed, and nobody is asked for letters."""
+    summed, first = secure_sum(tiny(), threshold=2), {}
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, state = summed.send(params, context, state, own)
+        if message["phase"] == 0 and own.num_nodes in (2, 3):
+            message = first.setdefault("keys", message)
+        return message, state
+
+    with pytest.warns(UserWarning, match="every client to have keys of its own, but got two alike"):
+        got = fgl.run(replace(unsealed(summed), send=send), lines(3), num_rounds=4)
+    assert same(dict(got.outbox[0]["model"]), tiny().initial())
+
+
+def test_digits_out_of_range_are_refused() -> None:
+    for bits, error in ((28.5, TypeError), (-1, ValueError), (49, ValueError)):
+        with pytest.raises(error, match=f"bits to be .*{bits}"):
+            secure_sum(tiny(), threshold=2, bits=bits)  # type: ignore[arg-type]
+    for bits in (0, 48):
+        secure_sum(tiny(), threshold=2, bits=bits, bound=1)
+
+
 def test_a_threshold_of_half_is_refused() -> None:
     with pytest.raises(ValueError, match="more than half of the 4 clients, but got 2"):
         fgl.run(secure_sum(tiny(), threshold=2), lines(4), num_rounds=1)

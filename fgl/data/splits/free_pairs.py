@@ -265,6 +265,5 @@ def key_of_each(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 def directed_pairs(keys: Tensor, num_nodes: int) -> Tensor:
     """The edges of `directed_keys`, in order: ``[2, *]``."""
-    others = max(num_nodes - 1, 1)
-    u, v = keys // others, keys % others
+    u, v = keys // (num_nodes - 1), keys % (num_nodes - 1)
     return torch.stack([u, v + (v >= u).long()])
