@@ -230,6 +230,13 @@ def test_labels_of_several_types_are_not_one_numbering() -> None:
             assert not (papers & found.val_mask[:5]).any()
         else:
             assert found.val_mask is None
+    del data["paper"].y
+    with pytest.raises(
+        ValueError, match=r"val_mask to be of types with y, .* targets=\['author'\]"
+    ):
+        from_hetero(data)
+    assert from_hetero(data, targets=["author"]).val_mask is None
+    data["paper"].y = many
     for targets in (["conf"], "paper"):
         with pytest.raises(ValueError, match=r"targets to be a list of \['paper', 'author'\]"):
             from_hetero(data, targets=targets)
@@ -242,7 +249,7 @@ def asked() -> Any:
     data = pyg.HeteroData()
     data["u"].x, data["m"].x = torch.rand(4, 2, dtype=torch.float64), torch.rand(5, 3)
     data["u", "rates", "m"].edge_index = torch.tensor([[0, 1, 2, 3, 0], [4, 3, 2, 1, 0]])
-    data["u", "rates", "m"].edge_label = torch.tensor([3, 1, 2, 5, 4])
+    data["u", "rates", "m"].edge_label = torch.tensor([3.0, 1, 2, 5, 4])
     return data
 
 
