@@ -271,6 +271,13 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
         r"y to have a row for each graph, but got \[4\], one for each node",
     ),
     (data(y=torch.ones(2, 2).long()), ValueError, r"y to have shape \[2\], but got \[2, 2\]"),
+    (data(y=torch.tensor(1)), ValueError, r"y to have shape \[2\], but got \[\]"),
+    (
+        data(train_mask=torch.tensor(True)),
+        ValueError,
+        r"train_mask to have shape \[2\], but got \[\]",
+    ),
+    (data(edge_label=torch.tensor(1)), ValueError, r"edge_label_index beside edge_label"),
     (data(edge_attr=torch.ones(1, 1).long()), TypeError, r"edge_attr to be a float .* \.float\(\)"),
 ]
 

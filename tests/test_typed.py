@@ -230,6 +230,13 @@ def test_labels_of_several_types_are_not_one_numbering() -> None:
             assert not (papers & found.val_mask[:5]).any()
         else:
             assert found.val_mask is None
+    del data["paper"].y
+    with pytest.raises(
+        ValueError, match=r"val_mask to be of types with y, .* targets=\['author'\]"
+    ):
+        from_hetero(data)
+    assert from_hetero(data, targets=["author"]).val_mask is None
+    data["paper"].y = many
     for targets in (["conf"], "paper"):
         with pytest.raises((TypeError, ValueError), match="Expected targets to be .*'paper'"):
             from_hetero(data, targets=targets)
@@ -246,6 +253,7 @@ def asked() -> Any:
     return data
 
 
+@pytest.mark.filterwarnings("ignore:Labels are 0 to")  # a part may lack some
 def test_labels_of_a_relation_are_pairs_to_learn_from() -> None:
     data, of = asked(), ("u", "rates", "m")
     found = from_hetero(data)

@@ -144,7 +144,13 @@ def _of_targets(
     read = y if targets is None else {of: y[of] for of in targets}
     labels: dict[str, Any] = {"y": read or None}
     for name in MASKS:
-        labels[name] = {of: m for of, m in given[name].items() if not y or of in read} or None
+        others = [of for of in given[name] if y and of not in read]
+        if others and targets is None:
+            raise ValueError(
+                f"Expected {name} to be of types with y, but got it of {others}: "
+                f"targets={list(read)} leaves it out"
+            )
+        labels[name] = {of: m for of, m in given[name].items() if of not in others} or None
     if len([of for of in read if of in several]) > 1:
         labels["num_classes"] = 1 + max(int(own.max()) for own in read.values() if own is not None)
     return labels

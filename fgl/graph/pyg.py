@@ -71,7 +71,8 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
 def _num_examples(given: Mapping[str, Any]) -> int:
     if given.get("edge_label_index") is not None:
         return int(given["edge_label_index"].shape[-1])
-    return len(given["x"] if given["y"] is None else given["y"])
+    y = given["y"]
+    return int(given["x"].shape[0] if y is None or not y.dim() else y.shape[0])
 
 
 def _check_all_read(data: Any, ignore: Collection[str]) -> None:
@@ -116,7 +117,9 @@ def _answers(data: Any, given: dict[str, Any], ignore: Collection[str]) -> dict[
         return {"y": flat(given.get("y"))}
     pairs = pairs_of(labels, given.get("edge_label_index"), given.get("edge_index"))
     of_nodes = ["y"] if given.get("y") is not None else []
-    of_nodes += [n for n in MASKS if given.get(n) is not None and len(given[n]) != len(labels)]
+    of_nodes += [
+        n for n in MASKS if given.get(n) is not None and given[n].shape[:1] != labels.shape[:1]
+    ]
     if of_nodes:
         raise ValueError(
             f"Expected data to have y or edge_label, but got both edge_label and {of_nodes}, the "
@@ -129,11 +132,11 @@ def _answers(data: Any, given: dict[str, Any], ignore: Collection[str]) -> dict[
 def pairs_of(labels: Tensor, pairs: Tensor | None, edge_index: Tensor | None) -> Tensor:
     """The pairs of nodes that ``edge_label`` is of: `edge_label_index`, or else the edges."""
     pairs = edge_index if pairs is None else pairs
-    if pairs is None or pairs.shape[1] != len(labels):
+    if pairs is None or pairs.shape[1:] != labels.shape[:1]:
         got = "none" if pairs is None else f"{pairs.shape[1]} edges"
         raise ValueError(
-            f"Expected edge_label_index beside edge_label, or an edge for each of {len(labels)} "
-            f"labels, but got {got}"
+            "Expected edge_label_index beside edge_label, or an edge for each of the "
+            f"{list(labels.shape)} labels, but got {got}"
         )
     return pairs
 
