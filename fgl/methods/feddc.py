@@ -67,8 +67,8 @@ def feddc(
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.zeros(2, 0).long())
         >>> sizes = {"num_examples": torch.tensor(4), "num_clients": torch.tensor(2)}
         >>> _, context = method.receive({"model": method.initial(), **sizes}, {}, graph)
-        >>> list(context)
-        ['model', 'drift', 'share', 'own', 'common']
+        >>> list(context)[-4:], context["share"]
+        (['drift', 'share', 'own', 'common'], tensor(1.5000))
 
     Source: Gao et al. 2022, https://arxiv.org/abs/2203.11751; https://github.com/gaoliang13/FedDC
     """
