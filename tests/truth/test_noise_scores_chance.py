@@ -647,3 +647,10 @@ def test_a_model_that_remembers_scores_chance_on_noise_and_a_leak_is_told(name: 
     with pytest.warns(UserWarning, match="Expected .* but"):
         leaking = make(True)
     assert score(leaking, metric) > chance + 0.2
+
+
+def test_pairs_that_a_link_task_learns_from_join_the_types_that_edges_join() -> None:
+    task = typed_links(False)
+    graph, context = next(iter(task.fedavg.train.batches(task.clients[0], {})))
+    types = graph.node_type[context["negatives"].values.T]
+    assert (types[0] != types[1]).all()
