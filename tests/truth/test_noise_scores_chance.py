@@ -255,9 +255,8 @@ ROWS = [(splitter, name) for splitter, rows in EDGES.items() for name in rows]
 
 def auc(fact: list[bool], there: list[bool]) -> float:
     """The area under the curve of a fact: half of what it is right more often than wrong."""
-    right, wrong = (
-        [own for own, is_edge in zip(fact, there) if is_edge is kind] for kind in (True, False)
-    )  # noqa: B905
+    both = list(zip(fact, there, strict=True))
+    right, wrong = ([own for own, is_edge in both if is_edge is kind] for kind in (True, False))
     return 0.5 + (sum(right) / len(right) - sum(wrong) / len(wrong)) / 2
 
 
@@ -565,7 +564,9 @@ def rated_at_random(leak: bool) -> tasks.Task:
     return ratings(leak, by_time=False)
 
 
-def joined(graph: fgl.Graph, leak: bool, split: Any = fgl.data.pair_split, **how: Any) -> tasks.Task:
+def joined(
+    graph: fgl.Graph, leak: bool, split: Any = fgl.data.pair_split, **how: Any
+) -> tasks.Task:
     """Edges that are noise, between nodes that are known by name."""
     own = split(graph, shares=(0.2, 0.3, 0.1, 0.4), **how)
     if leak:
@@ -639,7 +640,7 @@ def test_every_task_has_a_row() -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_model_that_remembers_scores_chance_on_noise_and_a_leak_is_told(name: str) -> None:
-    """The same model scores far above chance where its test examples train, and a warning says so."""
+    """The same model scores far above chance where its test examples train; a warning says so."""
     make, metric = TASKS[name]
     chance = 0.0 if metric == "test_r2" else 0.5
     honest = score(make(False), metric)
