@@ -5,16 +5,15 @@ model is given: is a tested pair a message, is its reverse, does it train, do it
 tell. On random graphs each of them separates edges from other pairs by .5 +- .03, for every
 splitter of `fgl.data.splits`; a splitter without a row fails.
 
-Mutants that this file finds and that the tests of the splits and tasks let pass:
+Mutants that this file finds and that the tests of splits, pairs and links let pass:
 - `Window` with one side for all nodes: targets of another type than the edges have.
-- `FreePairsLike` with `side=None` in `edge_split`: likewise.
-- `pair_split` with each edge as a unit of its own: copies of a pair are messages.
+- `edge_split` that gives `FreePairsLike` no side: likewise.
 - `pair_split` without `_reverse_of`: reverses in another relation are messages.
-- `pair_split` without random directions: the smaller end is always the source.
-- `_first_of_ends` that asks about every edge: repeated edges of earlier windows.
-- `Window` that avoids edges that are asked about, and not other asked pairs: a model knows that the
-  pairs that it was never told of are edges.
-- `check_reverses` and `_check_directed` that return at once: reverses of a symmetric graph.
+- `pair_split` without random directions: the order of a pair's nodes tells.
+- `split_by_time` that asks about repeated edges: their copies are messages.
+- `_not_free` that takes edges in their own direction alone: a negative is a reverse.
+- `_not_free` that avoids edges alone: a pair without an edge is validated and tested.
+Of trained models: `warn_of_trained` or `warn_of_copies` that return at once, and the first two.
 """
 
 from __future__ import annotations
