@@ -13,7 +13,7 @@ Mutants that this file finds and that the tests of splits, pairs and links let p
 - `split_by_time` that asks about repeated edges: their copies are messages.
 - `_not_free` that takes edges in their own direction alone: a negative is a reverse.
 - `_not_free` that avoids edges alone: a pair without an edge is validated and tested.
-Of trained models: `warn_of_trained` or `warn_of_copies` that return at once, and the first two.
+Of trained models: the first, and `warn_of_trained` or `warn_of_copies` that return at once.
 """
 
 from __future__ import annotations
