@@ -121,6 +121,8 @@ def test_a_subgraph_carries_every_field() -> None:
         ends: said for ends, said in edges_of(graph).items() if 42 not in ends
     }
     for name in (*NODE_FIELDS, *EXAMPLE_FIELDS):
+        if name == "edge_label_type":  # of pairs alone
+            continue
         want = getattr(graph, name)[nodes]
         assert torch.equal(getattr(part, name).nan_to_num(9), want.nan_to_num(9)), name
     again = graph.subgraph(nodes, torch.tensor([0, 1, 6]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -406,3 +407,78 @@ def test_public_bitcoin_otc() -> None:
     values = set(graph.edge_attr.flatten().tolist())
     assert values == set(range(-10, 11)) - {0}
     assert (graph.edge_time.diff() >= 0).all() and graph.edge_time.dtype == torch.float64
+
+
+class OfRelation(torch.nn.Module):
+    """An answer for a pair of embedded nodes and the relation that is asked about."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__()
+        self.node = torch.nn.Linear(nodes, 4, dtype=torch.float64)
+        self.relation = torch.nn.Parameter(torch.rand(3, 4, dtype=torch.float64))
+
+    def forward(self, x: Any, adj: Any, *, edge_label_index: Any, edge_label_type: Any) -> Tensor:
+        h = self.node(x)
+        own = self.relation[edge_label_type]
+        return (h[edge_label_index[0]] * own * h[edge_label_index[1]]).sum(1, keepdim=True)
+
+
+def of_relation(seed: int = 0) -> fgl.Graph:
+    rng = torch.Generator().manual_seed(seed)
+    edges = torch.randint(14, (2, 120), generator=rng)
+    kinds = torch.arange(120) % 3
+    graph = fgl.Graph(torch.eye(14).double(), edges, edge_type=kinds)
+    return pair_split(graph, edge_type=1, shares=(0.3, 0.3, 0.2, 0.2), is_undirected=False)
+
+
+def test_the_relation_of_a_pair_is_kept_by_whatever_cuts_and_stores(tmp_path: Path) -> None:
+    split = with_negatives(of_relation())
+    assert split.edge_label_type.tolist() == [1] * split.num_examples
+    part = split.subgraph(torch.arange(9))
+    assert len(part.edge_label_type) == part.num_examples < split.num_examples
+    data = fgl.Graph.from_pyg(split.to_pyg(SimpleNamespace))
+    assert torch.equal(data.edge_label_type, split.edge_label_type)
+    stored = fgl.data.open_client(fgl.data.save_client(split, tmp_path / "own"))
+    assert torch.equal(stored.edge_label_type, split.edge_label_type)
+    with pytest.raises(ValueError, match="edge_label_index beside edge_label_type"):
+        fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), edge_label_type=torch.tensor([0]))
+    with pytest.raises(ValueError, match="Expected edge_type beside edge_label_type"):
+        with_negatives(of_relation().replace(edge_type=None))
+
+
+@pytest.mark.parametrize("clients_at_once", [1, 2])
+def test_a_model_reads_the_relation_of_a_pair_and_of_a_drawn_one(clients_at_once: int) -> None:
+    graphs = [of_relation(seed).subgraph(torch.arange(14 - seed)) for seed in range(2)]
+    graphs = [own.replace(x=own.x[:, :13]) for own in graphs]
+    torch.manual_seed(0)
+    task = tasks.pair_task(graphs, OfRelation(13), ADAM, negatives=True)
+    result = fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=clients_at_once)
+    before = dict(task.fedavg.model.named_parameters())["relation"]
+    moved = (result.outbox[0]["model"]["relation"] - before).abs().sum(1) > 0
+    assert moved.tolist() == [False, True, False]
+    assert not any(each.one_by_one for each in result.history)
+
+
+def test_an_edge_and_its_reverse_have_one_answer_or_are_two() -> None:
+    edges = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    graph = fgl.Graph(torch.eye(4), edges)
+    same, other = torch.tensor([1.0, 1, 2, 2, 3, 3]), torch.arange(6.0)
+    how: dict[str, Any] = {"shares": (0, 1, 0, 0), "is_undirected": True}
+    assert sorted(pair_split(graph, same, **how).y.tolist()) == [1, 2, 3]
+    with pytest.raises(
+        ValueError, match="y to be the same .*: is_undirected=False asks about each"
+    ):
+        pair_split(graph, other, **how)
+    assert pair_split(graph, other, shares=(0, 1, 0, 0), is_undirected=False).num_train == 6
+
+
+def test_relations_that_are_not_there_or_no_reverse_are_refused() -> None:
+    graph = temporal()
+    with pytest.raises(ValueError, match=r"edge_type to be one of .*\[0, 1, 2\], but got 7"):
+        pair_split(graph, edge_type=7)
+    with pytest.raises(ValueError, match="Expected edge_type beside rev_edge_type"):
+        pair_split(graph, rev_edge_type=1)
+    with pytest.raises(ValueError, match="another relation than edge_type, but got 1 twice"):
+        pair_split(graph, edge_type=1, rev_edge_type=1)
+    with pytest.raises(ValueError, match="most edges of relation 0 turned round, but got 1"):
+        pair_split(graph, edge_type=0, rev_edge_type=1)

@@ -5,16 +5,15 @@ model is given: is a tested pair a message, is its reverse, does it train, do it
 tell. On random graphs each of them separates edges from other pairs by .5 +- .03, for every
 splitter of `fgl.data.splits`; a splitter without a row fails.
 
-Mutants that this file finds and that the tests of the splits and tasks let pass:
+Mutants that this file finds and that the tests of splits, pairs and links let pass:
 - `Window` with one side for all nodes: targets of another type than the edges have.
-- `FreePairsLike` with `side=None` in `edge_split`: likewise.
-- `pair_split` with each edge as a unit of its own: copies of a pair are messages.
+- `edge_split` that gives `FreePairsLike` no side: likewise.
 - `pair_split` without `_reverse_of`: reverses in another relation are messages.
-- `pair_split` without random directions: the smaller end is always the source.
-- `_first_of_ends` that asks about every edge: repeated edges of earlier windows.
-- `Window` that avoids edges that are asked about, and not other asked pairs: a model knows that the
-  pairs that it was never told of are edges.
-- `check_reverses` and `_check_directed` that return at once: reverses of a symmetric graph.
+- `pair_split` without random directions: the order of a pair's nodes tells.
+- `split_by_time` that asks about repeated edges: their copies are messages.
+- `_not_free` that takes edges in their own direction alone: a negative is a reverse.
+- `_not_free` that avoids edges alone: a pair without an edge is validated and tested.
+Of trained models: the first, and `warn_of_trained` or `warn_of_copies` that return at once.
 """
 
 from __future__ import annotations
@@ -255,9 +254,8 @@ ROWS = [(splitter, name) for splitter, rows in EDGES.items() for name in rows]
 
 def auc(fact: list[bool], there: list[bool]) -> float:
     """The area under the curve of a fact: half of what it is right more often than wrong."""
-    right, wrong = (
-        [own for own, is_edge in zip(fact, there) if is_edge is kind] for kind in (True, False)
-    )
+    both = list(zip(fact, there, strict=True))
+    right, wrong = ([own for own, is_edge in both if is_edge is kind] for kind in (True, False))
     return 0.5 + (sum(right) / len(right) - sum(wrong) / len(wrong)) / 2
 
 
@@ -641,7 +639,7 @@ def test_every_task_has_a_row() -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_model_that_remembers_scores_chance_on_noise_and_a_leak_is_told(name: str) -> None:
-    """The same model scores far above chance where its test examples train, and a warning says so."""
+    """The same model scores far above chance where its test examples train; a warning says so."""
     make, metric = TASKS[name]
     chance = 0.0 if metric == "test_r2" else 0.5
     honest = score(make(False), metric)
@@ -649,3 +647,10 @@ def test_a_model_that_remembers_scores_chance_on_noise_and_a_leak_is_told(name: 
     with pytest.warns(UserWarning, match="Expected .* but"):
         leaking = make(True)
     assert score(leaking, metric) > chance + 0.2
+
+
+def test_pairs_that_a_link_task_learns_from_join_the_types_that_edges_join() -> None:
+    task = typed_links(False)
+    graph, context = next(iter(task.fedavg.train.batches(task.clients[0], {})))
+    types = graph.node_type[context["negatives"].values.T]
+    assert (types[0] != types[1]).all()

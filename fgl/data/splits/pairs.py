@@ -92,7 +92,7 @@ def _at_once(graph: Graph) -> Graph:
     if not graph.num_edges or not all_reversed(key.unique(), n):
         return graph
     both = torch.minimum(key, target * n + source)
-    late = times[_earliest(key, times)] > times[_earliest(both, times)]  # type: ignore[index,operator]
+    late = times[_earliest(key, times)] > times[_earliest(both, times)]  # type: ignore[index]
     if not late.any():
         return graph
     kept: Graph = graph.with_edges(~late)
