@@ -1,4 +1,4 @@
-"""Runs in other threads and processes: two threads are refused, and tasks and methods are pickled."""
+"""Other threads and processes: two threads are refused, tasks and methods are pickled."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import torch
 
 from ..checks import check_number, check_share
 from ..graph import Graph
+from ..kinds import check_kind
 from ..seeds import one_thread
 from .callbacks import Callback, heard
 from .evaluate import running
@@ -141,6 +142,7 @@ def run(
         [0, 1]
     """
     check_kinds(method, start, callbacks, evaluate=evaluate, score=score, watch=watch)
+    check_kind("strict", strict, bool)
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
     place = _place(on, clients, clients_at_once, score, start)
