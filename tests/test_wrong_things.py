@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, fedavg, graph, graphs, model
+from federations import CLASSES, FEATURES, fedavg, graph, graphs, model, script
 from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import HeteroData
@@ -90,7 +90,7 @@ PUBLIC = [
     for room in (fgl.methods, fgl.transforms, fgl.tasks, fgl.data)
     for name in room.__all__
     if name not in ("EdgeSplit", "HiddenNodes")  # what functions return
-] + [fgl.fedavg, fgl.evaluate_on, fgl.run, fgl.predict]
+] + [fgl.fedavg, fgl.evaluate_on, fgl.run]
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -251,6 +251,10 @@ MODELS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "no embeddings in a prediction": (
         lambda: fgl.predict(net := Squeezed(), net.state_dict(), graph(), return_embedding=True),
         ["Squeezed", "return_embedding=True", "fgl.nn.Embedded"],
+    ),
+    "a recipe's own model": (
+        lambda: script("examples/fedego.py").fedego(METHOD),
+        ["fedego", "'fanouts'", "GCN"],
     ),
     "one logit": (lambda: run(Squeezed(), CLIENTS), ["Squeezed", "ANSWERS"]),
     "no relation to the target": (

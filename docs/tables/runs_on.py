@@ -1,9 +1,9 @@
 """Runs each method on each task, and keeps where it runs, with the call, in `runs_on.json`.
 
-    python docs/tables/runs_on.py                runs all, and writes the file
-    python docs/tables/runs_on.py FedProto MOON  prints these
+    python docs/tables/runs_on.py                runs all, and writes the file and `idea.md`
+    python docs/tables/runs_on.py FedProto MOON  runs these anew
 
-Data are small, a run has two rounds. `idea.md` names the same tasks; a test compares both.
+Data are small, a run has two rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unittest.mock import patch
 import fgl
 
 ROOT = Path(__file__).parents[2]
-FILE = Path(__file__).with_suffix(".json")
+FILE, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs/idea.md"
 sys.path[:0] = [str(ROOT), str(ROOT / "examples")]  # a recipe is a file, and a package's module
 TASKS = [
     name
@@ -32,7 +32,7 @@ ON = "(task.fedavg)"
 CALLS: dict[str, tuple[list[str], list[dict[str, Any]]]] = {
     "FedAvg": (["task.fedavg"], [{}]),
     "centralized training": (["fgl.tasks.centralized(task)"], [{}]),
-    "FedGCN (`hops`)": (["task.fedavg"], [{"hops": 2}]),
+    "FedGCN (`hops`)": (["task.fedavg"], [{"hops": 2}, {"hops": 2, "model": "gcn"}]),
     "FedSage": (["task.fedavg"], [{"model": "sage"}]),
     "FedSage+": (["fgl.tasks.mended(task, gen_epochs=1, gen_hidden=8, gen_latent=4)"], [{}]),
     "AdaFGL": (["fgl.tasks.adapted(task, first_rounds=1, own_hidden=4)"], [{}]),
@@ -46,7 +46,7 @@ CALLS: dict[str, tuple[list[str], list[dict[str, Any]]]] = {
     "MOON": ([f"{M}moon{ON}"], [{}]),
     "FedProto": ([f"{M}fedproto{ON}", f"{M}fedproto(task.fedavg, draw=False)"], [{}]),
     "FedTGP": ([f"{M}fedtgp(task.fedavg, server_epochs=2)"], [{}]),
-    "FGGP": ([f"{M}fggp{ON}"], [{}]),
+    "FGGP": ([f"{M}fggp{ON}"], [{}, {"model": "gcn"}]),
     "FedGTA": ([f"{M}fedgta{ON}"], [{}]),
     "Ditto": ([f"{M}ditto(task.fedavg, penalty=0.1)"], [{}]),
     "FedHGN": ([f"{M}fedhgn{ON}"], [{}, {"bases": 4}]),
@@ -171,10 +171,30 @@ def table(methods: list[str]) -> dict[str, dict[str, str]]:
     return found
 
 
+def written(places: dict[str, str]) -> str:
+    """The tasks as the page names them."""
+    missing = [name for name in TASKS if name not in places]
+    if len(missing) > 3:
+        return ", ".join(f"`{name}`" for name in places)
+    but = " and ".join(f"`{name}`" for name in missing)
+    return f"every task but {but}" if missing else "every task"
+
+
+def page(text: str, rows: dict[str, dict[str, str]]) -> str:
+    """The page on the idea, with the tasks of each row that names methods of the table."""
+    lines = text.splitlines(keepends=True)
+    for place, line in enumerate(lines):
+        cells = line.split(" | ")
+        names = cells[0].removeprefix("| ").split(", ")
+        if len(cells) == 3 and all(name in rows for name in names):
+            first = rows[names[0]]
+            common = {name: first[name] for name in first if all(name in rows[n] for n in names)}
+            lines[place] = f"{cells[0]} | {cells[1]} | {written(common)} |\n"
+    return "".join(lines)
+
+
 if __name__ == "__main__":
-    asked = sys.argv[1:] or list(CALLS)
-    rows = table(asked)
-    if not sys.argv[1:]:
-        FILE.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    for method, row in rows.items():
-        print(method, "|", "every task" if len(row) == len(TASKS) else ", ".join(row))
+    rows = json.loads(FILE.read_text(encoding="utf-8")) if sys.argv[1:] else {}
+    rows |= table(sys.argv[1:] or list(CALLS))
+    FILE.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
