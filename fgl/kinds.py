@@ -18,6 +18,7 @@ SEVERAL = (Sequence, Collection, Iterable, list, tuple)
 NAMES = {
     "Callable": "a function",
     "Graph": "a fgl.Graph",
+    "Mapping": "a dict",
     "Method": "a Method, such as task.fedavg or fgl.fedavg(model)",
     "Module": "a torch.nn.Module",
     "NoneType": "None",
@@ -59,7 +60,6 @@ WAYS = {
     ("Training", "function"): "fgl.Training({value})",
     ("Callable", "Optimizer"): "lambda params: torch.optim.SGD(params, lr=0.1)",
     ("VGAE", "Module"): "fgl.tasks.node_task and fgl.tasks.pair_task take any model",
-    ("EgoSAGE", "Module"): "fgl.tasks.node_task takes any model",
 }
 
 
@@ -214,7 +214,7 @@ def in_words(hint: Any) -> str:
     if kind in SEVERAL and inner:
         return f"a sequence, each {in_words(inner[0])}"
     name = _called(hint)
-    return NAMES.get(name, f"a {name}")
+    return NAMES.get(name, f"{'an' if name[0] in 'AEIO' else 'a'} {name}")
 
 
 def shown(value: Any) -> str:

@@ -139,7 +139,7 @@ def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> 
     ("methods", "setting", "how", "kind", "text"),
     [
         ({}, SETTING, {}, ValueError, "Expected methods to be functions by name"),
-        ([scaffold], SETTING, {}, ValueError, "Expected methods to be functions by name"),
+        ([scaffold], SETTING, {}, TypeError, "Expected methods to be a dict, but got list"),
         ({"a": 3}, SETTING, {}, TypeError, "Expected a to be a function that makes a method"),
         ({"a": scaffold}, 3, {}, TypeError, "setting to load a task for each seed, such as"),
         ({"a": lambda task: 3}, SETTING, {}, TypeError, "a to make a Method, but got int"),

@@ -253,9 +253,9 @@ def test_clients_that_share_no_node_draw_wrong_labels_one_after_the_other() -> N
 
 def test_damaged_says_what_it_takes() -> None:
     for wrong in (SMALL, [[1]]):
-        with pytest.raises(TypeError, match="Expected client"):
+        with pytest.raises(TypeError, match="Expected graphs"):
             data.damaged(wrong, EVERY)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"Expected how to be a fgl.data.Damage, but got 0.3"):
+    with pytest.raises(TypeError, match="Expected how to be a Damage, but got 0.3"):
         data.damaged([SMALL], 0.3)  # type: ignore[arg-type]
 
 
@@ -488,7 +488,7 @@ def test_unseen_clients_have_nodes_with_classes_to_be_tested_on() -> None:
     numbers = last.replace(y=torch.ones(last.num_nodes))
     with pytest.raises(TypeError, match="to be class labels"):
         tasks.with_unseen(replace(task, clients=[*clients[:2], numbers]), 1)
-    with pytest.raises(TypeError, match="Expected unseen to be an integer"):
+    with pytest.raises(TypeError, match="Expected count to be an integer"):
         tasks.with_unseen(task, 1.5)  # type: ignore[arg-type]
 
 

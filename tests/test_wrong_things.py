@@ -1,4 +1,4 @@
-"""Wrong kinds of things, given to every public builder: one sentence names what was expected."""
+"""Wrong kinds of things, given to everything public: a sentence names what was expected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, fedavg, graph, graphs, model
+from federations import CLASSES, FEATURES, fedavg, graph, graphs, model, script
 from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import HeteroData
@@ -90,7 +90,7 @@ PUBLIC = [
     for room in (fgl.methods, fgl.transforms, fgl.tasks, fgl.data)
     for name in room.__all__
     if name not in ("EdgeSplit", "HiddenNodes")  # what functions return
-] + [fgl.fedavg, fgl.evaluate_on, fgl.run, fgl.predict]
+] + [fgl.fedavg, fgl.evaluate_on, fgl.run]
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -252,6 +252,10 @@ MODELS: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: fgl.predict(net := Squeezed(), net.state_dict(), graph(), return_embedding=True),
         ["Squeezed", "return_embedding=True", "fgl.nn.Embedded"],
     ),
+    "a recipe's own model": (
+        lambda: script("examples/fedego.py").fedego(METHOD),
+        ["fedego", "'fanouts'", "GCN"],
+    ),
     "one logit": (lambda: run(Squeezed(), CLIENTS), ["Squeezed", "ANSWERS"]),
     "no relation to the target": (
         lambda: run(hgt(RELATIONS[:1]), [typed("user")]),
@@ -296,9 +300,9 @@ def test_a_model_that_does_not_fit_is_named_with_what_it_was_given() -> None:
 
 def test_reverses_help_a_type_that_no_relation_ends_at() -> None:
     """The way out that the error names."""
-    with pytest.warns(UserWarning, match="Hetero takes one client at a time"):
-        own = typed("user", both=True)
-        fgl.run(fgl.fedavg(hgt(RELATIONS)), [own, own], num_rounds=1)
+    own = typed("user", both=True)
+    result = fgl.run(fgl.fedavg(hgt(RELATIONS)), [own, own], num_rounds=1)
+    assert not result.history[0].dropped
 
 
 def test_batch_norm_trains_one_client_after_the_other_and_says_so() -> None:

@@ -15,6 +15,7 @@ import torch
 
 from ..checks import check_number, check_share
 from ..graph import Graph
+from ..kinds import check_kind
 from ..seeds import one_thread
 from .callbacks import Callback, heard
 from .carried import carried, counted_on
@@ -145,6 +146,7 @@ def run(
         [0, 1]
     """
     check_kinds(method, start, callbacks, evaluate=evaluate, score=score, watch=watch)
+    check_kind("strict", strict, bool)
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
     check_numbers(num_rounds, participation, dropouts, config)

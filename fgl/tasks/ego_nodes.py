@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from .. import data
@@ -40,7 +40,7 @@ from .task import Local, Task, bounded, own_node_mask, weighed_equally
 def ego_node_task(
     clients: Sequence[Graph],
     test: Graph,
-    model: EgoSAGE,
+    model: nn.Module,
     optimizer: OptimizerFactory,
     *,
     epochs: int = 5,
@@ -71,6 +71,11 @@ def ego_node_task(
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
+    if not hasattr(model, "fanouts"):
+        raise TypeError(
+            "Expected model to read trees, as fgl.nn.EgoSAGE does, but got "
+            f"{type(model).__name__}: fgl.tasks.node_task takes any model"
+        )
     _check(clients, test)
     warn_of_trained(clients)
     for graph in clients:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, ParamSpec, overload
 
+from torch import nn
+
 from ...kinds import binder
 from .describe import described, short_name
 from .layers import FUNCTIONS, Layer, short
@@ -63,7 +65,15 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
         place, method = next((pair for pair in methods if pair[1]), ("", None))
         rest = {key: value for key, value in given.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
-        built = builder(*args, **kwargs)
+        try:
+            built = builder(*args, **kwargs)
+        except AttributeError as error:
+            if not isinstance(error.obj, nn.Module):
+                raise
+            raise TypeError(
+                f"Expected {name} to be given a method whose model has {error.name!r}, but got "
+                f"{type(error.obj).__name__}"
+            ) from error
         if not isinstance(built, Method):
             got = type(built).__name__
             raise TypeError(f"Expected {name} to return a Method, but got {got}")

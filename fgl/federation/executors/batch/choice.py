@@ -87,7 +87,8 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
         return _choose_of_kinds(method, clients, cache)
     refused = _refused(method, clients)
     if refused:
-        return Choice(1, refused, refused=len(clients) > 1)
+        by_design = any(getattr(m, "one_by_one", False) for m in method.model.modules())
+        return Choice(1, refused, refused=len(clients) > 1 and not by_design)
     cache = CACHE.get(clients[0].device.type, CACHE["cpu"]) if cache is None else cache
     of_clients = [_data_bytes(method, each) for each in clients]
     data = max(of_clients)

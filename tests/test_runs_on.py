@@ -1,0 +1,36 @@
+"""The page that says which method runs where: made by running, and of every method."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+from federations import ROOT, script
+
+import fgl
+
+RUNS_ON = script("docs/tables/runs_on.py")
+ROWS = json.loads(RUNS_ON.FILE.read_text(encoding="utf-8"))
+
+
+def test_the_page_says_where_a_method_ran() -> None:
+    text = (ROOT / "docs/idea.md").read_text(encoding="utf-8")
+    assert RUNS_ON.page(text, ROWS) == text
+
+
+def test_every_method_is_in_the_table() -> None:
+    assert set(ROWS) == set(RUNS_ON.CALLS)
+    calls = " ".join(call for calls, _ in RUNS_ON.CALLS.values() for call in calls)
+    builders = [
+        name
+        for name in fgl.methods.__all__
+        if inspect.signature(getattr(fgl.methods, name)).return_annotation == "Method"
+    ]
+    lacking = [name for name in builders if f"fgl.methods.{name}(" not in calls]
+    assert lacking == ["adafgl", "adaptive_fedprox", "fedsage_plus"]  # of a task of their own
+
+
+@pytest.mark.slow
+def test_every_method_runs_where_the_table_says() -> None:
+    assert RUNS_ON.table(list(RUNS_ON.CALLS)) == ROWS
