@@ -346,6 +346,7 @@ class Row:
             is optimal for each client.
         of: what ends there: the models that clients use, or those that they are sent.
         near: the largest distance.
+        slow: whether ``make nightly`` runs it.
     """
 
     build: Callable[[Method], Method]
@@ -355,12 +356,13 @@ class Row:
     optimal: bool = False
     of: str = "used"
     near: float = 1e-6
+    slow: bool = False
 
 
-def adaptive_server(rule: str) -> Row:
+def adaptive_server(rule: str, slow: bool = True) -> Row:
     """A large tau makes its step about proportional to the mean update."""
     build = partial(methods.fedopt, rule=rule, server_lr=1.0, momentum=0.0, tau=1.0)
-    return Row(build, averaging(SHARE), 55, 0)
+    return Row(build, averaging(SHARE), 55, 0, slow=slow)
 
 
 ROWS: dict[str, Row] = {
@@ -372,20 +374,21 @@ ROWS: dict[str, Row] = {
     ),
     "fedopt": Row(partial(methods.fedopt, server_lr=0.7), averaging(SHARE), 20, 35),
     "fedopt, momentum": Row(
-        partial(methods.fedopt, server_lr=0.5, momentum=0.5), averaging(SHARE), 50, 0
+        partial(methods.fedopt, server_lr=0.5, momentum=0.5), averaging(SHARE), 50, 0, slow=True
     ),
-    "fedopt, adam": adaptive_server("adam"),
+    "fedopt, adam": adaptive_server("adam", slow=False),
     "fedopt, yogi": adaptive_server("yogi"),
     "fedopt, adagrad": adaptive_server("adagrad"),
     "scaffold": Row(methods.scaffold, best(EQUAL), 28, 70, optimal=True),
     "scaffold, gradients": Row(
-        partial(methods.scaffold, control="gradient", server_lr=0.8), best(EQUAL), 20, 150,
-        optimal=True,
+        partial(methods.scaffold, control="gradient", server_lr=0.8), best(EQUAL), 20, 60,
+        optimal=True, slow=True,
     ),
     "feddyn": Row(partial(methods.feddyn, penalty=1.0), best(SHARE), 32, 60, optimal=True),
     "feddc": Row(partial(methods.feddc, penalty=0.5), best(SHARE), 20, 65, optimal=True),
     "feddc, gradients": Row(
-        partial(methods.feddc, penalty=0.5, control="gradient"), best(SHARE), 52, 250, optimal=True
+        partial(methods.feddc, penalty=0.5, control="gradient"), best(SHARE), 52, 250, optimal=True,
+        slow=True,
     ),
     "local": Row(methods.local, theirs, optimal=True),
     "own_models": Row(methods.own_models, used_after(averaging(SHARE))),
@@ -409,7 +412,7 @@ ROWS: dict[str, Row] = {
     ),
     "graphfl, second order": Row(
         partial(methods.graphfl, adapt_steps=2, adapt_lr=0.1, query="all", second_order=True),
-        partial(graphfl_point, second_order=True), 12, 0, of="sent",
+        partial(graphfl_point, second_order=True), 12, 0, of="sent", slow=True,
     ),
     "fedselect": Row(
         partial(methods.fedselect, every=1, top=0.5, cap=0.4), fedselect_point, 20, 25
@@ -427,10 +430,10 @@ ROWS: dict[str, Row] = {
     "unlearned": Row(partial(methods.unlearned, client=1, at=2), averaging(without(1))),
     "retrained of feddc": Row(
         lambda f: methods.retrained(methods.feddc(f, penalty=0.5), client=1), best(without(1)), 30,
-        80, optimal=True, of="sent",
+        80, optimal=True, of="sent", slow=True,
     ),
     "scaffold of fedprox": Row(
-        lambda f: methods.scaffold(methods.fedprox(f, mu=0.3)), best(EQUAL), 35, 0
+        lambda f: methods.scaffold(methods.fedprox(f, mu=0.3)), best(EQUAL), 35, 0, slow=True
     ),
     "clipped": Row(partial(clipped, length=0.2), clipped_point, 45, 0),
     "robust, median": Row(partial(robust, rule=median), median_point, 10, 20),
@@ -489,14 +492,17 @@ def ended(row: Row, p: Problem, num_rounds: int, **how: Any) -> tuple[Array, Any
     return np.stack([vector(each) for each in used]), result
 
 
-def halves() -> list[Any]:
-    """The rows of the second test; one that takes long is run by ``make nightly``."""
-    slow = {name: [pytest.mark.slow] * (row.half > 100) for name, row in ROWS.items() if row.half}
-    return [pytest.param(name, marks=marks) for name, marks in slow.items()]
+def rows(field: str) -> Any:
+    """The rows that have rounds of this kind."""
+    asked = {name: row for name, row in ROWS.items() if getattr(row, field)}
+    slow = {name: [pytest.mark.slow] * row.slow for name, row in asked.items()}
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=marks) for name, marks in slow.items()]
+    )
 
 
 @pytest.mark.filterwarnings("ignore:Secure sum")
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.rounds])
+@rows("rounds")
 def test_all_take_part(name: str) -> None:
     """Unequal clients: each method ends at the point of its formula."""
     row, p = ROWS[name], problem(shared=False)
@@ -504,7 +510,7 @@ def test_all_take_part(name: str) -> None:
     assert np.abs(found - row.point(p, result)).max() < row.near
 
 
-@pytest.mark.parametrize("name", halves())
+@rows("half")
 def test_half_of_the_clients_take_part(name: str) -> None:
     """At the same point, or where one theta is optimal for each client, at that."""
     row, p = ROWS[name], problem(shared=not ROWS[name].optimal)
