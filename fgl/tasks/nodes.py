@@ -15,7 +15,8 @@ from ..graph import Graph
 from ..graph.arguments import check_graph
 from ..targets import CLASSES, Target
 from .networks import Networks
-from .scores import evaluate_own, node_scores, validation, with_pooled
+from .pooled_scores import with_pooled
+from .scores import evaluate_own, node_scores, validation
 from .settings import setting
 from .task import Task, bounded
 from .unseen import with_unseen

@@ -32,7 +32,8 @@ from ..graph.arguments import check_graphs
 from ..graph.facts import answered
 from ..nn import PairNet
 from ..targets import ANSWERS, Target
-from .scores import node_scores, validation, with_pooled
+from .pooled_scores import with_pooled
+from .scores import node_scores, validation
 from .settings import Cut, setting
 from .task import Local, Task, bounded
 
