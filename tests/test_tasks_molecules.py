@@ -107,6 +107,7 @@ def test_what_the_columns_are_must_be_said_of_an_unknown_dataset() -> None:
         small(dataset="lipo").load()
 
 
+@pytest.mark.filterwarnings("ignore:.* have no (val|test)_auc")  # few answers, some of one kind
 def test_answers_of_molecules(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of Tox21: several answers, of which some are unknown."""
     graphs, y, scaffolds = fgl.data.small_molecules()

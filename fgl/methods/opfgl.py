@@ -37,7 +37,7 @@ from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import outputs
 from ..sparse import widened
-from ..sparse.matrix import check_degrees
+from ..sparse.degrees import check_degrees
 from .local import with_own
 from .surrogate import (
     Condensation,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C import _functorch as functorch
 
+from .degrees import check_degrees
 from .gather import gather_rows
 from .pattern import Pattern, outside, pointers, row_major
 from .precision import mixed
@@ -321,23 +321,6 @@ class SparseMatrix:
 
     def __repr__(self) -> str:
         return f"SparseMatrix(shape={self.shape}, nnz={self.nnz}, dtype={self.dtype})"
-
-
-def check_degrees(value: Tensor | None) -> None:
-    """Raise a ValueError for negative weights of edges where a degree is divided by."""
-    if (
-        value is None
-        or value.is_cuda
-        or value.is_meta
-        or functorch.is_functorch_wrapped_tensor(value)
-    ):
-        return
-    if (value < 0).any():
-        raise ValueError(
-            "Expected edge_weight to be at least 0 where degrees are normalised, but got "
-            f"{float(value.min())}: edge_weight.abs(), or edge_attr=edge_weight[:, None] for a "
-            "model that reads signs"
-        )
 
 
 def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:

@@ -35,7 +35,8 @@ from ..predict import reads
 from ..targets import ANSWERS, Target
 from .apart import warn_of_known_pairs, warn_of_trained
 from .once import Once
-from .scores import node_scores, validation, with_pooled
+from .pooled_scores import with_pooled
+from .scores import node_scores, validation
 from .settings import Cut, setting
 from .task import Local, Task, bounded
 
