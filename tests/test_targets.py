@@ -306,7 +306,9 @@ def test_a_graph_task_selects_by_the_clients_validation_graphs() -> None:
     clients = [molecules(n, seed=n) for n in (20, 12)]
     model = fgl.nn.GIN(5, 8, 2)
     how: Any = {"model": model, "train": fgl.Training(), "target": ANSWERS}
-    assert tasks.graph_task(clients, clients, **how).select == ""
+    rest = molecules(64, seed=1)
+    others = [rest.select(torch.arange(*ends)) for ends in ((32, 52), (52, 64))]
+    assert tasks.graph_task(clients, others, **how).select == ""
     split = [data.random_split(own) for own in clients]
     task = tasks.graph_task(split, split, **how)
     assert task.select == "val_auc"
