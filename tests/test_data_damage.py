@@ -495,7 +495,7 @@ def test_unseen_clients_have_nodes_with_classes_to_be_tested_on() -> None:
 def test_a_skew_says_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="skew_by to be 'labels' beside skew_alpha, 0.1, but got"):
         Skew(skew_alpha=0.1)
-    pairs = data.pair_split(DENSE)
+    pairs = data.pair_split(DENSE, is_undirected=True)
     with pytest.raises(ValueError, match="'features' or 'degrees' where pairs have the labels"):
         Skew(skew_by="labels").parts(pairs, 2)
     with pytest.raises(ValueError, match=r"num_clients to be in \[1, 200\], but got 201"):
