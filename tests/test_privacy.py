@@ -490,13 +490,12 @@ def test_noise_that_the_calibration_finds_too_small_is_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     accounting = pytest.importorskip("dp_accounting")
-    calibrate = accounting.calibrate_dp_mechanism
-    monkeypatch.setattr(
-        accounting, "calibrate_dp_mechanism", lambda *how, **more: 0.9995 * calibrate(*how, **more)
-    )
-    how: Any = {"rounds": 2, "delta": 1e-5, "sample_rate": 0.5}
+    small = 2.4948  # its epsilon is 1.0001
+    monkeypatch.setattr(accounting, "calibrate_dp_mechanism", lambda *how, **more: small)
+    how: Any = {"rounds": 1, "delta": 1e-5, "sample_rate": 0.5}
+    assert privacy.epsilon(noise_multiplier=small, **how) > 1
     noise = privacy.noise_for(epsilon=1.0, **how)
-    assert 0.995 < privacy.epsilon(noise_multiplier=noise, **how) <= 1
+    assert 0.999 < privacy.epsilon(noise_multiplier=noise, **how) <= 1
     for rate in (-0.1, 1.5, math.nan):
         with pytest.raises(ValueError, match="sample_rate to be"):
             privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=rate)
