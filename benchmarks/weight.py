@@ -99,14 +99,14 @@ def traced_round() -> set[CodeType]:
     executor = Loop(guarded, clients, seed=0)
     result.history.append(play(guarded, executor, result, Plan(0, 1.0, 0.0, None)))
     entered: set[CodeType] = set()
-    last = guarded.send.__code__
+    last, library = guarded.send.__code__, str(ROOT / "fgl")
     waiting = [len(clients)]
 
     def note(frame: FrameType, event: str, value: Any) -> None:
         if event != "call":
             return
         waiting[0] -= frame.f_code is last
-        if not waiting[0] and Path(frame.f_code.co_filename).is_relative_to(ROOT / "fgl"):
+        if not waiting[0] and frame.f_code.co_filename.startswith(library):
             entered.add(frame.f_code)
 
     sys.setprofile(note)

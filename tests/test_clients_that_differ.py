@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, end, same, script
+from federations import Elsewhere, close, end, same, script
 from torch import nn
 
 import fgl
@@ -345,7 +345,7 @@ def test_an_upload_with_a_personal_part_is_refused() -> None:
         return message, state
 
     with pytest.warns(UserWarning, match=r"Round 0, client 1: .* but got extra \['head.bias'\]"):
-        result = one_by_one(replace(own, send=send), clients(), num_rounds=1)
+        result = fgl.run(replace(own, send=send), on=Elsewhere(clients(), 1), num_rounds=1)
     assert list(result.history[0].dropped) == [1]
 
 

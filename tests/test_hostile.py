@@ -16,7 +16,7 @@ from torch import Tensor
 
 import fgl
 from fgl.federation import Answer, Broadcast, Loop, Result, checked
-from fgl.federation.round import Plan, play
+from fgl.federation.round import Plan, join, play
 
 Message = dict[str, Any]
 Change = Callable[[Message], Any]
@@ -26,13 +26,18 @@ SOME = [("s2fgl", 4, 2), ("s2fgl", 8, 1), ("fedssp", 8, 1), ("fggp", 8, 1), ("sc
         ("gcfl plus gradients", 8, 1), ("fedproto", 4, 2), ("secure sum", 4, 1)]  # fmt: skip
 
 
+# A secure sum of the table has a threshold for four clients.
+CELLS = [(name, count) for name in (*ROWS, *PRIVATE) for count in LIARS
+         if count == 4 or row(name).exchange == 1]  # fmt: skip
+
+
 class Replayed:
     """An executor that has trained once, and gives the same answers, those of the liars changed."""
 
     padding, one_by_one, elsewhere = 0.0, "", True
 
-    def __init__(self, answers: dict[int, Answer], change: Change) -> None:
-        self.num_clients = len(answers)
+    def __init__(self, loop: Loop, answers: dict[int, Answer], change: Change) -> None:
+        self.num_clients, self.join = len(answers), loop.join
         self.states: dict[int, Any] = {}
         self.answers = {
             client: replace(answer, message=change(copied(answer.message)))
@@ -135,12 +140,15 @@ def tell(name: str, task: str, num_clients: int, num_rounds: int) -> list[str]:
     for index in range(num_rounds):
         loop = Loop(method, clients, seed=1, states=result.client_states)
         method.model.eval()
-        answers = dict(loop.train(index, result.outbox, range(num_clients)))
+        sent = copy.copy(result)
+        if method.joining is not None and not index:
+            join(method, loop, sent, plan)
+        answers = dict(loop.train(index, sent.outbox, range(num_clients)))
         for lie, change in lies(answers[LIARS[num_clients][0]].message):
             lied = copy.copy(result)
             lied.history = list(result.history)
             try:
-                record = play(method, Replayed(answers, change), lied, plan)
+                record = play(method, Replayed(loop, answers, change), lied, plan)
             except Exception as error:
                 wrong.append(f"round {index}, {lie}: ended by {error!r}"[:300])
                 continue
@@ -163,8 +171,7 @@ def test_a_lie_costs_no_other_client_its_round(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("num_clients", LIARS)
-@pytest.mark.parametrize("name", [*ROWS, *PRIVATE])
+@pytest.mark.parametrize(("name", "num_clients"), CELLS)
 def test_no_lie_costs_another_client_its_round(name: str, num_clients: int) -> None:
     task = row(name).tasks[0]
     assert tell(name, task, num_clients, num_rounds=max(2, row(name).exchange)) == []

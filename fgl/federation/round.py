@@ -186,7 +186,7 @@ def _uploads(
         if fatal and not isinstance(error, Absent):
             with stage(plan.seed, record.round, client, "send"):
                 raise error
-    cause = _bad_model(refused, answers, result.history)
+    cause = _bad_model(refused, answers, result.history) if refused else ""
     for client, error in refused.items() if cause else ():
         if isinstance(error, Diverged):
             refused[client] = BadModel(

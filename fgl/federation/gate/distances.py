@@ -80,7 +80,8 @@ def changes(
             before = was.get(key, NOTHING)
             if id(before) not in olds:
                 olds[id(before)] = floats(before)
-            old = {n: t for n, t in olds[id(before)].items() if _like(new.get(n), t)}
+            shapes = {name: tensor.shape for name, tensor in new.items()}
+            old = {n: t for n, t in olds[id(before)].items() if shapes.get(n) == t.shape}
             moved = norms.add((tensor, old.get(name)) for name, tensor in new.items())
             same = tuple(map(id, old.values()))
             if same not in pairs_of:
@@ -213,10 +214,6 @@ def values_of(tensor: Tensor) -> Tensor:
     if tensor.layout == torch.strided:
         return tensor
     return tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
-
-
-def _like(new: Tensor | None, old: Tensor) -> bool:
-    return new is not None and new.shape == old.shape
 
 
 def _mean(lengths: Sequence[float], places: Sequence[int], count: int) -> float:

@@ -80,7 +80,7 @@ class Limits:
             ("the upload", self.of_upload, upload),
             ("what stands beside it", self.of_note, note),
         ):
-            if got > most(method):
+            if got and got > most(method):
                 raise ValueError(
                     f"Expected {name} to have at most {most(method)} bytes, but got {got}"
                 )

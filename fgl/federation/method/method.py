@@ -283,7 +283,8 @@ class Method:
 
     def common(self) -> Params:
         """The model's own tensors without the modules of `own`: the part that is sent."""
-        return without(self.model.state_dict(), self.own)
+        tensors = self.model.state_dict()
+        return without(tensors, self.own) if self.own else dict(tensors)
 
     def model_of(self, graph: Graph) -> nn.Module:
         """The model of a client: from `models` if there are any, otherwise `model`."""
