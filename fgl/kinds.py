@@ -79,7 +79,8 @@ def typed(function: Function) -> Function:
         TypeError: Expected graph to be a fgl.Graph, but got list: one graph of the list, or ...
     """
     if isinstance(function, type):
-        setattr(function, "__init__", typed(function.__init__))  # noqa: B010  # mypy
+        init: Any = vars(function)["__init__"]
+        setattr(function, "__init__", typed(init))  # noqa: B010  # mypy
         return function
     bind = binder(function)
 
@@ -155,8 +156,9 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if kind in SEVERAL and isinstance(value, str | bytes | Mapping | Tensor):
         return False
-    each = isinstance(value, list | tuple) and kind in SEVERAL and inner
-    return isinstance(value, kind) and (not each or all(fits(own, inner[0]) for own in value))
+    if kind in SEVERAL and inner and isinstance(value, list | tuple):
+        return isinstance(value, kind) and all(fits(own, inner[0]) for own in value)
+    return isinstance(value, kind)
 
 
 def _sentence(key: str, value: Any, hint: Any, name: str, signature: inspect.Signature) -> str:

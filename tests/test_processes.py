@@ -56,7 +56,6 @@ def test_threads_run_one_after_the_other_and_a_run_runs_inside_a_run() -> None:
         thread.join()
 
 
-@pytest.mark.slow
 def test_processes_are_the_way_out() -> None:
     with ProcessPoolExecutor(2) as pool:
         assert list(pool.map(run_of, range(2))) == [run_of(0), run_of(1)]
@@ -73,10 +72,9 @@ def test_a_task_is_pickled_for_another_process() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.slow
-def test_every_method_is_pickled_for_another_process() -> None:
+def test_a_method_is_pickled_for_another_process() -> None:
     tasks: dict[str, fgl.tasks.Task] = {}
-    for name, row in ROWS.items():
+    for name, row in list(ROWS.items())[::4]:  # kinds of closures repeat
         first = row.tasks[0]
         tasks.setdefault(first, TASKS[first](0.0, torch.float32))
         copy = pickle.loads(cloudpickle.dumps(row.build(tasks[first])))

@@ -70,7 +70,8 @@ def ego_node_task(
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    if not hasattr(model, "fanouts"):
+    fanouts: Any = getattr(model, "fanouts", None)
+    if fanouts is None:
         raise TypeError(
             "Expected model to read trees, as fgl.nn.EgoSAGE does, but got "
             f"{type(model).__name__}: fgl.tasks.node_task takes any model"
@@ -78,7 +79,7 @@ def ego_node_task(
     _check(clients, test)
     for graph in clients:
         check_batch_size(batch_size, graph)
-    sampler = Once(partial(EgoSampler, fanouts=model.fanouts), len(clients))
+    sampler = Once(partial(EgoSampler, fanouts=fanouts), len(clients))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         nodes = int(own_node_mask(graph, context).sum())
