@@ -79,7 +79,8 @@ def typed(function: Function) -> Function:
         TypeError: Expected graph to be a fgl.Graph, but got list: one graph of the list, or ...
     """
     if isinstance(function, type):
-        setattr(function, "__init__", typed(vars(function)["__init__"]))  # noqa: B010  # mypy
+        init: Any = vars(function)["__init__"]
+        setattr(function, "__init__", typed(init))  # noqa: B010  # mypy
         return function
     bind = binder(function)
 
@@ -158,10 +159,9 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if kind in SEVERAL and isinstance(value, str | bytes | Mapping | Tensor):
         return False
-    right = isinstance(value, kind)
-    if not inner or kind not in SEVERAL or not isinstance(value, list | tuple):
-        return right
-    return right and all(fits(own, inner[0]) for own in value)
+    if kind in SEVERAL and inner and isinstance(value, list | tuple):
+        return isinstance(value, kind) and all(fits(own, inner[0]) for own in value)
+    return isinstance(value, kind)
 
 
 def _sentence(key: str, value: Any, hint: Any, name: str, signature: inspect.Signature) -> str:

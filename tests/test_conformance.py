@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import re
 import warnings
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import CASES, WITH_PRIVATE, K, case, known, row
-from federations import by_hand, close, end, receive_as_a_run, same
+from federations import by_hand, close, end, receive_as_a_run, same, script
 
 import fgl
 from fgl.federation import Inbox, Method, deployed, train, trainable, unsealed
@@ -427,3 +428,11 @@ def test_every_method_of_the_library_is_in_the_table() -> None:
         assert method.replace("_", " ") in built, method
     for paper in ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl", "your own"):
         assert paper in built
+
+
+@pytest.mark.slow
+def test_every_method_runs_where_the_page_says() -> None:
+    """Tasks as settings make them; `docs/idea.md` has the table."""
+    runs_on = script("docs/tables/runs_on.py")
+    stored = json.loads(runs_on.FILE.read_text(encoding="utf-8"))
+    assert runs_on.table(list(runs_on.CALLS)) == stored

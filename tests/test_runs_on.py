@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 
-import pytest
 from federations import ROOT, script
 
 import fgl
@@ -29,8 +28,3 @@ def test_every_method_is_in_the_table() -> None:
     ]
     lacking = [name for name in builders if f"fgl.methods.{name}(" not in calls]
     assert lacking == ["adafgl", "adaptive_fedprox", "fedsage_plus"]  # of a task of their own
-
-
-@pytest.mark.slow
-def test_every_method_runs_where_the_table_says() -> None:
-    assert RUNS_ON.table(list(RUNS_ON.CALLS)) == ROWS

@@ -167,7 +167,9 @@ def test_a_width_that_does_not_fit_is_told_with_the_graph() -> None:
     own = graph(12)
     model = fgl.nn.GCN(own.num_features + 1, 8, 3)
     method = fgl.fedavg(model)
-    with pytest.raises(RuntimeError, match=r"cannot be multiplied .* in GCN of Graph\(x=\[12, "):
+    with pytest.raises(
+        RuntimeError, match=r"GCN to take 6 features, as Graph\(x=\[12, .*cannot be multiplied"
+    ):
         method.loss(method.initial(), own, {})
 
 

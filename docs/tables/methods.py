@@ -124,8 +124,9 @@ def own_gains() -> dict[str, dict[str, str]]:
 def places() -> dict[str, str]:
     """The tasks of the methods that do not run on all, from the page on the idea."""
     return {
-        plain(row["method"].partition(" (`hops`")[0]): row["so it runs on"]
+        plain(name.partition(" (`hops`")[0]): row["so it runs on"]
         for _, row in rows("idea.md", "method")
+        for name in row["method"].split(", ")
     }
 
 
