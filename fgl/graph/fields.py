@@ -139,13 +139,15 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
 def counted_classes(y: Tensor) -> int:
     """The largest label plus one; a warning says how many of the labels below it do not occur.
 
+    One label alone, as of a small graph of a collection, has no gaps.
+
     Example:
         >>> counted_classes(torch.tensor([0, 2, 1]))
         3
     """
     used = y.unique()
     count = int(used[-1]) + 1
-    if count > used.numel():
+    if count > used.numel() > 1:
         warnings.warn(
             f"Labels are 0 to {count - 1}, but only {used.numel()} of these {count} occur: "
             f"num_classes={count} says that all are classes, and "

@@ -17,6 +17,7 @@ from ..federation import (
     together,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..metrics import on_host
 from ..targets import (
     CLASSES,
@@ -28,6 +29,7 @@ from ..targets import (
 )
 
 
+@typed
 def evaluate_pooled(
     method: Method,
     clients: Sequence[Graph],

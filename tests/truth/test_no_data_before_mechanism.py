@@ -114,7 +114,7 @@ def taken(own: fgl.Graph, which: Sequence[int]) -> fgl.Graph:
 def labelled(own: fgl.Graph, value: float, columns: int) -> fgl.Graph:
     y: Any = own.y.clone()  # type: ignore[union-attr]
     y[(0, slice(columns)) if y.dim() == 2 else 0] = value
-    return own.replace(y=y, **({} if y.is_floating_point() else {"num_classes": None}))
+    return own.replace(y=y, **({} if y.is_floating_point() else {"num_classes": int(y.max()) + 1}))
 
 
 def untrained(own: fgl.Graph) -> fgl.Graph:

@@ -82,14 +82,16 @@ def alone(graph: Graph, which: Tensor) -> Graph:
     which = which.view(-1)
     if graph.y is None:
         raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+    y = graph.y[which]
+    labels = len(y) and not y.is_floating_point()
+    num_classes = int(y.max()) + 1 if labels else None
     if graph.batch is not None:
-        chosen, y = graph.select(which), graph.y[which]
-        labels = len(y) and not y.is_floating_point()
-        chosen.__dict__["num_classes"] = int(y.max()) + 1 if labels else None
+        chosen = graph.select(which)
+        chosen.__dict__["num_classes"] = num_classes
         return chosen
     x = rows_of(graph.x, which)
     x = x.to_dense() if isinstance(x, SparseMatrix) else x
-    return Graph(x, graph.edge_index, y=graph.y[which])
+    return Graph(x, graph.edge_index, y=y, num_classes=num_classes)
 
 
 def like_row(graph: Graph) -> Graph:
