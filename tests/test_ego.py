@@ -423,7 +423,7 @@ def test_more_ego_graphs_than_a_client_can_have_are_refused() -> None:
 def test_training_trees_are_of_the_training_nodes() -> None:
     data = graph(40)
     mask = torch.arange(40) % 3 == 0
-    masked = data.replace(train_mask=mask)
+    masked = data.replace(train_mask=mask, val_mask=None, test_mask=None)
     wanted = mask.nonzero().squeeze(1)
     torch.manual_seed(4)
     ordered = ego.training_trees(masked, (3, 2), shuffle=False)

@@ -341,17 +341,24 @@ def test_unseen_nodes_are_those_of_no_other_training_set(share: float) -> None:
     assert all(torch.equal(a, b) for a, b in zip(backwards, masks, strict=True))
 
 
-def test_a_node_that_its_own_client_trains_on_counts_as_unseen_by_others() -> None:
+def test_a_node_that_another_client_trains_on_is_seen() -> None:
     ids = torch.tensor([5, 9])
     mask = torch.tensor([True, False])
     own = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64), node_id=ids)
-    both = own.replace(train_mask=mask, test_mask=mask)
-    assert [each.tolist() for each in unseen_nodes([both])] == [[True, False]]
-    assert [each.tolist() for each in unseen_nodes([both, both])] == [[False, False]] * 2
-    none = both.replace(train_mask=~mask & mask)
-    assert [each.tolist() for each in unseen_nodes([both, none])] == [[True, False], [False, False]]
+    tests = own.replace(train_mask=~mask, test_mask=mask)
+    trains = own.replace(train_mask=mask, test_mask=~mask)
+    assert [each.tolist() for each in unseen_nodes([tests])] == [[True, False]]
+    assert [each.tolist() for each in unseen_nodes([tests, trains])] == [[False, False]] * 2
+    assert [each.tolist() for each in unseen_nodes([tests, tests])] == [[True, False]] * 2
     with pytest.raises(ValueError, match=r"node_id, but got none in clients \[1\]"):
-        unseen_nodes([both, both.replace(node_id=None)])
+        unseen_nodes([tests, tests.replace(node_id=None)])
+
+
+def with_roles(graph: fgl.Graph, **mask: torch.Tensor) -> fgl.Graph:
+    """The graph with another mask, whose nodes are in no other one."""
+    ((name, nodes),) = mask.items()
+    others = {key: getattr(graph, key) & ~nodes for key in fgl.graph.MASKS if key != name}
+    return graph.replace(**{name: nodes}, **others)
 
 
 def test_scores_on_unseen_nodes() -> None:
@@ -359,12 +366,9 @@ def test_scores_on_unseen_nodes() -> None:
     method, task = build("FedEgo-Server")
     clients = list(task.clients)
     gone = torch.isin(clients[0].node_id, clients[2].node_id[clients[2].test_mask])  # type: ignore[index,arg-type]
-    clients[2] = clients[2].replace(
-        test_mask=torch.isin(clients[2].node_id, clients[0].node_id[gone]),  # type: ignore[index,arg-type]
-    )
-    clients[0] = clients[0].replace(
-        train_mask=clients[0].train_mask | gone, test_mask=clients[0].test_mask & ~gone
-    )
+    held = torch.isin(clients[2].node_id, clients[0].node_id[gone])  # type: ignore[index,arg-type]
+    clients[2] = with_roles(clients[2], test_mask=held)
+    clients[0] = with_roles(clients[0], train_mask=clients[0].train_mask | gone)
     want = by_sets(clients)
     assert not want[2] and want[0] and want[1] and want[3]
     result = fgl.run(method, task, num_rounds=1)

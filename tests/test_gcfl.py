@@ -248,18 +248,6 @@ def test_trends_split_and_sequences_begin_again() -> None:
     assert again.tolist() == [0, 1, 0, 1, 0, 1]
 
 
-def test_standardized_sequences_split_by_their_course_and_plain_ones_by_their_size() -> None:
-    course = torch.tensor([[1.0, 2.0, 4.0], [4.0, 2.0, 1.0]], dtype=F64)
-    norms = torch.cat([course, 100 * course])  # rising, falling, and both a hundred times as long
-    side = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=F64)[:, None]
-    rounds = [side * column[:, None] for column in norms.T]
-    for standardize, want in ((True, [{0, 2}, {1, 3}]), (False, [{0, 1}, {2, 3}])):
-        method = gcfl_plus(FEDAVG, seq_length=3, standardize=standardize, **SPLIT)
-        found = play(method, rounds)[1]["clusters"]
-        parts = [set((found == c).nonzero().flatten().tolist()) for c in found.unique()]
-        assert sorted(parts, key=min) == want
-
-
 def test_sequences_of_float64_models_keep_their_digits() -> None:
     pulls = torch.tensor([[0.1, 0.2], [0.3, 0.4]], dtype=F64)
     _, state = play(gcfl_plus(FEDAVG, seq_length=1, eps1=0.0), [pulls])

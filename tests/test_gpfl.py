@@ -466,6 +466,7 @@ def test_builder_refuses(name: str, bad: float) -> None:
         method(**{name: bad})
 
 
+@pytest.mark.filterwarnings("ignore:.* which are not read:UserWarning")
 def test_features_are_node_labels_alone(tmp_path: Path, monkeypatch: Any) -> None:
     write(tmp_path, graph_labels="0\n1\n1\n")
     monkeypatch.setenv("FGL_DATA", str(tmp_path))

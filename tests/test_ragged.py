@@ -58,7 +58,10 @@ def equals() -> list[fgl.Graph]:
     """Clients of equal size that differ in their edges and in their training nodes."""
     same = [graph(20, seed=seed) for seed in range(3)]
     masks = [torch.arange(20) < count for count in (12, 9, 11)]
-    return [g.replace(train_mask=mask) for g, mask in zip(same, masks, strict=True)]
+    return [
+        g.replace(train_mask=mask, val_mask=None, test_mask=None)
+        for g, mask in zip(same, masks, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(("batches", "key"), [(pairs_of, "pairs"), (short_last, "nodes")])

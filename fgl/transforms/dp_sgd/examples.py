@@ -197,7 +197,8 @@ def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tens
         examples: int64 ``[n]``, those that the client trains on.
 
     Example:
-        >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=torch.tensor([0, 9, 1]))
+        >>> y = torch.tensor([0, 9, 1])
+        >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=y, num_classes=10)
         >>> usable(fgl.fedavg(fgl.nn.GCN(3, 4, 2)), graph, {}, torch.arange(3))
         tensor([0, 2])
     """
