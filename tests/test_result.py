@@ -158,6 +158,8 @@ def test_a_result_as_a_dict_and_a_table(tmp_path: Path) -> None:
     result = went(fedprox(fedavg(model()), mu=0.1), config={"dataset": "made up"})
     made = result.to_dict()
     assert list(made) == ["method", "config", "rounds"]
+    assert made["method"] == repr(result.method) and "mu=0.1" in made["method"]
+    assert Result({}, {}, {}, []).to_dict()["method"] == ""
     assert made["config"]["dataset"] == "made up"
     assert made["rounds"][1]["dropped"] == {1: "dropped out"}
     json.dumps(made)
