@@ -218,7 +218,9 @@ def test_a_round_that_was_not_scored_is_saved_behind_the_history(tmp_path: Path)
     *scored, last = result.history
     own = checkpoint.Folder(tmp_path, {})
     path = own.save(replace(result, history=scored), unscored=last)
-    assert path.name == "round-000002.ckpt"
+    assert path.name == "round-000002.ckpt" and own.unscored == last
+    if os.name != "nt":
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
     other = checkpoint.Folder(tmp_path, {})
     loaded = other.load(torch.device("cpu"))
     assert loaded is not None and loaded.history == scored and other.unscored == last

@@ -16,6 +16,7 @@ from torch.func import vmap
 import fgl
 from fgl.federation import Ragged
 from fgl.federation.executors.batch.cohort import ONE_BY_ONE, Cohort
+from fgl.federation.executors.batch.train_cohort import _clip
 from fgl.graph import MASKS
 from fgl.sparse import Member, SparseMatrix
 
@@ -318,3 +319,22 @@ def test_a_run_names_the_client_of_another_kind() -> None:
     assert "client 2" in str(caught.value)
     assert ONE_BY_ONE in str(caught.value)
     assert len(run(clients_at_once=1).history) == 1
+
+
+def test_gradients_are_clipped_as_torch_does_for_each_client() -> None:
+    """Some are so short that the 1e-6 beside their length decides."""
+    size = torch.tensor([1.0, 1e-6, 3e-7, 0.0], dtype=torch.float64)
+    shapes = ((4, 3, 2), (4, 5), (4,))
+    grads = [torch.ones(shape, dtype=torch.float64) for shape in shapes]
+    leaves = [torch.zeros(shape, dtype=torch.float64) for shape in shapes]
+    for leaf, grad in zip(leaves, grads, strict=True):
+        leaf.grad = grad * size.view(-1, *[1] * (grad.dim() - 1))
+    alone = [[leaf.grad[k].clone() for leaf in leaves] for k in range(4)]  # type: ignore[index]
+    _clip(leaves, 5e-6)
+    for k, own in enumerate(alone):
+        params = [torch.nn.Parameter(torch.zeros_like(grad)) for grad in own]
+        for param, grad in zip(params, own, strict=True):
+            param.grad = grad
+        torch.nn.utils.clip_grad_norm_(params, 5e-6)
+        for leaf, param in zip(leaves, params, strict=True):
+            torch.testing.assert_close(leaf.grad[k], param.grad, rtol=1e-12, atol=0)  # type: ignore[index]

@@ -47,6 +47,15 @@ def test_a_code_is_as_long_as_it_says_and_moves_nothing_by_a_level(bits: int, sh
         assert abs(old - new) <= bucket.abs().max() / (2 ** (bits - 1) - 1) * (1 + 1e-6)
 
 
+def test_models_of_float64_keep_their_dtype_and_a_share_of_one_all_digits() -> None:
+    made = nodes(0.0, torch.float64)
+    whole = fgl.run(made.fedavg, made, num_rounds=2, clients_at_once=1).outbox[0]["model"]
+    coded = sparsified(made.fedavg, share=1.0)
+    got = fgl.run(coded, made, num_rounds=2, clients_at_once=1).outbox[0]["model"]
+    for name, value in whole.items():
+        torch.testing.assert_close(got[name], value, rtol=1e-12, atol=1e-14)
+
+
 def naive_quantised(x: list[float], draws: list[float], bits: int, bucket: int) -> list[float]:
     levels, out = 2 ** (bits - 1) - 1, []
     for i, value in enumerate(x):

@@ -250,6 +250,9 @@ def test_overlapping_clients_share_nothing_but_what_is_common() -> None:
         parts = fgl.data.overlapping_partition(graph, [0.5, 0.75, 0.75], common=0.0, seed=seed)
         assert [len(part) for part in parts] == [2, 3, 3]
         assert not set.intersection(*(set(part.tolist()) for part in parts))
+        torch.manual_seed(seed)  # what was drawn before has no say
+        again = fgl.data.overlapping_partition(graph, [0.5, 0.75, 0.75], common=0.0, seed=seed)
+        assert all(map(torch.equal, again, parts))
 
 
 def test_partition_graph_cuts_what_subgraph_cuts() -> None:

@@ -368,6 +368,12 @@ def test_what_it_refuses() -> None:
             feddep(bounded).accept({**good, "counts": bad}, 0, {})
 
 
+def test_a_generator_refuses_sizes_that_are_none() -> None:
+    for name, value in (("num_neighbours", 0), ("latent", 0), ("dropout", 1.5)):
+        with pytest.raises(ValueError, match=f"Expected {name} to be"):
+            fgl.nn.deep_neighbours.DeepGenerator(4, 8, **{name: value})  # type: ignore[arg-type]
+
+
 def test_the_generator_is_never_in_training_mode_where_the_model_is() -> None:
     model = net(dropout=0.9).train()
     assert model.classifier.training and not model.generator.training

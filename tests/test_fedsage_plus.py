@@ -280,6 +280,11 @@ def test_generator_task_refuses() -> None:
         next(iter(task.fedavg.train.batches(graph(20), {})))  # type: ignore[misc]
 
 
+def test_a_method_without_a_tasks_steps_is_refused() -> None:
+    with pytest.raises(ValueError, match="fedavg to be that of generator_task, .* without steps"):
+        fgl.methods.fedsage_plus(fgl.fedavg(generator()))
+
+
 # The relay
 
 

@@ -177,6 +177,14 @@ def test_it_is_fedssp_by_numbers() -> None:
         assert got["preference"].any()
 
 
+def test_the_spectrum_is_joined_to_sparse_features_as_to_dense_ones() -> None:
+    x = torch.tensor([[0.0, 2.0], [1.0, 0.0], [0.0, 0.0]])
+    own = fgl.Graph(x, torch.tensor([[0, 1], [1, 0]]))
+    sparse = own.replace(x=fgl.SparseMatrix.from_dense(x))
+    assert torch.equal(with_spectrum(sparse).x, with_spectrum(own).x)  # type: ignore[arg-type]
+    assert torch.equal(with_spectrum(own).x[:, :2], x)  # type: ignore[index]
+
+
 def test_no_mean_of_encoders_is_made_of_the_first_round() -> None:
     one = run(1)
     assert set(one.outbox[0]) == {"consensus"}

@@ -212,6 +212,13 @@ def test_reliability_by_hand_and_the_share_of_a_class_that_nobody_has() -> None:
     assert MODULE.shares(table).tolist() == [[0.25, 0.0, 0.0], [0.75, 0.0, 1.0]]
 
 
+def test_reliability_of_sparse_features_is_that_of_dense_ones() -> None:
+    own = CLIENTS[0]
+    sparse = own.replace(x=fgl.SparseMatrix.from_dense(own.x))
+    found = (MODULE.class_reliability(each, 3, topology=degrees) for each in (own, sparse))
+    close(*found)
+
+
 def test_what_it_refuses() -> None:
     whole = fgl.Graph.join(*fgl.data.small_graphs(6))
     with pytest.raises(ValueError, match="one graph each, but got a collection"):

@@ -78,6 +78,12 @@ def test_whole_model_is_asked_for_by_name() -> None:
         check_model(None, MODEL)
 
 
+def test_keys_are_strings() -> None:
+    for wrong in ({1: torch.ones(1)}, {"model": {1: torch.ones(1)}}):
+        with pytest.raises(TypeError, match=r"the keys of message.* to be strings, but got 1"):
+            check_message(wrong)  # type: ignore[arg-type]
+
+
 def test_inbox_is_in_the_order_of_the_clients() -> None:
     inbox = Inbox({3: {"n": torch.tensor(3)}, 0: {"n": torch.tensor(0)}}, num_clients=5)
     assert list(inbox) == [0, 3]

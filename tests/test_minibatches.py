@@ -117,6 +117,14 @@ def test_an_example_without_an_answer_is_not_drawn() -> None:
         assert sorted(torch.cat(seen).flatten().tolist()) == [0.0, 2.0, 3.0]
 
 
+def test_batches_of_no_example_are_refused() -> None:
+    own = fgl.Graph(torch.ones(4, 1), torch.zeros(2, 0, dtype=torch.int64), y=torch.zeros(4).long())
+    for draw in (node_minibatches, graph_minibatches):
+        for size in (0, -2):
+            with pytest.raises(ValueError, match="Expected batch_size to be"):
+                list(draw(own, {}, batch_size=size))
+
+
 def test_nobody_has_a_step() -> None:
     empty = [without_training_nodes(n) for n in (5, 8)]
     with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):

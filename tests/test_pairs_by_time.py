@@ -209,6 +209,15 @@ def test_classes_of_pairs_are_those_of_their_answers_and_not_of_the_nodes() -> N
         assert split(graph).num_classes != 5
 
 
+def test_ratings_of_a_task_are_tenths() -> None:
+    ratings = fgl.data.ratings()
+    whole = tasks.Pairs().whole(0)
+    assert ratings.edge_attr.abs().max() == 10  # type: ignore[union-attr]
+    assert whole.edge_attr.abs().max() == 1  # type: ignore[union-attr]
+    sent = (10 * whole.edge_attr).round().long()  # type: ignore[operator]
+    assert set(sent.unique().tolist()) <= set(ratings.edge_attr.long().unique().tolist())  # type: ignore[union-attr]
+
+
 def test_a_directed_split_keeps_fields_and_directions() -> None:
     graph = temporal(num_edges=80, n=12)
     split = fgl.data.edge_split(graph, val=0.1, test=0.2, directed=True, seed=2)

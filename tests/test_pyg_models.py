@@ -21,7 +21,7 @@ from torch_geometric.data import Batch, Data
 
 import fgl
 from fgl.federation import Method, choose, deployed
-from fgl.predict import predict, reads
+from fgl.predict import check_reads, predict, reads
 
 # `vmap` maps a few of PyG's operations one by one, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore:.*There is a performance drop:UserWarning")
@@ -511,6 +511,13 @@ def test_probes_without_features_of_edges_are_refused() -> None:
     with pytest.raises(ValueError, match=r"fedpub's probes to have .* but got no \['edge_attr'\]"):
         fgl.methods.fedpub(fgl.fedavg(seeded(FEATURES["GINE"])), probes)
     fgl.methods.fedpub(fgl.fedavg(seeded(LAYERS["GCN"])), probes)
+
+
+def test_probes_with_what_the_model_reads_are_taken() -> None:
+    probes = clients("edge_attr")[0]
+    check_reads(seeded(FEATURES["GINE"]), probes, "fedpub")
+    with pytest.raises(ValueError, match=r"but got no \['edge_attr'\]"):
+        check_reads(seeded(FEATURES["GINE"]), probes.replace(edge_attr=None), "fedpub")
 
 
 class AllNodes(Plain):

@@ -18,6 +18,7 @@ from federations import CLASSES, FEATURES, SGD, fedavg, graphs, model
 
 import fgl
 from fgl.federation import Result, Round
+from fgl.federation.evaluate import _RUNNING, running
 from fgl.methods import fedper, fedprox, local, own_models
 
 
@@ -158,6 +159,8 @@ def test_a_result_as_a_dict_and_a_table(tmp_path: Path) -> None:
     result = went(fedprox(fedavg(model()), mu=0.1), config={"dataset": "made up"})
     made = result.to_dict()
     assert list(made) == ["method", "config", "rounds"]
+    assert made["method"] == repr(result.method) and "mu=0.1" in made["method"]
+    assert Result({}, {}, {}, []).to_dict()["method"] == ""
     assert made["config"]["dataset"] == "made up"
     assert made["rounds"][1]["dropped"] == {1: "dropped out"}
     json.dumps(made)
@@ -172,6 +175,15 @@ def test_a_result_as_a_dict_and_a_table(tmp_path: Path) -> None:
         assert float(row["train_loss"]) == record.loss or math.isnan(record.loss)
     with pytest.raises(OSError, match="Expected path to be a file that can be written"):
         result.to_csv(tmp_path)
+
+
+def test_a_method_runs_until_its_run_has_ended() -> None:
+    method = fedavg(model())
+    before = _RUNNING.get()
+    with pytest.raises(KeyError), running(method):
+        assert _RUNNING.get() is method
+        raise KeyError
+    assert _RUNNING.get() is before
 
 
 def test_a_result_as_a_frame() -> None:

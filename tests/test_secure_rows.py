@@ -183,8 +183,9 @@ def test_its_bytes_are_those_of_the_messages() -> None:
 
 def test_a_sum_without_a_client_is_refused() -> None:
     """Rows would lack its nodes, and nobody would notice."""
-    with pytest.raises(ValueError, match="Expected threshold"):
-        secure_rows(threshold=1)
+    for threshold, error in ((1, ValueError), (2.5, TypeError)):
+        with pytest.raises(error, match="Expected threshold"):
+            secure_rows(threshold=threshold)  # type: ignore[arg-type]
     whole, parts = graph(40), parts_of(40, [9, 14, 17])
     with pytest.raises(ValueError, match="at least 4 participants"):
         data.neighbour_sums(whole, parts, hops=1, total=secure_rows(threshold=4))

@@ -353,6 +353,8 @@ def test_dropouts_before_and_after_sending(dropouts: Any, absent: Any, at_once: 
     first = fgl.run(method, lines(7), num_rounds=2, dropouts=lambda i, k: i == 0 and k in absent)
     last_digit(got.outbox[0]["model"], first.outbox[0]["model"], 27)  # two sums
     one, two = summed_rounds(got.history)
+    for whole, rounds in ((one, got.history[:4]), (two, got.history[4:8])):
+        assert whole.seconds == pytest.approx(sum(each.seconds for each in rounds))
     assert (sorted(one.dropped), sorted(two.dropped)) == (absent, [])
 
 
@@ -636,6 +638,9 @@ def test_a_number_of_examples_that_is_none_is_refused_at_the_client() -> None:
     for given in (torch.tensor(3), torch.tensor([3.0])):
         got = _encoded({**message, "num_examples": given}, Terms(2, bits=4), 3)
         assert got["model/w"].tolist() == [48, 48] and int(got["num_examples"]) == 3
+    more = {**message, "num_examples": torch.tensor(3), "control": {"w": torch.ones(2)}}
+    got = _encoded(more, Terms(2, equally=("control",), bits=4), 3)
+    assert got["control/w"].tolist() == [16, 16]  # without a weight
 
 
 def test_a_context_that_is_no_dict_is_refused() -> None:

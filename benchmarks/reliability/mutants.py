@@ -318,7 +318,9 @@ def run_mutants(
     report = summary(chosen, ended, equivalent)
     for name, counts in report["rooms"].items():
         print(f"{name:30} {counts}")
-    write({"seed": args.seed, **report, "machine": machine()}, args.json)
+    how = {"seed": args.seed, "under": args.under, "budget": args.budget}
+    with_lines = sum(size > 0 for size in coverage.size.values())
+    write({**how, "tests": with_lines, **report, "machine": machine()}, args.json)
 
 
 def loaded_code() -> Code:
