@@ -7,14 +7,13 @@ import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
+import cloudpickle  # what loky and Ray use
 import pytest
 import torch
 from conformance import ROWS, TASKS
 from federations import fedavg, graphs, model, same
 
 import fgl
-
-cloudpickle = pytest.importorskip("cloudpickle")  # what loky and Ray use
 
 
 def run_of(seed: int) -> float:
