@@ -10,15 +10,38 @@ from typing import Any
 import pytest
 import torch
 from by_loops import apart, clients, plain, train_nodes
-from flower_grid import Grid, apps
-from flwr.app import Error, Message
 
 import fgl
-from fgl.federation import Flower, Joining
+from fgl.federation import Joining
 from fgl.methods import feddc, feddyn, fedprox, local, retrained
 from fgl.transforms import central_gaussian, local_gaussian, secure_sum
 
 SIZES = (12, 20, 15, 33)
+
+
+@pytest.fixture
+def over_flower() -> Any:
+    """A function from clients' apps to a place that reaches them over a pretended grid."""
+    pytest.importorskip("flwr")
+    from flower_grid import Grid, apps
+
+    def place(method: fgl.Method, own: list[fgl.Graph], *lost: Any, **how: Any) -> Any:
+        site = {key: how.pop(key) for key in ("state", "epsilon") if key in how}
+        grid: Any = Grid(apps(method, own), *lost, **site)
+        return fgl.federation.Flower(grid, num_clients=4, poll=0.0, **how)
+
+    return place
+
+
+def gone(kind: str, node: int) -> Any:
+    """A rule of a grid on which answers of a kind are lost, of one node or of all (-1)."""
+
+    def lost(asked: str, of: int, times: int, reply: Any) -> Any:
+        from flwr.app import Error
+
+        return Error(2, "gone") if asked == kind and node in (of, -1) else reply
+
+    return lost
 
 
 def sizes(own: list[fgl.Graph]) -> list[int]:
@@ -59,32 +82,28 @@ def test_all_are_asked_once_whoever_takes_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("build", [feddyn, feddc])
-def test_over_flower_and_in_a_batch_as_in_the_loop(build: Any) -> None:
+def test_over_flower_and_in_a_batch_as_in_the_loop(build: Any, over_flower: Any) -> None:
     own, method = clients(SIZES), build(plain(steps=1), penalty=0.3)
     how: Any = {"num_rounds": 3, "participation": 0.5}
     one = fgl.run(method, own, clients_at_once=1, **how)
-    place = Flower(Grid(apps(method, own)), num_clients=4, poll=0.0)  # type: ignore[arg-type]
-    flower = fgl.run(method, on=place, **how)
+    flower = fgl.run(method, on=over_flower(method, own), **how)
     batch = fgl.run(method, own, clients_at_once="all", **how)
     assert apart(one.outbox[0]["model"], flower.outbox[0]["model"]) == 0
     assert apart(one.outbox[0]["model"], batch.outbox[0]["model"]) < 1e-12
     assert one.history[0].bytes_up == flower.history[0].bytes_up == batch.history[0].bytes_up
 
 
-def test_who_does_not_answer_or_says_too_much_is_not_heard() -> None:
+def test_who_does_not_answer_or_says_too_much_is_not_heard(over_flower: Any) -> None:
     own = clients(SIZES)
     base = replace(plain(steps=1), max_examples=max(sizes(own)))
     method = feddyn(base)
-
-    def lost(kind: str, node: int, times: int, reply: Message) -> Message | Error:
-        return Error(2, "gone") if (kind, node) == ("query.join", 102) else reply
 
     def say(graph: fgl.Graph) -> Any:
         count = len(train_nodes(graph))
         return {"num_examples": torch.tensor(10**9 if count == sizes(own)[0] else count)}
 
     lying = replace(method, joining=replace(method.joining, say=say))
-    place = Flower(Grid(apps(lying, own), lost), num_clients=4, poll=0.0, timeout=0.5)  # type: ignore[arg-type]
+    place = over_flower(lying, own, gone("query.join", 102), timeout=0.5)
     with pytest.warns(UserWarning) as seen:
         result = fgl.run(lying, on=place, num_rounds=1)
     texts = [str(each.message) for each in seen]
@@ -94,23 +113,18 @@ def test_who_does_not_answer_or_says_too_much_is_not_heard() -> None:
     assert result.history[0].dropped == {}  # both take part in the rounds
 
 
-def test_nobody_joins() -> None:
+def test_nobody_joins(over_flower: Any) -> None:
     own, method = clients(SIZES), feddyn(plain(steps=1))
-
-    def lost(kind: str, node: int, times: int, reply: Message) -> Message | Error:
-        return Error(2, "gone") if kind == "query.join" else reply
-
-    place = Flower(Grid(apps(method, own), lost), num_clients=4, poll=0.0, timeout=0.2)  # type: ignore[arg-type]
+    place = over_flower(method, own, gone("query.join", -1), timeout=0.2)
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match="when clients join"):
         warnings.simplefilter("ignore")
         fgl.run(method, on=place, num_rounds=1)
 
 
-def test_a_site_with_a_budget_does_not_say_its_size(tmp_path: Path) -> None:
+def test_a_site_with_a_budget_does_not_say_its_size(tmp_path: Path, over_flower: Any) -> None:
     """It has no noise, and a budget affords no answer without noise."""
     own, method = clients(SIZES), feddyn(plain(steps=1))
-    grid = Grid(apps(method, own), state=str(tmp_path), epsilon=8.0)
-    place = Flower(grid, num_clients=4, poll=0.0, timeout=5.0)  # type: ignore[arg-type]
+    place = over_flower(method, own, state=str(tmp_path), epsilon=8.0, timeout=5.0)
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match="join.*Expected epsilon"):
         warnings.simplefilter("ignore")
         fgl.run(method, on=place, num_rounds=1)
