@@ -399,7 +399,7 @@ def test_bytes_of_fedavg_are_those_of_its_model() -> None:
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fgssl"])
 def test_loss_runs_under_vmap(name: str, task: str) -> None:
     """K models at once on one graph: losses and gradients are those of the loop."""
-    method, made = case(name, task, dropout=0.0)
+    method, made = case(name, task, dropout=0.0, dtype=F64)
     net, own = method.model, made.clients[2]
     start, context = receive_as_a_run(method, {"model": method.common()}, {}, own)
     torch.manual_seed(1)
@@ -414,10 +414,10 @@ def test_loss_runs_under_vmap(name: str, task: str) -> None:
         each = {name: value.clone().requires_grad_() for name, value in params.items()}
         torch.manual_seed(9)
         one = method.loss(each, own, context)
-        close(batch[index], one, atol=1e-5)
+        close(batch[index], one, atol=1e-10)
         wanted = torch.autograd.grad(one, list(each.values()))
         for got, want in zip(gradients, wanted, strict=True):
-            close(got[index], want, atol=1e-4)
+            close(got[index], want, atol=1e-10)
 
 
 def test_every_method_of_the_library_is_in_the_table() -> None:
