@@ -16,7 +16,13 @@ from flwr.app import Error, Message
 import fgl
 from fgl.federation import Flower, Joining
 from fgl.methods import feddc, feddyn, fedprox, local, retrained
-from fgl.transforms import central_gaussian, local_gaussian, secure_sum
+from fgl.transforms import (
+    central_gaussian,
+    local_gaussian,
+    per_example_gaussian,
+    secure_sum,
+    summed_gaussian,
+)
 
 SIZES = (12, 20, 15, 33)
 
@@ -150,3 +156,18 @@ def test_what_leaves_before_the_noise_is_refused(build: Any) -> None:
     }.items():
         with pytest.raises(ValueError, match=f"{outer}.*say"):
             call()
+
+
+@pytest.mark.filterwarnings("ignore:.*unprotected")
+def test_nobody_says_something_around_a_transform_that_protects() -> None:
+    joining, how = feddyn(plain()).joining, {"length": 1.0, "noise_multiplier": 1.0}
+    steps: dict[str, Any] = {"sample_rate": 0.5, "expected_batch_size": 2.0, "num_steps": 1}
+    for name, method in {
+        "local_gaussian": local_gaussian(plain(), **how),
+        "central_gaussian": central_gaussian(plain(), **how),
+        "summed_gaussian": summed_gaussian(plain(), threshold=3, bound=64.0, **how),
+        "per_example_gaussian": per_example_gaussian(plain(), **how, **steps),
+        "secure_sum": secure_sum(plain(), threshold=3),
+    }.items():
+        with pytest.raises(ValueError, match=f"{name} to be the outermost .* joining is another"):
+            fgl.run(replace(method, joining=joining), clients(SIZES), num_rounds=1)

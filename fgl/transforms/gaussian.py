@@ -39,7 +39,7 @@ PROTECTS_NOTHING = (
 )
 
 
-@layer(sealed=("receive", "send", "aggregate", "silent"))
+@layer(sealed=("receive", "send", "aggregate", "silent", "joining"))
 def local_gaussian(
     method: Method,
     *,
@@ -100,7 +100,7 @@ def local_gaussian(
     return local_noise(noisy_method, kind="local_gaussian", **numbers)
 
 
-@layer(sealed=("receive", "send", "aggregate"))
+@layer(sealed=("receive", "send", "aggregate", "joining"))
 def central_gaussian(
     method: Method,
     *,
