@@ -18,9 +18,10 @@ KEY = "privacy"  # of the server's state
 
 
 def carried(method: Method, start: Result, state: State) -> State:
-    """The server's first state of a run that starts from another one, with what that one cost.
+    """The server's first state of a run, with what the one cost from which it starts.
 
-    Rounds of `start` that no transform counted were without protection.
+    A method that counts has its record before the first round, so that a state without one is of a
+    method that adds no noise. Rounds of `start` that no transform counted were without protection.
 
     Args:
         method: the method of the new run.
@@ -47,8 +48,6 @@ def carried(method: Method, start: Result, state: State) -> State:
             if record.dropped.get(client) != DROPPED
         )
         state = {**state, KEY: with_answers(with_noise({}, NONE, num_clients=number), answers)}
-    if KEY not in state:
-        return state
     return method.account(Inbox({}, number, asked=[]), state)
 
 

@@ -303,7 +303,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
     """Where a run starts: everybody is sent the initial model, or what `start` would send."""
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
-        return Result(Broadcast(message, num_clients), dict(message), {}, [])
+        start = Result(Broadcast(message, num_clients), dict(message), {}, [])
     if len(start.outbox) != num_clients:
         raise ValueError(
             f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
