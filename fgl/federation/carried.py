@@ -11,7 +11,7 @@ from ..privacy.record import NONE, Record, with_answers, with_noise
 from .history import Result
 from .method.inbox import Inbox
 from .method.message import Message
-from .method.method import Method, State
+from .method.method import Aggregate, Method, State
 from .round import DROPPED
 
 KEY = "privacy"  # of the server's state
@@ -74,12 +74,17 @@ def counted_on(method: Method, state: State) -> Method:
         answers = Counter(k for k in inbox.asked if method.costs(inbox.sent.get(k, {})))
         return {**state, KEY: _without_protection(before, inbox.num_clients, answers)}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        own = {key: value for key, value in state.items() if key != KEY}
-        outbox, new = method.aggregate(inbox, own)
-        return outbox, {**new, KEY: account(inbox, state)[KEY]}
+    def counting(serve: Aggregate) -> Aggregate:
+        def counted(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+            own = {key: value for key, value in state.items() if key != KEY}
+            outbox, new = serve(inbox, own)
+            return outbox, {**new, KEY: account(inbox, state)[KEY]}
 
-    return replace(method, aggregate=aggregate, account=account)
+        return counted
+
+    joining = method.joining and replace(method.joining, welcome=counting(method.joining.welcome))
+    aggregate = counting(method.aggregate)
+    return replace(method, aggregate=aggregate, account=account, joining=joining)
 
 
 def _without_protection(
