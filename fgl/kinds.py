@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,6 +57,8 @@ WAYS = {
     ("several EdgeSplit", "Graph"): "fgl.data.edge_split(graph) makes one",
     ("several EdgeSplit", "EdgeSplit"): "[split]",
     ("Tensor", "Graph"): "graph.y",
+    ("int", "Tensor"): "tensor.item()",
+    ("float", "Tensor"): "tensor.item()",
     ("Training", "Optimizer"): "fgl.Training(lambda params: torch.optim.SGD(params, lr=0.1))",
     ("Training", "function"): "fgl.Training({value})",
     ("Callable", "Optimizer"): "lambda params: torch.optim.SGD(params, lr=0.1)",
@@ -159,7 +162,10 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if kind in SEVERAL and isinstance(value, str | bytes | Mapping | Tensor):
         return False
-    if kind in SEVERAL and inner and isinstance(value, list | tuple):
+    if kind is bool:  # as comparisons of numpy are
+        return isinstance(value, bool | np.bool_)
+    kind = Collection if kind is Sequence else kind  # a set or an array has a length too
+    if kind in SEVERAL and inner and isinstance(value, Collection):
         return isinstance(value, kind) and all(fits(own, inner[0]) for own in value)
     return isinstance(value, kind)
 
@@ -186,7 +192,7 @@ def check_kind(name: str, value: Any, kind: type) -> None:
         Traceback (most recent call last):
         TypeError: Expected model to be a torch.nn.Module, but got the class GCN: GCN(...)
     """
-    if not isinstance(value, kind):
+    if not fits(value, kind):
         raise TypeError(_sentence(name, value, kind, "", inspect.Signature()))
 
 

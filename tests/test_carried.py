@@ -15,6 +15,7 @@ from scipy.stats import norm
 
 import fgl
 from fgl import privacy
+from fgl.federation import Joining
 from fgl.privacy.record import Noise, spent_epsilon, with_answers, with_noise
 from fgl.transforms import (
     central_gaussian,
@@ -197,3 +198,19 @@ def test_the_client_who_paid_most_is_found_among_all() -> None:
             for a, b, c in {tuple(row) for row in table}
         ]
         assert spent_epsilon(record) == pytest.approx(max(each))
+
+
+def test_what_clients_say_when_they_join_counts_too() -> None:
+    """All are asked when they join, one of them in the round; a server may drop its old state."""
+    made = task()
+    first = ran(KINDS["local"](made, 2.0), made, 1)
+
+    def welcome(inbox: Any, state: Any) -> Any:
+        assert "privacy" not in state
+        return inbox.sent, {"model": state["model"]}
+
+    say = lambda graph: {"num_examples": torch.tensor(graph.num_train)}  # noqa: E731
+    method = replace(made.fedavg, joining=Joining(say, welcome))
+    record = ran(method, made, 1, first, participation=0.01).server_state["privacy"]
+    assert sorted(record["rounds"].tolist()) == [1] * (len(made.clients) - 1) + [2]
+    assert float(record["noise_multiplier"]) == 0.0

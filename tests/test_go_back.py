@@ -110,3 +110,12 @@ def test_what_counts_noise_or_exchanges_cannot_go_back() -> None:
     for wrong in (-1, 1.5, "2"):
         with pytest.raises((TypeError, ValueError), match=f"go_back .*{wrong}"):
             fgl.run(fedavg(model()), graphs(), num_rounds=1, go_back=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:.*unprotected")
+def test_a_run_that_starts_from_one_with_noise_cannot_forget_what_it_adds() -> None:
+    """The record of noise is in the state: an older one lacks the answers of the lost rounds."""
+    method, task = case("local gaussian drawn", "nodes")
+    start = fgl.run(method, task.clients, num_rounds=1)
+    with pytest.raises(ValueError, match="go_back to be 0, .* but got 2"):
+        fgl.run(task.fedavg, task.clients, num_rounds=1, start=start, go_back=2)

@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 import torch
 from by_loops import apart, clients, plain, train_nodes
+from federations import Elsewhere
 
 import fgl
 from fgl.federation import Joining
 from fgl.methods import feddc, feddyn, fedprox, local, retrained
-from fgl.transforms import central_gaussian, local_gaussian, secure_sum
+from fgl.transforms import (
+    central_gaussian,
+    local_gaussian,
+    per_example_gaussian,
+    secure_sum,
+    summed_gaussian,
+)
 
 SIZES = (12, 20, 15, 33)
 
@@ -164,3 +171,41 @@ def test_what_leaves_before_the_noise_is_refused(build: Any) -> None:
     }.items():
         with pytest.raises(ValueError, match=f"{outer}.*say"):
             call()
+
+
+@pytest.mark.filterwarnings("ignore:.*unprotected")
+def test_nobody_says_something_around_a_transform_that_protects() -> None:
+    joining, how = feddyn(plain()).joining, {"length": 1.0, "noise_multiplier": 1.0}
+    steps: dict[str, Any] = {"sample_rate": 0.5, "expected_batch_size": 2.0, "num_steps": 1}
+    for name, method in {
+        "local_gaussian": local_gaussian(plain(), **how),
+        "central_gaussian": central_gaussian(plain(), **how),
+        "summed_gaussian": summed_gaussian(plain(), threshold=3, bound=64.0, **how),
+        "per_example_gaussian": per_example_gaussian(plain(), **how, **steps),
+        "secure_sum": secure_sum(plain(), threshold=3),
+    }.items():
+        with pytest.raises(ValueError, match=f"{name} to be the outermost .* joining is another"):
+            fgl.run(replace(method, joining=joining), clients(SIZES), num_rounds=1)
+
+
+@pytest.mark.filterwarnings("ignore:Round 0")
+@pytest.mark.parametrize("liars", [[0], [0, 5]])
+def test_who_makes_the_server_fail_is_left_out(liars: list[int]) -> None:
+    """What one of eight, or two, say when they join does not end the run, as in a round."""
+    own, heard = clients((*SIZES, 14, 22, 17, 30)), []
+
+    def say(graph: fgl.Graph) -> Any:
+        lies = any(graph is own[k] for k in liars)
+        return {"shares": torch.full((2,), 60.0 if lies else 0.5)}
+
+    def welcome(inbox: Any, state: Any) -> Any:
+        if bool((inbox.stack("shares") > 1).any()):
+            raise ValueError("Expected shares to be at most 1")
+        heard[:] = inbox.clients
+        return inbox.sent, state
+
+    method = replace(plain(steps=1), joining=Joining(say, welcome))
+    fgl.run(method, on=Elsewhere(own, 1), num_rounds=1)
+    assert heard == [k for k in range(8) if k not in liars]
+    with pytest.raises(ValueError, match="Round 0, server, welcome: Expected shares"):
+        fgl.run(method, own, num_rounds=1, clients_at_once=1)

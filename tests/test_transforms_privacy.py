@@ -452,7 +452,15 @@ def test_a_history_tells_nothing_that_noise_hides(name: str) -> None:
     assert math.isnan(record.loss) and record.zero_weight == [] and record.dropped == {}
 
 
-def test_before_the_first_sum_nothing_is_spent() -> None:
-    for state in ({"model": {}}, {"model": {}, "secure": {}, "told": {}}):
-        spent = privacy_spent(state)
-        assert spent["epsilon"] == 0.0 and math.isnan(spent["delta"])
+def test_before_the_first_answer_nothing_is_spent_and_without_noise_nothing_is_said() -> None:
+    """A run without noise has no epsilon, in no round: 0 would say that it is perfectly private."""
+    made = known("nodes", 0.0, F32)
+    plain, threshold = made.fedavg, K // 2 + 1
+    one = local_gaussian(plain, length=1.0, noise_multiplier=1.0, delta=1e-6)
+    for method, rounds in ((one, 0), (secure_sum(one, threshold=threshold), 3)):
+        state = fgl.run(method, made.clients, num_rounds=rounds).server_state
+        assert privacy_spent(state) == {"epsilon": 0.0, "delta": 1e-6}
+    for method in (plain, secure_sum(plain, threshold=threshold)):
+        for rounds in (0, 1):
+            with pytest.raises(ValueError, match="server's state to have 'privacy'"):
+                privacy_spent(fgl.run(method, made.clients, num_rounds=rounds).server_state)

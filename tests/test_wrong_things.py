@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from federations import CLASSES, FEATURES, fedavg, graph, graphs, model, script
@@ -314,3 +315,23 @@ def test_batch_norm_trains_one_client_after_the_other_and_says_so() -> None:
     assert alone.history[0].one_by_one == ""
     plain = fgl.run(fedavg(model()), CLIENTS, num_rounds=1)
     assert plain.history[0].one_by_one == ""
+
+
+def test_what_numpy_and_dicts_give_is_taken() -> None:
+    """A comparison of numpy is a bool, and what has a length is several."""
+    names, graphs = {"model": 1}, dict(enumerate(CLIENTS))
+    for name, call in {
+        "bool": lambda: fgl.transforms.sparsified(METHOD, share=0.1, feedback=np.float64(1) > 0),
+        "bools": lambda: fgl.methods.fedselect(METHOD, passes=list(np.arange(3) > 1)),
+        "strict": lambda: fgl.run(METHOD, CLIENTS, num_rounds=0, strict=np.float64(1) > 0),
+        "array": lambda: fgl.data.csbm(num_nodes=30, class_weights=np.array([0.5, 0.5])),
+        "set": lambda: fgl.transforms.quantised(METHOD, parts={"model"}),
+        "keys": lambda: fgl.transforms.quantised(METHOD, parts=names.keys()),
+        "values": lambda: fgl.evaluate_on(METHOD, graph(), graphs.values()),
+    }.items():
+        try:
+            call()
+        except TypeError as error:
+            pytest.fail(f"{name}: {error}")
+    with pytest.raises(TypeError, match=r"num to be an integer, .*tensor.item\(\)"):
+        fgl.data.negative_edges(graph().edge_index, 9, torch.tensor(3))  # type: ignore[arg-type]

@@ -11,16 +11,17 @@ from ..privacy.record import NONE, Record, with_answers, with_noise
 from .history import Result
 from .method.inbox import Inbox
 from .method.message import Message
-from .method.method import Method, State
+from .method.method import Aggregate, Method, State
 from .round import DROPPED
 
 KEY = "privacy"  # of the server's state
 
 
 def carried(method: Method, start: Result, state: State) -> State:
-    """The server's first state of a run that starts from another one, with what that one cost.
+    """The server's first state of a run, with what the one cost from which it starts.
 
-    Rounds of `start` that no transform counted were without protection.
+    A method that counts has its record before the first round, so that a state without one is of a
+    method that adds no noise. Rounds of `start` that no transform counted were without protection.
 
     Args:
         method: the method of the new run.
@@ -47,8 +48,6 @@ def carried(method: Method, start: Result, state: State) -> State:
             if record.dropped.get(client) != DROPPED
         )
         state = {**state, KEY: with_answers(with_noise({}, NONE, num_clients=number), answers)}
-    if KEY not in state:
-        return state
     return method.account(Inbox({}, number, asked=[]), state)
 
 
@@ -75,12 +74,17 @@ def counted_on(method: Method, state: State) -> Method:
         answers = Counter(k for k in inbox.asked if method.costs(inbox.sent.get(k, {})))
         return {**state, KEY: _without_protection(before, inbox.num_clients, answers)}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        own = {key: value for key, value in state.items() if key != KEY}
-        outbox, new = method.aggregate(inbox, own)
-        return outbox, {**new, KEY: account(inbox, state)[KEY]}
+    def counting(serve: Aggregate) -> Aggregate:
+        def counted(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+            own = {key: value for key, value in state.items() if key != KEY}
+            outbox, new = serve(inbox, own)
+            return outbox, {**new, KEY: account(inbox, state)[KEY]}
 
-    return replace(method, aggregate=aggregate, account=account)
+        return counted
+
+    joining = method.joining and replace(method.joining, welcome=counting(method.joining.welcome))
+    aggregate = counting(method.aggregate)
+    return replace(method, aggregate=aggregate, account=account, joining=joining)
 
 
 def _without_protection(

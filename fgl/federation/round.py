@@ -21,7 +21,7 @@ from .history import Result, Round
 from .method.fedavg import accept_all
 from .method.inbox import Broadcast, Inbox
 from .method.message import Message, compact, num_bytes
-from .method.method import Evaluate, Method, State, Watch
+from .method.method import Aggregate, Evaluate, Method, State, Watch
 from .participants import participants
 from .seeds import stage
 
@@ -80,7 +80,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     new, left_out = (
         _went_back(inbox, result)
         if bad_model and result.older
-        else _aggregated(method, inbox, result, plan, executor.elsewhere)
+        else _served(method.aggregate, "aggregate", inbox, result, plan, executor.elsewhere)
     )
     for client, error in sorted({**refused, **left_out}.items()):
         record.dropped[client] = reason(error)
@@ -147,13 +147,16 @@ def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
     plain = replace(method, accept=accept_all, ragged=(), max_examples=method.joining.max_examples)
     messages, refused = _uploads(plain, answers, asked, record, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in refused.items()}
+    inbox = Inbox(messages, len(everybody), result.outbox, asked=everybody)
+    welcome = method.joining.welcome
+    new, left_out = _served(welcome, "welcome", inbox, result, plan, executor.elsewhere)
+    record.dropped |= {client: reason(error) for client, error in left_out.items()}
     for client, why in sorted(record.dropped.items()):
         warnings.warn(f"Round 0, client {client}, when it joins: {why}", stacklevel=5)
-    if not messages:
-        raise _nobody(record, " when clients join")
-    inbox = Inbox(messages, len(everybody), result.outbox, asked=everybody)
-    with stage(plan.seed, 0, None, "welcome"):
-        outbox, result.server_state = method.joining.welcome(inbox, result.server_state)
+    if new is None:
+        cause = next((error.__cause__ for error in left_out.values()), None)
+        raise _nobody(record, " when clients join") from cause
+    outbox, result.server_state = new
     result.outbox = _merged(result.outbox, outbox)
     return record.bytes_up
 
@@ -225,21 +228,22 @@ def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]
     return (outbox, state), {client: BadModel(event) for client in inbox}
 
 
-def _aggregated(
-    method: Method, inbox: Inbox, result: Result, plan: Plan, elsewhere: bool
+def _served(
+    serve: Aggregate, name: str, inbox: Inbox, result: Result, plan: Plan, elsewhere: bool
 ) -> tuple[Made | None, dict[int, Exception]]:
     """The server's new outbox and state, and the errors of the clients that it left out.
 
-    An error of `aggregate` raises if clients are in this process. Otherwise, and wherever its
-    result is far too large, the server tries again without the one, two, four, ... up to half of
-    the uploads that moved farthest. If nothing helps, there is no result: the old model stays.
+    An error of `serve`, the method's `aggregate` or `welcome`, raises if clients are in this
+    process. Otherwise, and wherever its result is far too large, the server tries again without the
+    one, two, four, ... up to half of the uploads that moved farthest. If nothing helps, there is no
+    result: the old model stays.
     """
 
     def attempt(some: Mapping[int, Message]) -> Made:
-        with stage(plan.seed, len(result.history), None, "aggregate"):
+        with stage(plan.seed, len(result.history), None, name):
             sent, asked = inbox.sent, inbox.asked
             own = Inbox(some, inbox.num_clients, sent, inbox.round, asked)
-            return method.aggregate(own, result.server_state)
+            return serve(own, result.server_state)
 
     if not inbox:
         return None, {}

@@ -29,7 +29,7 @@ from .history import Result, Round
 from .method.inbox import Broadcast
 from .method.layers import short
 from .method.message import Message
-from .method.method import Evaluate, Method, Watch, without_noise
+from .method.method import Evaluate, Method, State, Watch, without_noise
 from .participants import num_participants
 from .process import memory_kept, young_only
 from .round import (
@@ -154,11 +154,11 @@ def run(
     place.check(method)
     evaluate = evaluate or place.evaluate(method)
     _check_participants(method, place.num_clients, participation)
-    _check_go_back(method, go_back)
     if not isinstance(limits, Limits):
         raise TypeError(f"Expected limits to be fgl.federation.Limits(...), but got {limits!r}")
     guarded = checked(method)
     result = _first(method, place.num_clients, start)
+    _check_go_back(method, go_back, result.server_state)
     values: dict[str, Any] = {}
     if checkpoint is not None:
         values = identity(method, seed, participation, dropouts, config)
@@ -234,9 +234,11 @@ def _check_participants(method: Method, num_clients: int, participation: float) 
         )
 
 
-def _check_go_back(method: Method, go_back: int) -> None:
+def _check_go_back(method: Method, go_back: int, state: State) -> None:
+    """An older state would forget what clients have paid for noise, or stand inside an exchange."""
     check_number("go_back", go_back, at_least=0, integer=True)
     noisy = method.account is not None or method.costs is not without_noise
+    noisy = noisy or counted_on(method, state) is not method  # after a start with noise
     if go_back and (noisy or method.exchange > 1):
         cause = "counts noise in its state" if noisy else "has exchanges of several rounds"
         raise ValueError(f"Expected go_back to be 0, since {method} {cause}, but got {go_back}")
@@ -301,7 +303,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
     """Where a run starts: everybody is sent the initial model, or what `start` would send."""
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
-        return Result(Broadcast(message, num_clients), dict(message), {}, [])
+        start = Result(Broadcast(message, num_clients), dict(message), {}, [])
     if len(start.outbox) != num_clients:
         raise ValueError(
             f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"

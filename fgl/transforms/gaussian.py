@@ -39,7 +39,7 @@ PROTECTS_NOTHING = (
 )
 
 
-@layer(sealed=("receive", "send", "aggregate", "silent"))
+@layer(sealed=("receive", "send", "aggregate", "silent", "joining"))
 def local_gaussian(
     method: Method,
     *,
@@ -100,7 +100,7 @@ def local_gaussian(
     return local_noise(noisy_method, kind="local_gaussian", **numbers)
 
 
-@layer(sealed=("receive", "send", "aggregate"))
+@layer(sealed=("receive", "send", "aggregate", "joining"))
 def central_gaussian(
     method: Method,
     *,
@@ -179,8 +179,8 @@ def privacy_spent(state: State) -> dict[str, float]:
         state: the server's, of a method of `local_gaussian` and its like.
 
     Returns:
-        ``"epsilon"``, infinite where the noise protects nothing, and ``"delta"``, NaN before the
-        first round that counts.
+        ``"epsilon"``, 0 before the first answer and infinite where the noise protects nothing, and
+        ``"delta"``.
 
     Raises:
         ImportError: without the extra `private`.
@@ -193,8 +193,6 @@ def privacy_spent(state: State) -> dict[str, float]:
         17.86
     """
     if "privacy" not in state:
-        if set(state) <= {"model", "secure", "told", "masked"}:  # nothing has been aggregated yet
-            return {"epsilon": 0.0, "delta": math.nan}
         raise ValueError(
             "Expected the server's state to have 'privacy', which local_gaussian and "
             f"central_gaussian write as outermost wrappers, but got {list(state)}"

@@ -27,7 +27,7 @@ from .secure_sum.transform import secure_sum
 EXACT = 2.0**53  # up to it a float64 has every whole number
 
 
-@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent"))
+@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent", "joining"))
 def summed_gaussian(
     method: Method,
     *,

@@ -32,7 +32,7 @@ from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, o
 LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
 
 
-@layer(sealed=("receive", "send", "aggregate", "silent", "loss", "train"))
+@layer(sealed=("receive", "send", "aggregate", "silent", "loss", "train", "joining"))
 def per_example_gaussian(
     method: Method,
     *,

@@ -26,7 +26,7 @@ from .server import Server
 from .signed import Signatures
 
 
-@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent"))
+@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent", "joining"))
 def secure_sum(
     method: Method,
     *,
