@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import numbers
+import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import NoneType, UnionType
@@ -36,8 +37,8 @@ WAYS = {
     ("Method", "Setting"): "{call}(setting.load(seed=0).fedavg{rest})",
     ("Method", "Module"): "{call}(fgl.fedavg(model){rest})",
     ("Method", "Result"): "{call}(result.method{rest})",
-    ("Method", "function"): "{call}({value}(task.fedavg){rest})",
-    ("Method", "str"): "{call}(fgl.methods.{value}(task.fedavg){rest})",
+    ("Method", "function"): "{call}({value}(task.fedavg{own}){rest})",
+    ("Method", "str"): "{call}(fgl.methods.{value}(task.fedavg{own}){rest})",
     ("Method", "type"): "{call}(fgl.fedavg({value}(...)){rest})",
     ("Method", "object"): "{call}(task.fedavg{rest})",
     ("Task", "Setting"): "setting.load(seed=0)",
@@ -239,17 +240,27 @@ def _way(asked: str, value: Any, name: str, signature: inspect.Signature) -> str
     own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
     plain = isinstance(value, str | int)
     written = str(value) if plain else getattr(value, "__name__", "")
+    builder: Any = value
+    if asked == "Method" and isinstance(value, str):
+        builder = getattr(sys.modules.get("fgl.methods"), value, None)
+        own = own if inspect.isfunction(builder) else ["object"]
+    settings = _needed(inspect.signature(builder)) if inspect.isfunction(builder) else ""
+    for kind in own:
+        way = WAYS.get((asked, kind), "")
+        if way and ("{value" not in way or written.isidentifier() or kind == "int"):
+            rest = _needed(signature)
+            return ": " + way.format(call=name, rest=rest, value=written, own=settings)
+    return f": {value.__name__}(...)" if isinstance(value, type) else ""
+
+
+def _needed(signature: inspect.Signature) -> str:
+    """The settings that a call has to give."""
     needed = [
         key
         for key, parameter in signature.parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
     ]
-    rest = "".join(f", {key}=..." for key in needed)
-    for kind in own:
-        way = WAYS.get((asked, kind), "")
-        if way and ("{value" not in way or written.isidentifier() or kind == "int"):
-            return ": " + way.format(call=name, rest=rest, value=written)
-    return f": {value.__name__}(...)" if isinstance(value, type) else ""
+    return "".join(f", {key}=..." for key in needed)
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:

@@ -82,10 +82,12 @@ ADVICE: dict[str, Callable[[], Any]] = {
     ),
     "{call}(fgl.fedavg(model){rest})": lambda: fgl.methods.fedprox(fgl.fedavg(model()), mu=0.1),
     "{call}(result.method{rest})": lambda: fgl.methods.local(runs(TASK.fedavg).method),
-    "{call}(fgl.methods.{value}(task.fedavg){rest})": lambda: fgl.methods.local(
+    "{call}(fgl.methods.{value}(task.fedavg{own}){rest})": lambda: fgl.methods.local(
         fgl.methods.moon(TASK.fedavg)
     ),
-    "{call}({value}(task.fedavg){rest})": lambda: fgl.methods.local(fgl.methods.ring(TASK.fedavg)),
+    "{call}({value}(task.fedavg{own}){rest})": lambda: fgl.methods.local(
+        fgl.methods.ring(TASK.fedavg)
+    ),
     "{call}(fgl.fedavg({value}(...)){rest})": lambda: fgl.methods.local(
         fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
     ),
