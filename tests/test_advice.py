@@ -17,6 +17,7 @@ import fgl
 
 GRAPH, CLIENTS, TRAIN = graph(40), graphs(), fgl.Training(num_steps=1)
 TASK = fgl.tasks.node_task(GRAPH, CLIENTS, model(), TRAIN)
+OWNERS = torch.arange(40) % 2
 SETTING = fgl.tasks.Nodes(clients=2, hidden=4)
 
 
@@ -90,6 +91,12 @@ ADVICE: dict[str, Callable[[], Any]] = {
     ),
     "{call}(fgl.fedavg({value}(...)){rest})": lambda: fgl.methods.local(
         fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
+    ),
+    "[(parts == k).nonzero()[:, 0] for k in parts.unique()]": lambda: fgl.data.partition_graph(
+        GRAPH, [(OWNERS == k).nonzero()[:, 0] for k in OWNERS.unique()]
+    ),
+    "fgl.data.louvain_partition(graph, {value})": lambda: fgl.data.partition_graph(
+        GRAPH, fgl.data.louvain_partition(GRAPH, 2)
     ),
     '"setting.load(seed=0)"': lambda: fgl.tasks.centralized(SETTING.load(seed=0)),
     '"method.model"': lambda: fgl.fedavg(TASK.fedavg.model),
