@@ -96,7 +96,7 @@ ADVICE: dict[str, Callable[[], Any]] = {
         GRAPH, [(OWNERS == k).nonzero()[:, 0] for k in OWNERS.unique()]
     ),
     "fgl.data.louvain_partition(graph, {value})": lambda: fgl.data.partition_graph(
-        GRAPH, fgl.data.louvain_partition(GRAPH, 2)
+        graph(100), fgl.data.louvain_partition(graph(100), 2)
     ),
     '"setting.load(seed=0)"': lambda: fgl.tasks.centralized(SETTING.load(seed=0)),
     '"method.model"': lambda: fgl.fedavg(TASK.fedavg.model),
