@@ -93,7 +93,7 @@ ADVICE: dict[str, Callable[[], Any]] = {
         fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
     ),
     "[(parts == k).nonzero()[:, 0] for k in parts.unique()]": lambda: fgl.data.partition_graph(
-        GRAPH, [(OWNERS == k).nonzero()[:, 0] for k in OWNERS.unique()]
+        GRAPH, [(k == OWNERS).nonzero()[:, 0] for k in OWNERS.unique()]
     ),
     "fgl.data.louvain_partition(graph, {value})": lambda: fgl.data.partition_graph(
         graph(100), fgl.data.louvain_partition(graph(100), 2)
