@@ -246,7 +246,10 @@ def _way(asked: str, value: Any, name: str, rest: str) -> str:
     if asked == "Method" and isinstance(value, str):
         builder = getattr(sys.modules.get("fgl.methods"), value, None)
         own = own if inspect.isfunction(builder) else ["object"]
-    settings = _needed(inspect.signature(builder)) if inspect.isfunction(builder) else ""
+    asks = inspect.signature(builder) if inspect.isfunction(builder) else inspect.Signature()
+    if asked == "Method" and next(iter(asks.parameters), "") == "model":
+        own = ["object"]  # fgl.fedavg makes the method that other builders take
+    settings = _needed(asks)
     for kind in own:
         way = WAYS.get((asked, kind), "")
         if way and ("{value" not in way or written.isidentifier() or kind == "int"):

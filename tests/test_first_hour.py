@@ -29,6 +29,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: fgl.run(fgl.tasks.Nodes(clients=2), TASK, num_rounds=1),  # type: ignore[arg-type]
         "got Nodes: fgl.run.setting.load.seed=0..fedavg, task, num_rounds=",
     ),
+    "fgl.fedavg in the method's place": (
+        lambda: fgl.methods.scaffold(fgl.fedavg),  # type: ignore[arg-type]
+        "the function fedavg: scaffold.task.fedavg.",
+    ),
+    "a number among callbacks": (
+        lambda: fgl.run(PLAIN, TASK, num_rounds=1, callbacks=[3]),  # type: ignore[list-item]
+        r"Expected callbacks to be a list of functions, but got \[3\]",
+    ),
     "a number in a folder's place": (
         lambda: fgl.run(PLAIN, TASK, num_rounds=1, checkpoint=3),  # type: ignore[arg-type]
         "Expected checkpoint to be a string or a PathLike or None, but got 3",

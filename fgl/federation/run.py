@@ -337,7 +337,7 @@ def check_kinds(method: Any, start: Any, callbacks: Any, **functions: Any) -> No
     check_kind("method", method, Method, "fgl.run", ", task, num_rounds=...")
     if start is not None and not isinstance(start, Result):
         raise TypeError(f"Expected start to be a run's Result, but got {type(start).__name__}")
-    if not isinstance(callbacks, Sequence):
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(f"Expected callbacks to be a list of functions, but got {callbacks!r}")
     for name, function in functions.items():
         if function is not None and not callable(function):
