@@ -41,6 +41,6 @@ def largest_component(graph: Graph) -> Graph:
     if count == 1:
         return graph
     label = torch.from_numpy(component).long()
-    kept = (label == label.bincount().argmax()).nonzero().squeeze(1)
-    part: Graph = graph.subgraph(kept.to(graph.device))
+    nodes = (label == label.bincount().argmax()).nonzero().squeeze(1)
+    part: Graph = graph.subgraph(nodes.to(graph.device))
     return part

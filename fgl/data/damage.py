@@ -171,8 +171,8 @@ def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     owner = torch.zeros(graph.num_nodes, dtype=torch.int64)
     owner = owner if graph.batch is None else graph.batch.cpu()
     sizes = owner.bincount()
-    gone = (lost & (edges[0] <= edges[1])).nonzero().flatten()
-    of_graph = owner[edges[0, gone]]
+    removed = (lost & (edges[0] <= edges[1])).nonzero().flatten()
+    of_graph = owner[edges[0, removed]]
     ids, new = [(~lost).nonzero().flatten()], [edges[:, ~lost]]
     first = sizes.cumsum(0) - sizes
     for index, count in enumerate(of_graph.bincount().tolist()):
@@ -180,11 +180,11 @@ def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
             inside = edges[:, owner[edges[0]] == index] - first[index]
             free = FreePairs(inside, int(sizes[index]))
             ends = free(min(count, free.count), generator=generator) + first[index]
-            moved = gone[of_graph == index][: ends.shape[1]]
-            ids += [moved, back[moved]]
+            replaced = removed[of_graph == index][: ends.shape[1]]
+            ids += [replaced, back[replaced]]
             new += [ends, ends.flip(0)]
-    kept: Graph = graph.with_edges(torch.cat(ids).to(graph.device))
-    return kept.replace(edge_index=torch.cat(new, 1).to(graph.device))
+    reduced: Graph = graph.with_edges(torch.cat(ids).to(graph.device))
+    return reduced.replace(edge_index=torch.cat(new, 1).to(graph.device))
 
 
 def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
@@ -229,15 +229,15 @@ def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Gra
     x: Any = graph.x
     if isinstance(x, SparseMatrix):
         value = x.values
-        there = (value != 0).cpu()
+        nonzero = (value != 0).cpu()
         keep = torch.ones(len(value), dtype=torch.bool)
-        keep[there] = _kept(x.pattern.row.cpu()[there], x.shape[0], share, generator)
+        keep[nonzero] = _kept(x.pattern.row.cpu()[nonzero], x.shape[0], share, generator)
         return graph.replace(x=x.with_value(value * keep.to(value.device)))
     row, column = x.cpu().nonzero().T
     lost = ~_kept(row, len(x), share, generator)
-    made = x.clone()
-    made[row[lost].to(x.device), column[lost].to(x.device)] = 0
-    return graph.replace(x=made)
+    values = x.clone()
+    values[row[lost].to(x.device), column[lost].to(x.device)] = 0
+    return graph.replace(x=values)
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:

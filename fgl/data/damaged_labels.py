@@ -76,13 +76,13 @@ def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Grap
 
 
 def _wrong_answers(y: Tensor, noisy: Tensor, share: float, generator: Draws) -> Tensor:
-    known = ~y.isnan()
-    if not bool(((y == 0) | (y == 1) | ~known).all()):
+    answered = ~y.isnan()
+    if not bool(((y == 0) | (y == 1) | ~answered).all()):
         raise TypeError(
             "Expected graph.y to be class labels or answers, 0 and 1, of which some can be "
             "another, but got other numbers: they can be left out (missing_labels, lose_labels)"
         )
-    mask = known & noisy.view(-1, *[1] * (y.dim() - 1))
+    mask = answered & noisy.view(-1, *[1] * (y.dim() - 1))
     chosen, wrong = _drawn(mask.flatten(), share, generator), y.flatten().clone()
     wrong[chosen] = 1 - wrong[chosen]
     return wrong.view_as(y)

@@ -225,12 +225,12 @@ def _places(root: str | os.PathLike[str] | None) -> list[Path]:
     if root is not None:
         return [Path(root).expanduser()]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fgl"
-    given = os.environ.get("FGL_DATA")
-    if not given:
+    folder = os.environ.get("FGL_DATA")
+    if not folder:
         return [cache]
-    if not Path(given).is_dir():
-        raise ValueError(f"Expected FGL_DATA to be a folder, but got {given!r}")
-    return [Path(given), cache]
+    if not Path(folder).is_dir():
+        raise ValueError(f"Expected FGL_DATA to be a folder, but got {folder!r}")
+    return [Path(folder), cache]
 
 
 def _read(

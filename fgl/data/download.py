@@ -111,16 +111,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _fetch(
-    url: str, path: Path, sha256: str | None, title: str, wanted: Path, max_bytes: int
+    url: str, path: Path, sha256: str | None, title: str, target: Path, max_bytes: int
 ) -> Path:
-    """Write what an address answers; a bar says `title`, an error where `wanted` would be."""
+    """Write the body of an answer to `path`; a bar shows `title`, an error names `target`."""
     with ExitStack() as stack:
         try:
             source = stack.enter_context(urlopen(url, timeout=60))
         except OSError as error:
             raise OSError(
                 f"Expected {url} to be reachable, but got {error}; "
-                f"a copy at {wanted} would do as well"
+                f"a copy at {target} would do as well"
             ) from error
         size = source.headers["Content-Length"]
         promised = int(size) if size and size.isdigit() else None
@@ -185,6 +185,6 @@ def _check_size(name: str, size: int, max_bytes: int) -> None:
         raise ValueError(f"Expected {name} to have at most {max_bytes} bytes, but got {size}")
 
 
-def _compare(name: str, expected: str, found: str) -> None:
-    if found != expected:
-        raise ValueError(f"Expected {name} to have sha256 {expected}, but got {found}")
+def _compare(name: str, expected: str, actual: str) -> None:
+    if actual != expected:
+        raise ValueError(f"Expected {name} to have sha256 {expected}, but got {actual}")

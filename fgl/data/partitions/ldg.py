@@ -84,8 +84,8 @@ def ldg_partition(
                 stop = min(start + block, n)
                 begin, end = (int(ends[start - 1]) if start else 0), int(ends[stop - 1])
                 degree = ends[start:stop].diff(prepend=ends.new_tensor([begin]))
-                near = owner.index_select(0, sources[begin:end])
-                part = _placed(_counts(degree, near, num_clients), size, capacity)
+                owners = owner.index_select(0, sources[begin:end])
+                part = _placed(_counts(degree, owners, num_clients), size, capacity)
                 owner[start:stop] = part
                 size += part.bincount(minlength=num_clients)
                 advance(1)
@@ -100,10 +100,10 @@ def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     return target.bincount(minlength=num_nodes).cumsum(0), source
 
 
-def _counts(degree: Tensor, near: Tensor, num_parts: int) -> Tensor:
+def _counts(degree: Tensor, owners: Tensor, num_parts: int) -> Tensor:
     """Neighbours of each node of a block in each part, int64 ``[block, parts]``."""
     base = torch.arange(0, len(degree) * (num_parts + 1), num_parts + 1)
-    key = base.repeat_interleave(degree, output_size=len(near)).add_(near)
+    key = base.repeat_interleave(degree, output_size=len(owners)).add_(owners)
     count = key.bincount(minlength=len(degree) * (num_parts + 1))
     return count.view(len(degree), num_parts + 1)[:, :num_parts]
 
@@ -114,8 +114,8 @@ def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
     part = score.argmax(1)
     part[score.amax(1) <= 0] = len(size)  # no neighbour, or only full parts
     order = part.argsort(stable=True)  # within a part, by number
-    wanted = part.bincount(minlength=len(size) + 1)
-    rank = torch.arange(len(part)) - (wanted.cumsum(0) - wanted)[part[order]]
+    demand = part.bincount(minlength=len(size) + 1)
+    rank = torch.arange(len(part)) - (demand.cumsum(0) - demand)[part[order]]
     room = torch.cat([capacity - size, size.new_zeros(1)])
     rest = order[rank >= room[part[order]]].sort().values
     part[rest] = len(size)

@@ -78,9 +78,9 @@ def major_label_partition(
     clients = []
     for client in range(num_clients):
         labels = torch.randperm(int(graph.num_classes or 0), generator=generator)[:num_major]
-        wanted = free & torch.isin(y, labels)
+        candidates = free & torch.isin(y, labels)
         size = int(share * total)
-        major = _some(wanted.nonzero().squeeze(1), int(major_rate * size), generator)
+        major = _some(candidates.nonzero().squeeze(1), int(major_rate * size), generator)
         rest = free.clone()
         rest[major] = False
         other = _some(rest.nonzero().squeeze(1), size - major.numel(), generator)

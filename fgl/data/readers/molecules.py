@@ -89,12 +89,12 @@ def read_molecules(
     readable = [row for row, graph in enumerate(graphs) if graph is not None]
     if len(readable) < len(graphs):
         first = next(row for row, graph in enumerate(graphs) if graph is None)
-        said = f"line {lines[first]}: {strings[first][:60]!r}"
+        example = f"line {lines[first]}: {strings[first][:60]!r}"
         if not readable:
-            raise ValueError(f"Expected {path} to hold molecules, but got none to read, {said}")
+            raise ValueError(f"Expected {path} to hold molecules, but got none to read, {example}")
         warnings.warn(
             f"{len(graphs) - len(readable)} of {len(graphs)} molecules in {path} cannot be read "
-            f"and are left out, the first in {said}",
+            f"and are left out, the first in {example}",
             stacklevel=2,
         )
     y = torch.tensor([values[row] for row in readable], dtype=torch.float32)
@@ -181,8 +181,8 @@ def _rows(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
 
 def _place_of_smiles(path: Path, header: list[str], smiles: str) -> int:
     exactly = [place for place, column in enumerate(header) if column == smiles]
-    alike = [place for place, column in enumerate(header) if column.lower() == smiles.lower()]
-    places = exactly or alike
+    matches = [place for place, column in enumerate(header) if column.lower() == smiles.lower()]
+    places = exactly or matches
     if len(places) != 1:
         raise ValueError(
             f"Expected {path} to have a column {smiles} and one or more targets, but got "

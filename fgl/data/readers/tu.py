@@ -151,6 +151,6 @@ def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -
     return torch.stack(counts, dim=1).float()
 
 
-def _check_rows(path: Path, rows: int, wanted: int, of: str = "node") -> None:
-    if rows != wanted:
-        raise ValueError(f"Expected {path} to have {wanted} lines, one per {of}, but got {rows}")
+def _check_rows(path: Path, rows: int, expected: int, of: str = "node") -> None:
+    if rows != expected:
+        raise ValueError(f"Expected {path} to have {expected} lines, one per {of}, but got {rows}")

@@ -172,9 +172,9 @@ def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
     return units_of(key)[1]
 
 
-def warn_of_empty(wanted: Sequence[float | bool], sizes: Sequence[int]) -> None:
+def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
     """Warn of a mask that has a share of the examples, of which there are some, and gets none."""
-    empty = [n for n, w, size in zip(MASKS, wanted, sizes, strict=True) if w and not size]
+    empty = [n for n, w, size in zip(MASKS, shares, sizes, strict=True) if w and not size]
     if empty and sum(sizes):
         warnings.warn(
             f"Expected the shares to leave examples to {empty[0]}, but got 0 of {sum(sizes)}: give "

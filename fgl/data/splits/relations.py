@@ -31,7 +31,7 @@ def check_relations(
 
 def check_reverses(
     graph: Graph,
-    known: Tensor,
+    keys: Tensor,
     edge_type: int | None,
     rev_edge_type: int | None,
     is_undirected: bool | None,
@@ -42,7 +42,7 @@ def check_reverses(
         return
     n, types = graph.num_nodes, graph.edge_type
     if types is None:
-        turned = {(0, 0): share} if (share := reversed_share(known, n)) else {}
+        turned = {(0, 0): share} if (share := reversed_share(keys, n)) else {}
     else:
         turned = turned_relations(graph.edge_index, types, n, only=edge_type)
     across = {pair: share for pair, share in turned.items() if pair[0] != pair[1]}

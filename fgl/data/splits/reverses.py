@@ -38,41 +38,41 @@ def turned_relations(
     if relation is not None and relation.numel():
         kinds = int(relation.max()) + 1
         pair = pair * kinds + relation[joins_two]
-    known = pair.unique()
-    own = known % kinds
+    keys = pair.unique()
+    own = keys % kinds
     sizes = own.bincount(minlength=kinds)
-    asked = known if only is None else known[own == only]
-    few = (sizes <= SAMPLE)[asked % kinds]
-    few[:: asked.numel() // (SAMPLE * kinds) + 1] = True
+    queries = keys if only is None else keys[own == only]
+    few = (sizes <= SAMPLE)[queries % kinds]
+    few[:: queries.numel() // (SAMPLE * kinds) + 1] = True
     maybe = [
-        a for (a, _), share in _shares(asked[few], known, num_nodes, kinds).items() if share > 0.25
+        a for (a, _), share in _shares(queries[few], keys, num_nodes, kinds).items() if share > 0.25
     ]
-    asked = asked[torch.isin(asked % kinds, torch.tensor(maybe, device=asked.device))]
+    queries = queries[torch.isin(queries % kinds, torch.tensor(maybe, device=queries.device))]
     most = {}
-    for (of, turned), share in _shares(asked, known, num_nodes, kinds).items():
-        if share > 0.5 and 2 * share > 1 + _density(known[own == turned] // kinds, num_nodes):
+    for (of, turned), share in _shares(queries, keys, num_nodes, kinds).items():
+        if share > 0.5 and 2 * share > 1 + _density(keys[own == turned] // kinds, num_nodes):
             most[of, turned] = share
     return most
 
 
 def _shares(
-    asked: Tensor, known: Tensor, num_nodes: int, kinds: int
+    queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
     """The share of each relation's edges that is turned round in another, where there is any."""
-    if asked.numel() == 0:
+    if queries.numel() == 0:
         return {}
-    ends, relation = asked // kinds, asked % kinds
+    ends, relation = queries // kinds, queries % kinds
     back = ((ends % num_nodes) * num_nodes + ends // num_nodes) * kinds
     back, order = back.sort()  # sorted numbers are looked up several times faster
     relation = relation[order]
-    first, end = torch.searchsorted(known, torch.stack([back, back + kinds]))
+    first, end = torch.searchsorted(keys, torch.stack([back, back + kinds]))
     count = end - first
-    which = torch.arange(asked.numel(), device=asked.device).repeat_interleave(count)
+    which = torch.arange(queries.numel(), device=queries.device).repeat_interleave(count)
     start = (count.cumsum(0) - count).repeat_interleave(count)
     place = (
-        first.repeat_interleave(count) + torch.arange(which.numel(), device=asked.device) - start
+        first.repeat_interleave(count) + torch.arange(which.numel(), device=queries.device) - start
     )
-    both, counts = (relation[which] * kinds + known[place] % kinds).unique(return_counts=True)
+    both, counts = (relation[which] * kinds + keys[place] % kinds).unique(return_counts=True)
     sizes = relation.bincount(minlength=kinds)[both // kinds]
     pairs = (divmod(code, kinds) for code in both.tolist())
     return dict(zip(pairs, (counts / sizes).tolist(), strict=True))
@@ -98,8 +98,8 @@ def reversed_share(keys: Tensor, num_nodes: int) -> float:
         (1.0, 0.0)
     """
     for step in (keys.numel() // SAMPLE + 1, 1):  # a few first: most graphs are far from symmetric
-        asked = keys[::step]
-        source, target = asked // num_nodes, asked % num_nodes
+        sample = keys[::step]
+        source, target = sample // num_nodes, sample % num_nodes
         back = (target * num_nodes + source)[source != target]
         share = float(_found(back, keys).double().mean()) if back.numel() else 0.0
         if share < 0.25:
@@ -138,8 +138,8 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
     """As `symmetric`, of the numbers ``source * num_nodes + target``, sorted, none twice."""
     for step in (keys.numel() // SAMPLE + 1, 1):
-        asked = keys[::step]
-        back = (asked % num_nodes) * num_nodes + asked // num_nodes
+        sample = keys[::step]
+        back = (sample % num_nodes) * num_nodes + sample // num_nodes
         if step > 1 and not bool(_found(back, keys).all()):
             return False
     return torch.equal(keys, back.unique())
@@ -155,8 +155,8 @@ def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
         >>> units_of(torch.tensor([4, 7, 4]))
         (tensor([4, 7]), tensor([0, 1, 0]))
     """
-    known, unit = keys.unique(return_inverse=True)
-    return known, None if len(known) == len(keys) else unit
+    distinct, unit = keys.unique(return_inverse=True)
+    return distinct, None if len(distinct) == len(keys) else unit
 
 
 def heads_of(unit: Tensor, count: int) -> Tensor:
