@@ -87,17 +87,17 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
             raise ValueError("Expected adafgl's examples to be nodes, but got pairs of nodes")
         if "model" not in state:
             like = params["homophilous"]
-            alike = propagation_accuracy(graph) >= threshold
-            params = {**params, "homophilous": torch.full_like(like, float(alike))}
+            homophilous = propagation_accuracy(graph) >= threshold
+            params = {**params, "homophilous": torch.full_like(like, float(homophilous))}
         with in_mode(model, False):
             answers = predict(model.extractor, within(params, "extractor."), graph).softmax(1)
-        seen = model.propagated(graph.x, graph.adj, answers)
-        return params, {**context, "seen": Ragged(seen), "answers": Ragged(answers)}
+        propagated = model.propagated(graph.x, graph.adj, answers)
+        return params, {**context, "seen": Ragged(propagated), "answers": Ragged(answers)}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         answers, mask = context["answers"].values, context["answers"].mask
-        given = (context["seen"].values, answers, mask)
-        homo, *hetero = functional_call(model.personal, within(params, "personal."), given)
+        inputs = (context["seen"].values, answers, mask)
+        homo, *hetero = functional_call(model.personal, within(params, "personal."), inputs)
         apart = weighted_mean((homo - answers).square().mean(1), mask)
         fit = cross_entropy(homo, graph.labels, graph.train_mask) + apart
         fits = [cross_entropy(each, graph.labels, graph.train_mask) for each in hetero]
@@ -137,13 +137,13 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
     """
     labels, nodes = graph.labels, graph.training_mask.nonzero().squeeze(1)
     nodes = nodes[torch.randperm(nodes.numel(), device=nodes.device)]
-    tell, asked = nodes.tensor_split([nodes.numel() // 2])
-    if not asked.numel():
+    shown, hidden = nodes.tensor_split([nodes.numel() // 2])
+    if not hidden.numel():
         return 0.0
     classes = int(graph.num_classes or 1)
     matrix = normalised(graph.adj.to_dense().double())
     first = torch.full_like(matrix[:, :1], 1 / classes).repeat(1, classes)
-    first[tell] = torch.eye(classes, dtype=first.dtype, device=first.device)[labels[tell]]
-    told = torch.zeros_like(first).index_copy(0, tell, first[tell])
-    found = spread(matrix, first, told, steps=steps, alpha=alpha)
-    return float((found[asked].argmax(1) == labels[asked]).double().mean())
+    first[shown] = torch.eye(classes, dtype=first.dtype, device=first.device)[labels[shown]]
+    shown_labels = torch.zeros_like(first).index_copy(0, shown, first[shown])
+    scores = spread(matrix, first, shown_labels, steps=steps, alpha=alpha)
+    return float((scores[hidden].argmax(1) == labels[hidden]).double().mean())

@@ -75,14 +75,14 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         common = {name: value for name, value in params.items() if name not in first}
         own = {**common, **{name: params[OWN + name] for name in trained}}
-        near = proximal({name: own[name] for name in trained}, context["start"])
+        distance = proximal({name: own[name] for name in trained}, context["start"])
         both = fedavg.loss(common, graph, context) + fedavg.loss(own, graph, context)
-        return both + penalty * near
+        return both + penalty * distance
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         common = {name: value for name, value in params.items() if name not in first}
-        message, kept = fedavg.send(common, context, state, graph)
-        return message, {**kept, "own": {name: params[name] for name in first}}
+        message, new_state = fedavg.send(common, context, state, graph)
+        return message, {**new_state, "own": {name: params[name] for name in first}}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:

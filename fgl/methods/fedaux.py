@@ -55,8 +55,8 @@ def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Metho
     check_weight(scale=scale)
     check_averages(fedavg, "fedaux")
     check_one_architecture(fedavg, "fedaux")
-    found = dict(fedavg.model.named_parameters()).get(vector)
-    if found is None or found.dim() != 1:
+    parameter = dict(fedavg.model.named_parameters()).get(vector)
+    if parameter is None or parameter.dim() != 1:
         raise ValueError(
             f"Expected the model to have a vector {vector!r}, as fgl.nn.AuxSAGE has (model='aux' "
             f"in a task), but got {type(fedavg.model).__name__}"
@@ -67,9 +67,9 @@ def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Metho
         vectors = inbox.stack("model").get(vector)
         if vectors is None:
             raise ValueError(f"Expected uploads to have the vector {vector!r}, but got none")
-        alike = similarity(vectors, centre=False)
-        outbox, new = mix_models(inbox, softmax_attention(alike, scale=scale))
-        outbox, seen = mean_for_strangers(inbox, outbox, state)
-        return outbox, {**new, **seen}
+        similarities = similarity(vectors, centre=False)
+        outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
+        outbox, participated = mean_for_strangers(inbox, outbox, state)
+        return outbox, {**new, **participated}
 
     return replace(fedavg, aggregate=aggregate)

@@ -82,23 +82,23 @@ def fedhgn(
         return fedavg.loss(params, graph, context) + align * torch.stack(apart).sum()
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         model = message["model"]
         shared = {name: value for name, value in model.items() if name not in own}
         mine = {name: model[name] for name in own}
         upload = {**message, "model": shared, "coefficients": mine}
-        return upload, {**kept, "coefficients": mine}
+        return upload, {**new_state, "coefficients": mine}
 
     @torch.no_grad()
     def with_others(
         outbox: Mapping[int, Message], new: State, means: Means, state: State
     ) -> tuple[Mapping[int, Message], State]:
         inbox = means.inbox
-        came, known = inbox.stack("coefficients"), state.get("coefficients", {})
+        uploaded, tables = inbox.stack("coefficients"), state.get("coefficients", {})
         index = torch.tensor(inbox.clients)
         everybody = {}
-        for name, rows in came.items():
-            table = known.get(name, rows.new_zeros(inbox.num_clients, *rows.shape[1:]))
+        for name, rows in uploaded.items():
+            table = tables.get(name, rows.new_zeros(inbox.num_clients, *rows.shape[1:]))
             everybody[name] = table.index_copy(0, index.to(rows.device), rows)
         sent = {
             client: {**message, "others": {n: _without(t, client) for n, t in everybody.items()}}

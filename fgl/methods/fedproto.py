@@ -76,11 +76,11 @@ def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Metho
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         rows, has = inbox.stack("prototypes"), inbox.stack("classes")
-        mean, there = mean_prototypes(rows, has)
+        mean, present = mean_prototypes(rows, has)
         before = state.get("prototypes", torch.zeros_like(mean))
-        known = state.get("classes", torch.zeros_like(there))
-        new = torch.where(there[:, None], mean, before)
-        message: Message = {"prototypes": new, "classes": known | there}
+        earlier = state.get("classes", torch.zeros_like(present))
+        new = torch.where(present[:, None], mean, before)
+        message: Message = {"prototypes": new, "classes": earlier | present}
         return Broadcast(message, inbox.num_clients), {**state, **message}
 
     return replace(near_prototypes(fedavg, weight, draw=draw), aggregate=aggregate)
@@ -103,21 +103,21 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
         return params, {**context, **sent}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        with observed(stand_in(base.model)) as seen:
+        with observed(stand_in(base.model)) as passes:
             total = base.loss(params, graph, context)
         if "prototypes" not in context:
             return total
-        near = context["prototypes"], context["classes"]
-        return total + weight * distance(seen[-1].embedding, graph, *near)
+        anchors = context["prototypes"], context["classes"]
+        return total + weight * distance(passes[-1].embedding, graph, *anchors)
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = base.send(params, context, state, graph)
+        message, new_state = base.send(params, context, state, graph)
         rest = {key: value for key, value in message.items() if key != "model"}
         with base.at(graph), in_mode(stand_in(base.model), False):
             embedding = predict(base.model, params, graph, return_embedding=True)[1]
         rows, has = prototypes(embedding, graph)
-        return {**rest, "prototypes": rows, "classes": has}, kept
+        return {**rest, "prototypes": rows, "classes": has}, new_state
 
     return replace(base, receive=receive, loss=loss, send=send)
 

@@ -139,21 +139,21 @@ def fedpub(
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         plain = {name: value for name, value in params.items() if name not in ones}
-        message, kept = fedavg.send(plain, context, state, graph)
+        message, new_state = fedavg.send(plain, context, state, graph)
         model = message["model"]
         used = masked(params, bound=sparsity)
-        said = predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
-        read: Tensor = said[1] if embeds else said
+        output = predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
+        read: Tensor = output[1] if embeds else output
         travels = {name: value for name, value in model.items() if name not in statistics}
         own = {name: params[name] for name in first}
-        return {**message, "model": travels, "embedding": embed(read)}, {**kept, "own": own}
+        return {**message, "model": travels, "embedding": embed(read)}, {**new_state, "own": own}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        alike = similarity(inbox.stack("embedding"), centre=False)
-        outbox, new = mix_models(inbox, softmax_attention(alike, scale=scale))
-        outbox, seen = mean_for_strangers(inbox, outbox, state)
-        return outbox, {**new, **seen}
+        similarities = similarity(inbox.stack("embedding"), centre=False)
+        outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
+        outbox, participated = mean_for_strangers(inbox, outbox, state)
+        return outbox, {**new, **participated}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         used = fedavg.deploy(whole(message, state), state, graph)

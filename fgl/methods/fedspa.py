@@ -84,12 +84,12 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
         )
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         energy = state.get("energy")
         if energy is None:
             energy = feature_energy(graph, share=feature_share)
         squares = fisher(fedavg, params, graph, list(shapes), graph.training_mask)
-        return {**message, "energy": energy, "fisher": squares}, {**kept, "energy": energy}
+        return {**message, "energy": energy, "fisher": squares}, {**new_state, "energy": energy}
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
@@ -108,15 +108,15 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         models, squares = inbox.each("model"), inbox.stack("fisher")
         energy = inbox.stack("energy")
-        there = inbox.stack("num_examples").to(energy) > 0  # a client with nothing looks smoothest
-        if not there.any():
+        active = inbox.stack("num_examples").to(energy) > 0  # a client with nothing looks smoothest
+        if not active.any():
             return {}, state
-        squares = {name: each[there] for name, each in squares.items()}
-        far = {"": energy[there]}
+        squares = {name: each[active] for name, each in squares.items()}
+        far = {"": energy[active]}
         far |= {kind: distances(squares, kind) for kind in KINDS}
         model: dict[str, Tensor] = {}
         for kind, distance in far.items():
-            weight = distance.new_zeros(len(there)).masked_scatter(there, shares(distance))
+            weight = distance.new_zeros(len(active)).masked_scatter(active, shares(distance))
             model |= mean({n: each for n, each in models.items() if kind_of(n) == kind}, weight)
         message: Message = {"model": {name: model[name] for name in models}}
         return Broadcast(message, inbox.num_clients), dict(message)

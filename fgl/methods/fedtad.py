@@ -128,11 +128,11 @@ def fedtad(
     adam = partial(torch.optim.Adam, weight_decay=distil_decay)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
-        known = state.get("reliability")
-        if known is None:
-            known = class_reliability(graph, classes, topology=topology)
-        return {**message, "reliability": known}, {**kept, "reliability": known}
+        message, new_state = fedavg.send(params, context, state, graph)
+        reliability = state.get("reliability")
+        if reliability is None:
+            reliability = class_reliability(graph, classes, topology=topology)
+        return {**message, "reliability": reliability}, {**new_state, "reliability": reliability}
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
@@ -225,8 +225,8 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
     """
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        made = NodeGenerator(like.num_features, graph_classes(like), **sizes)
-    return made.to(like.device, like.x.dtype)
+        generator = NodeGenerator(like.num_features, graph_classes(like), **sizes)
+    return generator.to(like.device, like.x.dtype)
 
 
 def graph_classes(graph: Graph) -> int:
@@ -269,9 +269,9 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
     h = torch.cat([x, topology(graph).to(x)], 1)
     source, target = graph.edge_index
     cos = torch.cosine_similarity(h[source], h[target])
-    near = 1 + sum_rows(cos, source, graph.num_nodes)
+    resemblance = 1 + sum_rows(cos, source, graph.num_nodes)
     number = 1 + sum_rows(torch.ones_like(cos), source, graph.num_nodes)
-    each = torch.where(graph.training_mask, near / number, 0)
+    each = torch.where(graph.training_mask, resemblance / number, 0)
     return sum_rows(each, graph.labels, num_classes)
 
 
@@ -284,8 +284,8 @@ def shares(reliable: Tensor) -> Tensor:
 def joined(x: Tensor, neighbours: int) -> Graph:
     """The graph that joins each node to the nodes most similar to it (cosine)."""
     unit = torch.nn.functional.normalize(x.detach(), dim=1)
-    near = (unit @ unit.t()).topk(neighbours, dim=1).indices
-    edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, near, True)
+    nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
+    edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)
     edges = (edges | edges.t()).fill_diagonal_(False)  # a network adds its own loops
     graph: Graph = learned(Graph(x.detach(), edges.nonzero().t()), x=x)
     return graph

@@ -73,12 +73,12 @@ def fedtgp(
     sgd = partial(torch.optim.SGD, lr=server_lr)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        came, has = inbox.stack("prototypes"), inbox.stack("classes")
+        prototypes, has = inbox.stack("prototypes"), inbox.stack("classes")
         if not has.any():
             return {}, state
-        rows, classes = came[has], has.nonzero()[:, 1]
-        generator = state["generator"] if "generator" in state else drawn_like(came[0])
-        bound = largest_gap(came, has).clamp(max=margin)
+        rows, classes = prototypes[has], has.nonzero()[:, 1]
+        generator = state["generator"] if "generator" in state else drawn_like(prototypes[0])
+        bound = largest_gap(prototypes, has).clamp(max=margin)
 
         def loss(params: Params, rows: Tensor, classes: Tensor) -> Tensor:
             return contrast(rows, classes, made(params), bound)
@@ -137,9 +137,9 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
         >>> largest_gap(rows, torch.tensor([[True, True, True]]))
         tensor(5.)
     """
-    mean, known = mean_prototypes(rows, has)
-    there = mean[known]
-    apart = torch.cdist(there, there, compute_mode="donot_use_mm_for_euclid_dist")
+    mean, present = mean_prototypes(rows, has)
+    means = mean[present]
+    apart = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist")
     return apart.fill_diagonal_(torch.inf).min(1).values.max()
 
 

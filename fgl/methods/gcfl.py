@@ -35,9 +35,9 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
         tensor([[2., 0.],
                 [0., 2.]])
     """
-    alike = similarity(updates, centre=False)
-    alike = (alike + alike.T) / 2  # long products are summed in another order on either side
-    return (alike + 1).clamp(0, 2)
+    cosines = similarity(updates, centre=False)
+    cosines = (cosines + cosines.T) / 2  # long products are summed in another order on either side
+    return (cosines + 1).clamp(0, 2)
 
 
 def trends(updates: Tensor, sequences: Tensor) -> Tensor:
@@ -139,25 +139,25 @@ def gcfl(
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         before = state if "clusters" in state else _start(state, inbox.num_clients, seq_length)
-        who, updates = torch.tensor(inbox.clients), flat_updates(inbox, without=buffers)
+        clients, updates = torch.tensor(inbox.clients), flat_updates(inbox, without=buffers)
         rounds, clusters = before["rounds"] + 1, before["clusters"].clone()
         sequences, lengths = before["sequences"].clone(), before["lengths"].clone()
         newest = measure(inbox, updates).to(sequences)
-        sequences[who] = torch.cat([sequences[who], newest[:, None]], dim=1)[:, 1:]
-        lengths[who] += 1
+        sequences[clients] = torch.cat([sequences[clients], newest[:, None]], dim=1)[:, 1:]
+        lengths[clients] += 1
         parents: dict[int, int] = {}
-        for cluster in before["clusters"][who].unique().tolist():
-            rows = (before["clusters"][who] == cluster).nonzero().squeeze(1)
+        for cluster in before["clusters"][clients].unique().tolist():
+            rows = (before["clusters"][clients] == cluster).nonzero().squeeze(1)
             begun_again = bool(parents) and seq_length > 0
-            long_enough = not begun_again and bool((lengths[who[rows]] >= seq_length).all())
+            long_enough = not begun_again and bool((lengths[clients[rows]] >= seq_length).all())
             if (
                 rounds > first_round
                 and long_enough
                 and disagree(updates[rows], eps1=eps1, eps2=eps2)
             ):
-                part = min_cut(similarity(updates[rows], sequences[who[rows]]))
+                part = min_cut(similarity(updates[rows], sequences[clients[rows]]))
                 parents[int(clusters.max()) + 1] = cluster
-                clusters[who[rows[part]]] = clusters.max() + 1
+                clusters[clients[rows[part]]] = clusters.max() + 1
         if parents:
             sequences, lengths = torch.zeros_like(sequences), torch.zeros_like(lengths)
         outbox, inner = _clusterwise(fedavg, inbox, clusters, before, parents)
@@ -233,8 +233,8 @@ def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) ->
     """
     batches = method.train.batches
     steps = iter(batches(graph, context) if batches else ())
-    seen, given = next(steps, (graph, context))
-    flat = [grad.flatten() for grad in gradient(method, params, seen, given).values()]
+    batch, batch_context = next(steps, (graph, context))
+    flat = [grad.flatten() for grad in gradient(method, params, batch, batch_context).values()]
     length: Tensor = torch.cat([*flat, next(iter(params.values())).new_zeros(1)]).norm()
     return length
 
@@ -292,7 +292,7 @@ def _clusterwise(
         prefix = f"{parents.get(cluster, cluster)}/"
         own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
         if here:
-            made, own = fedavg.aggregate(Inbox(here, inbox.num_clients, inbox.sent), own)
-            outbox |= {client: made[client] for client in members if client in made}
+            messages, own = fedavg.aggregate(Inbox(here, inbox.num_clients, inbox.sent), own)
+            outbox |= {client: messages[client] for client in members if client in messages}
         new_state |= {f"{cluster}/{key}": value for key, value in own.items()}
     return dict(sorted(outbox.items())), new_state

@@ -60,14 +60,14 @@ def mean_for_strangers(
         >>> float(outbox[0]["model"]["w"]), seen["seen"].tolist()
         (3.0, [False, True, True])
     """
-    seen = state.get("seen", torch.zeros(inbox.num_clients, dtype=torch.bool))
-    seen = seen.index_fill(0, torch.tensor(inbox.clients), True)
-    strangers = (~seen).nonzero().flatten().tolist()
+    participated = state.get("seen", torch.zeros(inbox.num_clients, dtype=torch.bool))
+    participated = participated.index_fill(0, torch.tensor(inbox.clients), True)
+    strangers = (~participated).nonzero().flatten().tolist()
     if strangers:
         model = mean(inbox.each("model"), torch.ones(len(inbox)))
         common: Message = {"model": model, "num_clients": torch.tensor(len(inbox))}
         outbox = dict(sorted({**outbox, **dict.fromkeys(strangers, common)}.items()))
-    return outbox, {"seen": seen}
+    return outbox, {"seen": participated}
 
 
 def moved(inbox: Inbox, initial: Params) -> Tensor:

@@ -159,8 +159,8 @@ def opfgl(
     )  # fmt: skip
 
     def plain(message: Message, state: State) -> Message:
-        told = {key: value for key, value in message.items() if key != "fitted"}
-        return with_own(told, state)
+        plain_message = {key: value for key, value in message.items() if key != "fitted"}
+        return with_own(plain_message, state)
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -178,8 +178,8 @@ def opfgl(
         weight = distil * class_weights(graph)[None] * labels
         weight = weight.sum(1).clamp(distil_least, distil_most).to(answers)
         weight = weight * bool(graph.num_train)  # alone the divergence's gradient is rounding
-        seen = {"answers": Ragged(answers), "weight": Ragged(weight)}
-        return params, {**context, **seen, "teacher": teacher}
+        targets = {"answers": Ragged(answers), "weight": Ragged(weight)}
+        return params, {**context, **targets, "teacher": teacher}
 
     def batches(graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
         steps = local_steps(fedavg.train, graph, context) if context["alone"] else []
@@ -190,21 +190,21 @@ def opfgl(
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         if "answers" not in context:
             return fedavg.loss(params, graph, context)
-        with outputs(stand_in(model)) as seen:
+        with outputs(stand_in(model)) as passes:
             total = fedavg.loss(params, graph, context)
         answers, weight = context["answers"], context["weight"]
-        if len(seen[-1]) != len(answers):
+        if len(passes[-1]) != len(answers):
             raise ValueError(
                 f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
-                f"it distils at each, but got {len(seen[-1])}"
+                f"it distils at each, but got {len(passes[-1])}"
             )
-        return total + divergence(seen[-1], answers.values, weight.values, answers.mask)
+        return total + divergence(passes[-1], answers.values, weight.values, answers.mask)
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         if context["alone"]:
-            _, kept = fedavg.send(params, context, state, graph)
-            return {}, {**kept, "model": params, "teacher": context["teacher"]}
+            _, new_state = fedavg.send(params, context, state, graph)
+            return {}, {**new_state, "model": params, "teacher": context["teacher"]}
         labels = graph.train_labels
         if expand:
             spread = propagated_labels(graph, steps=label_steps, share=label_share)
@@ -319,10 +319,10 @@ def class_weights(graph: Graph) -> Tensor:
     Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304 (public code)
     """
     own = known_labels(graph)
-    near = graph.adj.astype(own.dtype) @ own
-    number = near.sum(1)
-    alike = (near * own).sum(1) / torch.where(number == 0, 1, number)
-    homophily = (alike[:, None] * own).sum(0)
+    neighbours = graph.adj.astype(own.dtype) @ own
+    number = neighbours.sum(1)
+    agreement = (neighbours * own).sum(1) / torch.where(number == 0, 1, number)
+    homophily = (agreement[:, None] * own).sum(0)
     return 1 / (1 + homophily.log1p())
 
 

@@ -83,8 +83,8 @@ def own_models(
 
     def kept_by(state: State, graph: Graph) -> Params:
         if "model" in state:
-            kept = state["model"]
-            return dict(kept)
+            model = state["model"]
+            return dict(model)
         return drawn(fedavg.model) if draw else first(graph)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:

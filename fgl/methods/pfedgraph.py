@@ -70,19 +70,19 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        alike = similarity(moved(inbox, initial), centre=False)
-        matrix = collaboration(alike, inbox.stack("num_examples"), prior=prior)
+        similarities = similarity(moved(inbox, initial), centre=False)
+        matrix = collaboration(similarities, inbox.stack("num_examples"), prior=prior)
         models = {n: each for n, each in inbox.stack("model").items() if n in initial}
         return mix_models(inbox, matrix, direction=directions(models))
 
     return replace(fedavg, receive=receive, loss=loss, aggregate=aggregate)
 
 
-def collaboration(alike: Tensor, num_examples: Tensor, *, prior: float = 0.8) -> Tensor:
+def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 0.8) -> Tensor:
     """Rows of shares: the nearest ones to ``p - d_i / (2 lambda)`` (pFedGraph).
 
     Args:
-        alike: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
+        similarities: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
         num_examples: ``[K]``, not negative; p is their share, or 0 where nobody has one.
         prior: lambda, above 0.
 
@@ -96,9 +96,9 @@ def collaboration(alike: Tensor, num_examples: Tensor, *, prior: float = 0.8) ->
 
     Source: Ye et al. 2023, https://proceedings.mlr.press/v202/ye23b.html
     """
-    near = torch.where(alike > ALIKE, 1, alike).double()
-    count = num_examples.to(near)
-    return project_to_simplex(count / count.sum().clamp(min=1) + near / (2 * prior))
+    capped = torch.where(similarities > ALIKE, 1, similarities).double()
+    count = num_examples.to(capped)
+    return project_to_simplex(count / count.sum().clamp(min=1) + capped / (2 * prior))
 
 
 def directions(models: Mapping[str, Tensor]) -> Params:

@@ -47,8 +47,8 @@ def average_neighbours(inbox: Inbox, state: State) -> tuple[dict[int, Message], 
     outbox: dict[int, Message] = {}
     for client in inbox:
         around = sorted({(client - 1) % n, client, (client + 1) % n})
-        near = [position[other] for other in around if other in position]
-        parts = {name: [each[i] for i in near] for name, each in models.items()}
-        average = mean(parts, torch.ones(len(near)))
-        outbox[client] = {"model": average, "num_clients": torch.tensor(len(near))}
+        places = [position[other] for other in around if other in position]
+        parts = {name: [each[i] for i in places] for name, each in models.items()}
+        average = mean(parts, torch.ones(len(places)))
+        outbox[client] = {"model": average, "num_clients": torch.tensor(len(places))}
     return outbox, state

@@ -70,8 +70,8 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
         >>> sums["count"], sums["total"].flatten(), sums["square"].flatten()
         (tensor([2., 0.]), tensor([4., 0.]), tensor([10.,  0.]))
     """
-    there = labels >= 0
-    rows, labels = rows[there], labels[there]
+    labelled = labels >= 0
+    rows, labels = rows[labelled], labels[labelled]
     count = labels.bincount(minlength=num_classes).to(rows)
     several = (count > 1).to(rows)
     total, square = (sum_rows(each, labels, num_classes) for each in (rows, rows.square()))
@@ -95,10 +95,10 @@ def moments(sums: Params) -> Moments:
     """
     count = sums["count"].round().clamp(min=0)
     number = count.clamp(min=1)[:, None]
-    there = (count > 0).to(count)[:, None]
-    mean = there * sums["total"] / number
+    present = (count > 0).to(count)[:, None]
+    mean = present * sums["total"] / number
     free = (count - sums["clients"].round()).clamp(min=1)[:, None]
-    variance = there * (sums["square"] - number * mean.square()).clamp(min=0) / free
+    variance = present * (sums["square"] - number * mean.square()).clamp(min=0) / free
     return Moments(count / count.sum().clamp(min=1), mean, variance.sqrt())
 
 
@@ -106,8 +106,8 @@ def check_sums(sums: Any, most: float) -> None:
     """Refuse what are no sums of a client's classes, of at most `most` nodes each."""
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
-    alike = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
-    if not alike or total.dim() != 2 or not total.numel():
+    same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
+    if not same_shapes or total.dim() != 2 or not total.numel():
         shapes = [list(sums[name].shape) for name in SUMS]
         raise ValueError(f"Expected sums to be [C], [C], [C, D] and [C, D], but got {shapes}")
     if not all(sums[name].is_floating_point() for name in SUMS):
@@ -201,9 +201,9 @@ class Condensation:
             adams[step % sum(TURNS) >= TURNS[0]].step()
         y = torch.arange(classes, device=x.device).repeat_interleave(self.per_class)
         with torch.no_grad():
-            made = weights(x)
-            pairs = made.nonzero().T
-            weight = made[pairs[0], pairs[1]]
+            adjacency = weights(x)
+            pairs = adjacency.nonzero().T
+            weight = adjacency[pairs[0], pairs[1]]
         return Graph(x.detach(), pairs, y=y, num_classes=classes, edge_weight=weight)
 
     def loss(self, x: Tensor, weights: Tensor, aim: Moments) -> Tensor:
@@ -241,9 +241,9 @@ def unlike(x: Tensor, weights: Tensor) -> Tensor:
         >>> unlike(torch.tensor([[1.0], [1.0]]), weights)
         tensor(1.)
     """
-    alike = (-(x[:, None] - x).square() / 2).exp().mean(2)
+    kernel = (-(x[:, None] - x).square() / 2).exp().mean(2)
     total = weights.sum()
-    return (weights * alike).sum() / torch.where(total == 0, 1, total)
+    return (weights * kernel).sum() / torch.where(total == 0, 1, total)
 
 
 def first_features(number: int, width: int) -> Tensor:

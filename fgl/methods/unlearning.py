@@ -146,18 +146,18 @@ def unlearned(
     def settle(new: Params, old: Params, context: Any) -> Params:
         new = new if settled is None else settled(new, old, context)
         start, last, forget = context["start"], context["last"], context["forget"]
-        moved = {name: new[name] - start[name] for name in new}
-        length = square(moved).sqrt()
+        change = {name: new[name] - start[name] for name in new}
+        length = square(change).sqrt()
         inside = torch.where(length > context["radius"], context["radius"] / length, 1)
         begun = square({name: old[name] - start[name] for name in old}) > 0
         stopped = begun & (square({name: old[name] - last[name] for name in old}) > far)
-        held = {name: start[name] + inside * moved[name] for name in new}
-        held = {name: torch.where(stopped, old[name], held[name]) for name in new}
-        return {name: torch.where(forget, held[name], new[name]) for name in new}
+        bounded = {name: start[name] + inside * change[name] for name in new}
+        bounded = {name: torch.where(stopped, old[name], bounded[name]) for name in new}
+        return {name: torch.where(forget, bounded[name], new[name]) for name in new}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
-        return message, {**kept, "last": {name: params[name] for name in context["last"]}}
+        message, new_state = fedavg.send(params, context, state, graph)
+        return message, {**new_state, "last": {name: params[name] for name in context["last"]}}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
