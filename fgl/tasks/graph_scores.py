@@ -101,9 +101,9 @@ def _evaluate_answers(
     validated = {
         k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
     }
-    asked = [(graph.y, graph.example_mask) for graph in tests]
+    questions = [(graph.y, graph.example_mask) for graph in tests]
     instead = "; pooled_test_... are of all clients' answers together"
-    warn_undefined(target, asked, "test_", instead=instead)
+    warn_undefined(target, questions, "test_", instead=instead)
     warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
     answers: list[Any] = [graph.y for graph in tests]
     held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
@@ -118,8 +118,8 @@ def _evaluate_answers(
         used: Any = models(outbox, states)
         with in_mode(model, False):
             whose = [k if k in used else 0 for k in range(len(tests))]
-            asked = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
-            outputs = [said(*each) for each in asked]
+            calls = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
+            outputs = [said(*each) for each in calls]
             val = {k: said(used[k], graph, clients[k]) for k, graph in validated.items()}
         scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
         scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
@@ -176,8 +176,8 @@ def _one_by_one(
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         pairs = {k: (used[k], test) for k, test in enumerate(tests)}
-        asked = {k: method.model_of(graph) for k, graph in enumerate(clients)}
-        return {**means(scored(method.model, score, pairs, asked).values()), **control}
+        trained = {k: method.model_of(graph) for k, graph in enumerate(clients)}
+        return {**means(scored(method.model, score, pairs, trained).values()), **control}
 
     return evaluate
 

@@ -93,10 +93,10 @@ def generator_task(
         own = of.get(graph)
         if own is None:
             raise ValueError("Expected graph to be a client of this task, but got another")
-        wanted = {"missing": Ragged(own.missing), "hidden": Ragged(own.features)}
+        targets = {"missing": Ragged(own.missing), "hidden": Ragged(own.features)}
         for _ in range(num_steps(train)):
             drawn = {k: Ragged(v) for k, v in sorted(model.draw(graph.num_nodes).items())}
-            yield graph, {**wanted, **drawn, **context}
+            yield graph, {**targets, **drawn, **context}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         return generator_loss(model, params, graph, context, weights=weights)
@@ -153,7 +153,7 @@ def mend(
     params: Params,
     graph: Graph,
     *,
-    seen: Graph | None = None,
+    part: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
     """Add the neighbours to a graph that a generator predicts, each joined to its node.
@@ -164,7 +164,7 @@ def mend(
         model: the architecture.
         params: the trained generator.
         graph: a client's graph.
-        seen: the part of it that the generator reads and gives neighbours to, which has a
+        part: the part of it that the generator reads and gives neighbours to, which has a
             `node_id`; default all of it.
         seed: of the noise.
 
@@ -179,15 +179,15 @@ def mend(
         >>> mend(model, params, graph).num_nodes
         6
     """
-    seen = graph if seen is None else seen
+    part = graph if part is None else part
     with torch.random.fork_rng([]), in_mode(model, False):
         torch.manual_seed(seed)
-        noise = model.draw(seen.num_nodes)["noise"]
-        count, features, _ = functional_call(model, params, (seen.x, seen.adj), {"noise": noise})
+        noise = model.draw(part.num_nodes)["noise"]
+        count, features, _ = functional_call(model, params, (part.x, part.adj), {"noise": noise})
     missing = model.there(count)
     node = missing.nonzero()[:, 0]
-    if seen is not graph:
-        node = _places(seen, graph)[node]
+    if part is not graph:
+        node = _places(part, graph)[node]
     new = graph.num_nodes + torch.arange(node.numel(), device=graph.device)
     edges = torch.cat([torch.stack([new, node]), torch.stack([node, new])], 1)
     return graph.append(features[missing], edges)
@@ -196,7 +196,7 @@ def mend(
 def _places(part: Graph, whole: Graph) -> Tensor:
     """Where the nodes of a part are in the whole; both have the same `node_id`s, or one none."""
     if part.node_id is None:
-        raise ValueError("Expected seen to have node_id, but got none")
+        raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
         return part.node_id
     order = whole.node_id.argsort()
@@ -281,9 +281,9 @@ def mended(
         start=_without_optimizers(alone),
     )
     clients = []
-    for client, (seen, own) in enumerate(whole.items()):
+    for client, (part, own) in enumerate(whole.items()):
         params = relayed.deploy(both.outbox[client], both.client_states.get(client, {}), own)
-        clients.append(mend(model, params, own, seen=seen, seed=fold_in(seed, client, "mend")))
+        clients.append(mend(model, params, own, part=part, seed=fold_in(seed, client, "mend")))
     new = sum(
         more.num_nodes - own.num_nodes for more, own in zip(clients, task.clients, strict=True)
     )

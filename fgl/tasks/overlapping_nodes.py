@@ -126,9 +126,9 @@ class OverlappingNodes(Setting):
         try:
             return list(named or map(float, self.proportions))
         except ValueError:
-            said = ", ".join(data.PROPORTIONS)
+            names = ", ".join(data.PROPORTIONS)
             raise ValueError(
-                f"Expected proportions to be numbers, or one of {said}, but got {self.proportions}"
+                f"Expected proportions to be numbers, or one of {names}, but got {self.proportions}"
             ) from None
 
     def load(self, seed: int = 0) -> Task:

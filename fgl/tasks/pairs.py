@@ -144,15 +144,15 @@ def _drawn(train: Training, num_clients: int) -> Any:
     """The steps of a client: its graph, and fresh negatives in the context."""
 
     def own_window(graph: Graph) -> tuple[Window, Tensor]:
-        there = graph.training_mask & (checked_answers(graph) == 1)
-        return Window(graph, ["train_mask"]), there
+        positive = graph.training_mask & (checked_answers(graph) == 1)
+        return Window(graph, ["train_mask"]), positive
 
     window = Once(own_window, num_clients)
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        draw, there = window(graph)
+        draw, positive = window(graph)
         for _ in range(num_steps(train)):
-            pairs, like = draw(there)
+            pairs, like = draw(positive)
             if graph.edge_label_type is not None:
                 pairs = torch.cat([pairs, graph.edge_label_type[like][None]])
             yield graph, {**context, "negatives": Ragged(pairs.T)}
@@ -166,11 +166,11 @@ def _among_negatives(model: nn.Module) -> Loss:
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         drawn = context["negatives"]
         pairs: Any = graph.edge_label_index
-        asked: dict[str, Any] = {"edge_label_index": torch.cat([pairs, drawn.values.mT[:2]], 1)}
+        questions: dict[str, Any] = {"edge_label_index": torch.cat([pairs, drawn.values.mT[:2]], 1)}
         if graph.has("edge_label_type") and "edge_label_type" in reads(model).names:
             relation: Any = graph.edge_label_type
-            asked["edge_label_type"] = torch.cat([relation, drawn.values.mT[2]])
-        output = predict(model, params, graph, **asked)
+            questions["edge_label_type"] = torch.cat([relation, drawn.values.mT[2]])
+        output = predict(model, params, graph, **questions)
         y: Any = graph.y
         answers = torch.cat([y, torch.zeros_like(drawn.mask, dtype=y.dtype)])
         return ANSWERS.loss(output, answers, torch.cat([graph.training_mask, drawn.mask]))

@@ -206,8 +206,8 @@ def evaluate_own(
                 check_whole(method, started, graph, f"client {k}'s adopted model", common)
                 pairs[k, "_before"] = started, graph
         metrics: list[dict[str, float]] = [{} for _ in clients]
-        asked = {key: method.model_of(clients[key[0]]) for key in pairs}
-        for (k, ending), own in scored(model, score, pairs, asked).items():
+        trained = {key: method.model_of(clients[key[0]]) for key in pairs}
+        for (k, ending), own in scored(model, score, pairs, trained).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
         if not names and required:
