@@ -23,8 +23,8 @@ def answered(mask: Tensor, y: Tensor | None) -> Tensor:
     """
     if y is None or not y.is_floating_point():
         return mask
-    known = ~y.isnan()
-    return mask & (known if y.dim() == 1 else known.any(1))
+    has_answer = ~y.isnan()
+    return mask & (has_answer if y.dim() == 1 else has_answer.any(1))
 
 
 def unscored(graph: Any) -> Tensor:
@@ -58,12 +58,12 @@ class Facts:
         """The shapes of the graph's fields, as PyG writes them."""
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}  # type: ignore[arg-type]
         shown = {name: value for name, value in values.items() if name != "backend"}
-        said = (
+        parts = (
             f"{name}={list(value.shape) if hasattr(value, 'shape') else value}"
             for name, value in shown.items()
             if value is not None
         )
-        return f"Graph({', '.join(said)})"
+        return f"Graph({', '.join(parts)})"
 
     @property
     def num_nodes(self) -> int:
@@ -93,12 +93,12 @@ class Facts:
             return self.num_examples
         if any(each.is_inference() for each in read):  # it counts no changes
             return int(answered(self.training_mask, self.y).sum())
-        known = self.__dict__.get("_counted")
+        cached = self.__dict__.get("_counted")
         versions = [each._version for each in read]
-        if known is None or known[1] != versions or any(map(is_not, known[0], read)):
+        if cached is None or cached[1] != versions or any(map(is_not, cached[0], read)):
             count = int(answered(self.training_mask, self.y).sum())
-            known = self.__dict__["_counted"] = read, versions, count
-        return int(known[2])
+            cached = self.__dict__["_counted"] = read, versions, count
+        return int(cached[2])
 
     @property
     def training_mask(self) -> Tensor:
@@ -228,11 +228,11 @@ class Facts:
 
     def _entries(self, name: str) -> Tensor:
         value: Tensor = getattr(self, name)
-        made: dict[str, Tensor] = self.__dict__.setdefault("in_order", {})
-        if name not in made:
+        cache: dict[str, Tensor] = self.__dict__.setdefault("in_order", {})
+        if name not in cache:
             with outside(value):
-                made[name] = value.index_select(0, self.entry_order)
-        return made[name]
+                cache[name] = value.index_select(0, self.entry_order)
+        return cache[name]
 
     @cached_property
     def entry_order(self) -> Tensor:

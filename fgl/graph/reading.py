@@ -31,8 +31,8 @@ class Reading:
     def __init__(self, graph: Any) -> None:
         self.graph = graph
         with outside(graph.adj.value):
-            kept = graph.adj.present if "edges_of" in graph.__dict__ else None
-            self.kept = None if kept is None or bool(kept.all()) else kept.nonzero().squeeze(1)
+            real = graph.adj.present if "edges_of" in graph.__dict__ else None
+            self.kept = None if real is None or bool(real.all()) else real.nonzero().squeeze(1)
 
     def value(self, name: str) -> Any:
         """What the graph has of this name; None where it has nothing."""

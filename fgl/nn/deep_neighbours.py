@@ -229,18 +229,18 @@ class DeepEncoder(nn.Module):
         return dropout(h, self.dropout, self.training)
 
 
-def fused(count: Tensor, made: Tensor) -> Tensor:
+def fused(count: Tensor, embeddings: Tensor) -> Tensor:
     """The mean over P places of the generated embeddings that are there, float ``[n, d]``.
 
     Args:
         count: float ``[n]``; the first ``round(count)`` are there.
-        made: float ``[n, P, d]``.
+        embeddings: float ``[n, P, d]``.
 
     Example:
         >>> fused(torch.tensor([0.6, 0.0]), torch.ones(2, 5, 1))
         tensor([[0.2000],
                 [0.0000]])
     """
-    places = torch.arange(made.shape[1], device=made.device)
-    there = places < count.detach().round()[:, None]
-    return (made * there[..., None]).mean(1)
+    places = torch.arange(embeddings.shape[1], device=embeddings.device)
+    filled = places < count.detach().round()[:, None]
+    return (embeddings * filled[..., None]).mean(1)
