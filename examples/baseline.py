@@ -82,8 +82,8 @@ def experiment(method, name):
 
     @takes_options_of(build)
     def main(task: setting = usual, run: Run = start, **options):
-        made, loaded = built(build, task.load(run.seed), run.seed, options)
-        return run(made, loaded, recipe=method, config={"task": name})
+        federated, loaded = built(build, task.load(run.seed), run.seed, options)
+        return run(federated, loaded, recipe=method, config={"task": name})
 
     return main
 

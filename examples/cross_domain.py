@@ -69,12 +69,12 @@ def accuracies(model, clients):
 
 def best(history):
     """Each client's test accuracy in the round that it would choose."""
-    found = []
+    chosen = []
     for name in NAMES:
         metrics = (record.metrics for record in history)
         pairs = [(each[f"val {name}"], each[f"test {name}"]) for each in metrics]
-        found.append(max(pairs, key=lambda pair: pair[0])[1])
-    return found
+        chosen.append(max(pairs, key=lambda pair: pair[0])[1])
+    return chosen
 
 
 def main(num_rounds=40, seeds=SEEDS):

@@ -92,8 +92,8 @@ def dequantise(
     levels = 2 ** (bits - 1) - 1
     steps = _unpacked(codes, bits)[:entries].double() - levels
     spread = scales.double().repeat_interleave(bucket)[:entries]
-    found: Tensor = (steps / levels * spread).to(dtype)
-    return found.view(shape)
+    values: Tensor = (steps / levels * spread).to(dtype)
+    return values.view(shape)
 
 
 @torch.no_grad()

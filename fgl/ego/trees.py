@@ -114,15 +114,15 @@ class EgoSampler:
         """
         check_index("centres", centres, (None,), self.num_nodes)
         batch = centres.numel()
-        found, parents, width = [centres[:, None]], centres, 1
+        layers, parents, width = [centres[:, None]], centres, 1
         for fanout in self.fanouts:
             begin, degree = self.table.index_select(0, parents).unsqueeze(2).unbind(1)
             entry = _draws((parents.numel(), fanout), centres.device, generator)
             entry.mul_(degree).bitwise_right_shift_(BITS).add_(begin)
             parents = self.neighbour.index_select(0, entry.flatten())
             width *= fanout
-            found.append(parents.view(batch, width))
-        return torch.cat(found, 1)
+            layers.append(parents.view(batch, width))
+        return torch.cat(layers, 1)
 
 
 def training_trees(
@@ -290,8 +290,8 @@ def tree_minibatches(
     for _ in range(num_epochs):
         order = torch.randperm(len(trees), device=trees.device)
         for chosen in order[: max(len(trees) // 5, 1)].split(batch_size):
-            seen = trees[chosen]
-            yield seen if fanouts is None else resample(seen, fanouts=fanouts), labels[chosen]
+            batch = trees[chosen]
+            yield batch if fanouts is None else resample(batch, fanouts=fanouts), labels[chosen]
 
 
 def check_steps(epochs: int, batch_size: int) -> None:

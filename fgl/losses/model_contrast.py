@@ -65,14 +65,14 @@ def model_contrast(
     check_length(len(previous), queue_mask=queue_mask)
     check_number("temperature", temperature, above=0)
     if mask is not None:  # 0 times the NaN of a node that is not there is not 0
-        there = mask.bool()[:, None]
-        z, received, previous = (torch.where(there, rows, 0) for rows in (z, received, previous))
+        counted = mask.bool()[:, None]
+        z, received, previous = (torch.where(counted, rows, 0) for rows in (z, received, previous))
     if queue_mask is not None:
         previous = torch.where(queue_mask.bool()[:, None, None], previous, 0)
     own = unit_rows(z)
-    near = (own * unit_rows(received.detach())).sum(-1) / temperature
+    positive = (own * unit_rows(received.detach())).sum(-1) / temperature
     far = (own * unit_rows(previous.detach())).sum(-1) / temperature
     if queue_mask is not None:
         far = torch.where(queue_mask.bool()[:, None], far, -torch.inf)
-    loss = torch.cat([near[None], far]).logsumexp(0) - near
+    loss = torch.cat([positive[None], far]).logsumexp(0) - positive
     return weighted_mean(loss, mask)

@@ -18,7 +18,7 @@ def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tenso
     out, answer = as_columns(output, y, mask)
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
-    known = ~answer.isnan()
+    valid = ~answer.isnan()
     if mask is not None:
-        known = known & mask[:, None]
-    return torch.where(known, out, 0.0).double(), torch.where(known, answer, 0.0).double(), known
+        valid = valid & mask[:, None]
+    return torch.where(valid, out, 0.0).double(), torch.where(valid, answer, 0.0).double(), valid

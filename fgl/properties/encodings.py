@@ -126,18 +126,18 @@ def _walk_returns(graphs: Simple, steps: int) -> Tensor:
     ends = graphs.sizes.cumsum(0)
     last = ends[graphs.batch].tolist()  # where the graph of each node ends, and begins
     first = (ends - graphs.sizes)[graphs.batch].tolist()
-    found = np.zeros((size, steps + 1), dtype=np.float32)
+    returns = np.zeros((size, steps + 1), dtype=np.float32)
     for start in range(0, size, COLUMNS):
         stop = min(start + COLUMNS, size)
         rows = slice(first[start], last[stop - 1])
-        near = walk[rows, rows]
+        block = walk[rows, rows]
         before = np.eye(rows.stop - rows.start, stop - start, first[start] - start)
         for step in range(0, steps, 2):
-            after = near @ before
-            found[start:stop, step] = np.einsum("ij,ij->j", after, before)
-            found[start:stop, step + 1] = np.einsum("ij,ij->j", after, after)
+            after = block @ before
+            returns[start:stop, step] = np.einsum("ij,ij->j", after, before)
+            returns[start:stop, step + 1] = np.einsum("ij,ij->j", after, after)
             before = after
-    return torch.from_numpy(found[:, :steps])
+    return torch.from_numpy(returns[:, :steps])
 
 
 def _degree_one_hot(graphs: Simple, max_degree: int) -> Tensor:

@@ -55,8 +55,8 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
         Traceback (most recent call last):
         ValueError: Expected predictions to be probabilities, but got row 0 with sum 1.1000
     """
-    wanted = ("num_examples", "node_id", "predictions", "embeddings")
-    missing = [key for key in wanted if key not in message]
+    keys = ("num_examples", "node_id", "predictions", "embeddings")
+    missing = [key for key in keys if key not in message]
     if missing:
         raise ValueError(f"Expected the upload to have its nodes' rows, but got no {missing}")
     ids, own = message["node_id"], int(message["num_examples"])

@@ -23,10 +23,10 @@ def call(function: Any, *args: Any) -> Any:
     pattern = args[-1]
     if pattern.stack is not None:
         return mapped(function, *pattern.owned(args))
-    wanted = torch.is_grad_enabled() and any(
+    needs_grad = torch.is_grad_enabled() and any(
         isinstance(a, Tensor) and a.requires_grad for a in args
     )
-    if wanted or torch._C._are_functorch_transforms_active():
+    if needs_grad or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return function.forward(*args)
 

@@ -137,12 +137,12 @@ class PatternStack:
     def loops(self) -> tuple[PatternStack, Tensor]:
         """As `Pattern.loops`; the sources count in ``cat([value, ones(rows)])`` of padded size."""
         parts, sources = zip(*(p.loops for p in self.parts), strict=True)
-        moved = [
+        places = [
             source + (source >= part.nnz) * (self.nnz - part.nnz)
             for source, part in zip(sources, self.parts, strict=True)
         ]
         stack = PatternStack(parts)
-        return stack, stack.padded(moved)
+        return stack, stack.padded(places)
 
     @kept
     def incidence(self) -> PatternStack:

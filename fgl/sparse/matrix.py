@@ -269,11 +269,11 @@ class SparseMatrix:
         return self._once("plus_identity", self._joined)
 
     def _joined(self) -> SparseMatrix:
-        pattern, moved = self.pattern.joined
+        pattern, places = self.pattern.joined
         if self.value is None:
             return SparseMatrix(pattern)
         value = self.value.new_ones(pattern.nnz)
-        return SparseMatrix(pattern, value.index_copy(0, moved, self.value))
+        return SparseMatrix(pattern, value.index_copy(0, places, self.value))
 
     def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
         """What `make` makes; it is kept, unless the values are being trained."""

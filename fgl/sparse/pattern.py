@@ -98,8 +98,8 @@ class Pattern:
         """Whether another pattern has its entries in the same places."""
         if self is other or (self.stack is not None and self.stack is other.stack):
             return True
-        alike = self.stack is None and other.stack is None and self.shape == other.shape
-        return alike and torch.equal(self.crow, other.crow) and torch.equal(self.col, other.col)
+        equal = self.stack is None and other.stack is None and self.shape == other.shape
+        return equal and torch.equal(self.crow, other.crow) and torch.equal(self.col, other.col)
 
     @kept
     def row(self) -> Tensor:
@@ -171,12 +171,12 @@ class Pattern:
         Its transpose is made with it, so that nothing is sorted.
         """
         turned, order = self.transpose
-        (pattern, front, moved), (other, turned_front, turned_moved) = self._put(), turned._put()
+        (pattern, front, places), (other, turned_front, turned_moved) = self._put(), turned._put()
         place = torch.empty_like(other.col)
         place[turned_front] = front
-        place[turned_moved] = moved[order]
+        place[turned_moved] = places[order]
         pattern.__dict__["transpose"] = other, place
-        return pattern, moved
+        return pattern, places
 
     @kept
     def incidence(self) -> Pattern:
@@ -193,11 +193,11 @@ class Pattern:
             raise ValueError(f"Expected the matrix to be square, but got shape {self.shape}")
         rows = torch.arange(self.shape[0] + 1, device=self.col.device)
         crow = self.crow + rows
-        moved = torch.arange(self.nnz, device=self.col.device) + self.row + 1
+        places = torch.arange(self.nnz, device=self.col.device) + self.row + 1
         col = self.col.new_empty(self.nnz + self.shape[0])
         col[crow[:-1]] = rows[:-1]
-        col[moved] = self.col
-        return self.like(crow, col, self.shape), crow[:-1], moved
+        col[places] = self.col
+        return self.like(crow, col, self.shape), crow[:-1], places
 
     def ones(self, dtype: torch.dtype) -> Tensor:
         """Unit values for every entry, made once per dtype."""

@@ -106,8 +106,8 @@ def _clipped(
         share = (limit / length).clamp(max=1.0)
         share = torch.where(length > 0, share, 1.0)
         equal = torch.ones(clients)
-        moved = mean({key: _times(share, each) for key, each in apart.items()}, equal)
-        v = {key: v[key] + moved[key] for key in v}
+        change = mean({key: _times(share, each) for key, each in apart.items()}, equal)
+        v = {key: v[key] + change[key] for key in v}
     return {key: as_dtype(value, whole[key].dtype) for key, value in v.items()}
 
 
