@@ -17,7 +17,7 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 @typed
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
-    """What each client adds to the rows that all ask for, as graphs.
+    """Graphs of what each client adds to the rows that all clients ask for.
 
     Row (k, v) is ``sum_u [x_u / sqrt(d_u), 1]`` over node v, which client k asks for, and its
     neighbours u, with ``d_u`` the edges into u and one. A client's graph has its own nodes, then a

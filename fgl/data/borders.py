@@ -38,7 +38,7 @@ class Borders(NamedTuple):
 
 @takes_graph
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
-    """What each client of a disjoint partition loses: the edges that come from other clients.
+    """Edges into each client of a disjoint partition that come from other clients.
 
     An undirected edge is two, one into each of its ends, so both clients have it. An edge from a
     node that nobody holds is no border, but counts in the degree.

@@ -161,7 +161,7 @@ def _list(folder: Path) -> dict[str, Any]:
 
 
 def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Tensor:
-    """One array of the list, as a tensor."""
+    """Read an array of the list as a tensor."""
     keys = ("file", "dtype", "shape", "sha256")
     if not isinstance(entry, dict) or any(key not in entry for key in keys):
         raise ValueError(f"Expected {name} of {folder / LIST} to have {keys}, but got {entry!r}")

@@ -24,7 +24,7 @@ Features = Callable[[Graph], Graph] | None
 
 @dataclass(frozen=True)
 class Damage:
-    """What is missing or wrong in every client's data before it trains.
+    """Missing and wrong data of every client before it trains.
 
     Example:
         >>> Damage(label_noise=0.3).any

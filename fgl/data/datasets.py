@@ -240,7 +240,7 @@ def _read(
     layouts: Mapping[str, Reader[Content]],
     **options: Any,
 ) -> Content:
-    """What a dataset's reader makes of its files, which are downloaded if they are missing."""
+    """Read a dataset's files; download the files if they are missing."""
     if name in entries:
         read = _accepting(entries[name].read, name, options)
         return read(_public(name, entries[name], places), name, **options)

@@ -160,7 +160,7 @@ def _write(
 
 
 def _block(name: str, source: IO[bytes]) -> bytes:
-    """What comes next; an error of the connection in one sentence."""
+    """Read the next block; describe an error of the connection in one sentence."""
     try:
         return source.read(1 << 16)
     except (OSError, HTTPException) as error:

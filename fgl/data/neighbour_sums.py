@@ -17,7 +17,7 @@ from .borders import Borders, borders
 
 
 class NeighbourSums(NamedTuple):
-    """What FedGCN's clients hold after their exchange.
+    """Graphs of FedGCN's clients after their exchange.
 
     Args:
         clients: graphs whose features are sums, and whose weighted edges are the operator.

@@ -93,7 +93,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Where each node's edges end, int64 ``[n]``, and the sources of the edges, node by node."""
+    """Ends of each node's edges, int64 ``[n]``, and the sources of the edges, node by node."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]

@@ -20,7 +20,7 @@ WAYS = ("nothing", "labels", "features", "degrees")
 
 @dataclass(frozen=True)
 class Skew:
-    """What clients differ in, and how many of them never train.
+    """Differences between clients, and the number of clients that never train.
 
     Example:
         >>> graph = fgl.data.load("synthetic")

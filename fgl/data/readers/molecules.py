@@ -132,7 +132,7 @@ def _from_smiles() -> Parse:
 def _table(
     path: Path, targets: Sequence[str] | None, smiles: str, ignore: Collection[str]
 ) -> tuple[list[int], list[str], list[list[float]]]:
-    """Of every molecule its line, its string and its targets."""
+    """Lines, strings and targets of all molecules."""
     header, lines, rows = _rows(path)
     at = _place_of_smiles(path, header, smiles)
     _check_columns(path, header, "targets", targets or ())

@@ -20,7 +20,7 @@ FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def integers(path: Path, columns: int | None, separator: str | None = None) -> NDArray[np.int64]:
-    """One row of integers a line, int64 ``[lines, columns]``; without `columns`, as many as come.
+    """Read a row of integers from each line, int64 ``[lines, columns]``; None allows any width.
 
     Raises:
         ValueError: naming the first line that holds something else.
@@ -36,7 +36,7 @@ def integers(path: Path, columns: int | None, separator: str | None = None) -> N
 def floats(
     path: Path, columns: int | None, separator: str | None = None, header: str = ""
 ) -> NDArray[np.float64]:
-    """One row of finite numbers a line, float64 ``[lines, columns]``, below any header.
+    """Read a row of finite numbers from each line below a header, float64 ``[lines, columns]``.
 
     Raises:
         ValueError: also if the first line is not the header.

@@ -158,7 +158,7 @@ class _Reader:
         }
 
     def step(self, name: str, argument: Any) -> None:
-        """What one opcode does."""
+        """Run an opcode."""
         if name in VALUES:
             self.stack.append(argument)
         elif name in PUT:

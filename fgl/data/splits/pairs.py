@@ -253,7 +253,7 @@ def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> Non
 
 
 def _ends(shares: Sequence[float], total: int) -> list[int]:
-    """Where the pairs that train, validate and test begin."""
+    """Starts of the pairs that train, that validate and that test."""
     return [round(share * total) for share in accumulate(shares)][:3]
 
 
