@@ -113,7 +113,7 @@ def within(params: Params, prefix: str) -> Params:
 
 
 def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -> float:
-    """How often labels that half of the training nodes tell reach the other half.
+    """Accuracy of labels that spread from one half of the training nodes to the other half.
 
     ``F <- alpha A^ F + (1 - alpha) F_0``, and ``F_0`` once more on those that tell; ``F_0`` is
     their label, and the same for all classes elsewhere; ``A^ = D^-1/2 (A + I) D^-1/2``. The halves

@@ -203,7 +203,7 @@ def check_client(graph: Graph) -> None:
 
 
 def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
-    """What the server knows of all clients but one."""
+    """Return the prototypes of all clients but one."""
     return {key: {k: v for k, v in each.items() if k != client} for key, each in prototypes.items()}
 
 
@@ -295,7 +295,7 @@ def local_loss(
 
 
 def compared(z: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets: Targets) -> Tensor:
-    """How far the generated embeddings are from another client's prototypes.
+    """Distance of the generated embeddings to another client's prototypes.
 
     Args:
         z: float ``[n, P, d]``.

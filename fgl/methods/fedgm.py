@@ -180,7 +180,7 @@ def fedgm(
         return Broadcast(sent, inbox.num_clients), {**sent, **condensed, **more}
 
     def matched(graphs: Any, uploads: list[Any], probe: Any, moments: Any) -> tuple[Params, Params]:
-        """One step of the condensed features towards the clients' gradients."""
+        """Move the condensed features by one step towards the clients' gradients."""
         count = torch.stack([each["count"] for each in uploads]).to(probe[names[0]])
         of_class = count.sum(0)
         share = count / torch.where(of_class == 0, 1, of_class)

@@ -203,7 +203,7 @@ def column_moments(rows: Tensor, num_moments: int, kind: Moments = "origin") -> 
 
 
 def confidence(probabilities: Tensor, graph: Graph) -> Tensor:
-    """How sure nodes are, by their degrees: ``sum_v d_v sum_c (1 / e + p_vc log(p_vc + 1e-8))``.
+    """Confidence of nodes, by degree: ``sum_v d_v sum_c (1 / e + p_vc log(p_vc + 1e-8))``.
 
     Args:
         probabilities: p, float ``[num_nodes, num_classes]``.

@@ -115,7 +115,7 @@ def fedhgn(
 
 
 def nearest(own: Tensor, others: Tensor) -> Tensor:
-    """How far relations are from the nearest of others: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
+    """Distance of relations to the nearest in others: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
 
     Args:
         own: float ``[R, B]``.

@@ -191,7 +191,7 @@ def kept_draws(state: State) -> dict[str, Any]:
 
 @torch.no_grad()
 def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) -> Message:
-    """What a client generates for its training nodes, and how many neighbours these miss."""
+    """Message of a client: generated neighbours of its training nodes, and how many each misses."""
     count, generated, _ = functional_call(model, params, (graph.x, graph.adj), drawn)
     rows, dtype = graph.training_mask, model.count.weight.dtype
     sent = {"made": generated[rows].to(dtype), "count": model.number(count)[rows].to(dtype)}
@@ -244,7 +244,7 @@ def rows_of(inbox: Inbox) -> dict[str, Tensor]:
 
 
 def offers_of_others(inbox: Inbox, client: int) -> Message:
-    """What the other clients generated."""
+    """Collect the generated neighbours of the other clients."""
     others = {str(k): message for k, message in inbox.items() if k != client}
     return {key: {k: m[key] for k, m in others.items()} for key in UPLOADS[OFFER]}
 

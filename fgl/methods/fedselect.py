@@ -175,7 +175,7 @@ def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Grap
 
 
 def moving(new: Params, old: Params, context: Any) -> Params:
-    """What is new where the pass moves entries, and what was old elsewhere.
+    """Take the new value of each entry that the pass moves, and the old value of the other entries.
 
     Example:
         >>> context = {"mask": {"w": torch.tensor([True, False])}, "moves_own": torch.tensor(False)}

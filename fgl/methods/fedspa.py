@@ -135,7 +135,7 @@ def kind_of(name: str) -> str:
 
 
 def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
-    """How much features differ along edges: the mean over them of ``x^T (D - A) x / x^T x``.
+    """Energy of features along edges: the mean over features of ``x^T (D - A) x / x^T x``.
 
     Args:
         graph: the graph; weights of edges do not count.
@@ -182,7 +182,7 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
 
 
 def distances(squares: Params, kind: str) -> Tensor:
-    """How far each client's F is from the mean, over the tensors of one kind, float ``[K]``."""
+    """Distance of each client's F to the mean F, over the tensors of one kind, float ``[K]``."""
     far = [
         widened(each - each.mean(0)).abs().flatten(1).sum(1)
         for name, each in squares.items()

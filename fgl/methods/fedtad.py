@@ -40,7 +40,7 @@ Topology = Callable[[Graph], Tensor]
 
 
 def walks(graph: Graph) -> Tensor:
-    """How probably a random walk is back after 1 to 5 steps: what FedTAD knows of the topology."""
+    """Probability that a random walk is back after 1 to 5 steps, FedTAD's features of topology."""
     return walk_returns(graph.edge_index, graph.num_nodes, steps=5)
 
 
@@ -237,7 +237,7 @@ def graph_classes(graph: Graph) -> int:
 
 
 def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = walks) -> Tensor:
-    """How much a client knows of each class: its training nodes, by how they resemble neighbours.
+    """Reliability of a client for each class: how its training nodes resemble their neighbours.
 
     ``r_c = sum_{i of c} (1 + sum_{j in N(i)} cos(h_i, h_j)) / (1 + |N(i)|)`` over the training
     nodes, ``h = [x || topology]``.
@@ -297,7 +297,7 @@ def distance(student: Tensor, taught: Tensor, weight: Tensor) -> Tensor:
 
 
 def alike(z: Tensor, x: Tensor) -> Tensor:
-    """How little x differs where z does: ``exp(-mean_ij ||z_i - z_j||^2 / d_z |x_i - x_j| / d_x)``.
+    """Agreement of distances in x and z: ``exp(-mean_ij ||z_i - z_j||^2 / d_z |x_i - x_j| / d_x)``.
 
     Example:
         >>> alike(torch.tensor([[0.0], [1.0]]), torch.tensor([[3.0], [3.0]]))
@@ -309,5 +309,5 @@ def alike(z: Tensor, x: Tensor) -> Tensor:
 
 
 def noise(rows: int, width: int, like: Tensor) -> Tensor:
-    """What a turn draws."""
+    """Draw the noise of a turn."""
     return torch.randn(rows, width, dtype=like.dtype, device=like.device)

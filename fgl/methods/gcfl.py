@@ -21,7 +21,7 @@ Measure = Callable[[Inbox, Tensor], Tensor]
 
 
 def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
-    """How alike the updates of clients are: ``cos(Delta_i, Delta_j) + 1`` (GCFL).
+    """Similarity of the clients' updates: ``cos(Delta_i, Delta_j) + 1`` (GCFL).
 
     Args:
         updates: float ``[k, P]``, what each client changed.
@@ -41,7 +41,7 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
 
 
 def trends(updates: Tensor, sequences: Tensor) -> Tensor:
-    """How alike the sequences of clients run: ``max_kl d_kl - d_ij``, d their `dtw_distances`.
+    """Similarity of the clients' sequences: ``max_kl d_kl - d_ij``, d their `dtw_distances`.
 
     Args:
         updates: not used.
@@ -240,7 +240,7 @@ def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) ->
 
 
 def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
-    """What each client changed, one row per client that is here: float ``[k, P]``.
+    """Flatten the update of each client that is here into a row: float ``[k, P]``.
 
     Args:
         inbox: the clients' models.
@@ -283,7 +283,7 @@ def _start(state: State, num_clients: int, seq_length: int) -> State:
 def _clusterwise(
     fedavg: Method, inbox: Inbox, clusters: Tensor, state: State, parents: Mapping[int, int]
 ) -> tuple[dict[int, Message], State]:
-    """What `fedavg` makes of each cluster's messages, for all of its clients, and its states."""
+    """Aggregate each cluster's messages by `fedavg`; return the outbox and the clusters' states."""
     outbox: dict[int, Message] = {}
     new_state: State = {}
     for cluster in clusters.unique().tolist():

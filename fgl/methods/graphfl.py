@@ -93,7 +93,7 @@ def graphfl(
     names = trainable(fedavg)
 
     def step(params: Params, graph: Graph, context: Any) -> Params:
-        """One step of gradient descent."""
+        """Take a step of gradient descent."""
         fixed = {name: value for name, value in params.items() if name not in names}
         free = {name: value for name, value in params.items() if name in names}
         grads = torch.func.grad(lambda own: fedavg.loss({**fixed, **own}, graph, context))(free)

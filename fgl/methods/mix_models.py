@@ -71,7 +71,7 @@ def mean_for_strangers(
 
 
 def moved(inbox: Inbox, initial: Params) -> Tensor:
-    """How far each client's model is from the initial one: ``theta_i - theta_0``.
+    """Difference of each client's model to the initial model: ``theta_i - theta_0``.
 
     Args:
         inbox: the clients' models, or what travels of them.
@@ -90,7 +90,7 @@ def moved(inbox: Inbox, initial: Params) -> Tensor:
 
 
 def initial_parameters(method: Method) -> Params:
-    """What is trained of a method's first model, without a batch norm's statistics.
+    """Trained parameters of a method's first model, without a batch norm's statistics.
 
     Example:
         >>> list(initial_parameters(fgl.fedavg(torch.nn.BatchNorm1d(1))))

@@ -68,7 +68,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
 
 
 def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
-    """What a network returned: two matrices of those who are here."""
+    """Check that a network returned two matrices of the clients that are here."""
     both = pair(result, "network", "matrix, known")
     for name, each in zip(("matrix", "known"), both, strict=True):
         if list(each.shape) != [size, size]:

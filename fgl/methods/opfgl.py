@@ -75,7 +75,7 @@ def opfgl(
     distil_least: float = 0.0,
     distil_most: float = 0.15,
 ) -> Method:
-    """One round of communication, then every client personalises the global model alone (O-pFGL).
+    """Learn from one round of communication, then personalise the model in each client (O-pFGL).
 
     In the first round nobody trains. A client sends, for each class with two labelled nodes or
     more, how many they are and the sums of ``h`` and of ``h^2``, ``h = [x || S x || ...]`` of
@@ -306,7 +306,7 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
 
 
 def class_weights(graph: Graph) -> Tensor:
-    """How much of each class is remembered: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
+    """Weight of remembering each class: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
 
     ``H_c`` sums, over the training nodes of class c, the share of their training neighbours that
     have this class, 0 where there is no such neighbour.

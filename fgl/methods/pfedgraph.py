@@ -119,7 +119,7 @@ def directions(models: Mapping[str, Tensor]) -> Params:
 
 
 def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> Tensor:
-    """How far a model points in a direction: ``<v, theta> / ||theta||`` (pFedGraph).
+    """Projection of a direction on a model of length 1: ``<v, theta> / ||theta||`` (pFedGraph).
 
     Args:
         params: theta, the model being trained, name to tensor.

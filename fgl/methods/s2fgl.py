@@ -220,7 +220,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """How far the softmax of h's cosines to a book's rows is from that of g's, a mean of KL.
+    """Mean KL divergence between the softmaxes of g's and of h's cosines to a book's rows.
 
     Args:
         h: float ``[n, d]``; g: likewise, without a gradient.
@@ -238,7 +238,7 @@ def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
 def by_frequency(
     h: Tensor, g: Tensor, mask: Tensor, *, frequencies: int, neighbours: int
 ) -> Tensor:
-    """How far h's parts along its slowest and fastest eigenvectors are from g's along its own.
+    """Distance between h's and g's parts along the slowest and fastest eigenvectors of each.
 
     ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2``, see `s2fgl`.
 
@@ -268,7 +268,7 @@ def by_frequency(
 
 
 def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
-    """Of the Laplacian of the similarity graph, by eigenvalue; those of padding come last.
+    """Eigenvectors of the similarity graph's Laplacian, by eigenvalue; padding comes last.
 
     Args:
         x: float ``[m, d]``.

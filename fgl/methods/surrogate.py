@@ -22,7 +22,7 @@ TURNS = 10, 40  # steps of the edges, then of the features, and so on
 
 
 class Moments(NamedTuple):
-    """What a server knows of the classes of all clients, with D numbers a node.
+    """Moments of the classes of all clients, with D numbers a node.
 
     Args:
         share: float ``[C]``, each class's share of the nodes that count.
@@ -146,7 +146,7 @@ def what_lacks(sums: Params, num_clients: int) -> str:
 
 @dataclass(frozen=True)
 class Condensation:
-    """How a graph is made whose classes have the clients' means and deviations.
+    """Condensation of a graph whose classes have the clients' means and deviations.
 
     A graph of `per_class` nodes a class is drawn: features from N(0, 1), and edges by a drawn
     `fgl.nn.PairWeights` W of these, where those below .01 are none. In each of `steps` steps an

@@ -185,7 +185,7 @@ def unlearned(
         return Broadcast({"model": model, "forget": forget}, num_clients)
 
     def asked(model: Any, num_clients: int) -> Mapping[int, Message]:
-        """One client is asked to forget itself; the others get the same message otherwise."""
+        """Ask one client to forget itself; the others get the same message otherwise."""
         like = next(iter(model.values()))
         says = [torch.full((), k == client, device=like.device) for k in range(num_clients)]
         return {k: {"model": model, "forget": each} for k, each in enumerate(says)}
