@@ -148,7 +148,7 @@ class Graph(Facts):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """What a model is called with: ``x, adj``, and ``pool`` where there is a `batch`."""
+        """Arguments of a model's forward: ``x, adj``, and ``pool`` if the graph has a `batch`."""
         return (self.x, self.adj) if self.batch is None else (self.x, self.adj, self.pool)
 
     @cached_property
@@ -185,7 +185,7 @@ class Graph(Facts):
 
     @cached_property
     def reading(self) -> Reading:
-        """What models whose forward has `edge_index` read of it, made once."""
+        """Fields of the graph for models whose forward takes `edge_index`; computed once."""
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:

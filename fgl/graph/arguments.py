@@ -20,7 +20,7 @@ FROM = {
 
 
 def kind_of(value: object) -> str:
-    """What is given in a graph's place, and how it becomes one.
+    """Name of a value's type, and the call that turns such a value into a graph.
 
     Example:
         >>> kind_of([1, 2])

@@ -144,7 +144,7 @@ class Facts:
 
     @property
     def train_labels(self) -> Tensor:
-        """What a node may know of labels: a training node's, -1 elsewhere, int64 ``[num_nodes]``.
+        """Labels of the training nodes, and -1 for other nodes, int64 ``[num_nodes]``.
 
         Labels of nodes that validate or are tested are never known, also where no mask says who
         trains.
@@ -180,7 +180,7 @@ class Facts:
 
     @cached_property
     def ptr(self) -> Tensor:
-        """Where each graph's nodes begin, int64 ``[num_graphs + 1]``."""
+        """Index of each graph's first node, and the number of nodes, int64 ``[num_graphs + 1]``."""
         if self.batch is None:
             return torch.tensor([0, self.num_nodes], device=self.device)
         sizes = self.batch.bincount(minlength=self.num_graphs)

@@ -205,7 +205,7 @@ def masks_of_ids(
 
 
 def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | None:
-    """One of the masks ``[n, splits]``, which many datasets have."""
+    """Choose a column of a mask ``[n, splits]``, which many datasets have."""
     if mask is None or mask.dim() != 2:
         return mask
     if split is None or not 0 <= split < mask.shape[1]:

@@ -1,4 +1,4 @@
-"""What a model whose forward has `edge_index` reads of a graph, name by name."""
+"""Fields of a graph, by name, for a model whose forward takes `edge_index`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Reading:
             self.kept = None if real is None or bool(real.all()) else real.nonzero().squeeze(1)
 
     def value(self, name: str) -> Any:
-        """What the graph has of this name; None where it has nothing."""
+        """Return the graph's value of this name, or None if the graph has no such value."""
         graph, adj = self.graph, self.graph.adj
         if name == "x":
             return dense(graph.x)
@@ -60,7 +60,7 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """What a model is called in: it may not write into the client's features.
+        """Refuse a model call in this block that writes into the client's features.
 
         Raises:
             ValueError: if it did.

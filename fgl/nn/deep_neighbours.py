@@ -82,7 +82,7 @@ class DeepNeighbours(nn.Module):
 
 
 class DeepGenerator(nn.Module):
-    """How many neighbours each node misses, and their embeddings (FedDEP's DGen).
+    """Generator of the number and the embeddings of each node's missing neighbours (FedDEP's DGen).
 
     ``h = SAGE(x)``, two layers; ``c = ReLU(w h + b)``; ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h +
     e))))``, in training with standard normal noise e and dropout before ``W_3``. The bias of the

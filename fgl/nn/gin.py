@@ -65,7 +65,7 @@ def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
 
 
 class OfGraphs(nn.Module):
-    """What networks of whole graphs hold: a linear map, convolutions, a hidden layer, logits.
+    """Parts of a network of whole graphs: a linear map, convolutions, a hidden layer, logits.
 
     Args:
         in_channels, width, out_channels: sizes of the network.

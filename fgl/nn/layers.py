@@ -66,7 +66,7 @@ def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def coarse_scale(x: Tensor, p: float) -> Tensor:
-    """What `dropout` multiplies x with, from as few random bits an entry as p needs.
+    """Draw the factors of `dropout`, with as few random bits an entry as p needs.
 
     Where p = 1/2 a fifth of the time of `dropout`.
     """

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Seen(NamedTuple):
-    """What a model computed in one call: its output and its embedding.
+    """Output and embedding of a model in one call.
 
     Example:
         >>> Seen(torch.zeros(3, 2), torch.zeros(3, 8)).embedding.shape
@@ -83,7 +83,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
 
 @contextmanager
 def outputs(model: nn.Module) -> Iterator[list[Any]]:
-    """What a model returns, call by call, in those very passes.
+    """Collect what a model returns in each call inside this block.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)

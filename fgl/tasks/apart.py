@@ -209,7 +209,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Of each fact how many tested pairs it tells of, and of how many."""
+    """Estimate how many tested pairs each fact reveals, and count the tested pairs."""
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():
         return {}

@@ -194,7 +194,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """Where the nodes of a part are in the whole; both have the same `node_id`s, or one none."""
+    """Index in `whole` of each node of `part`: its `node_id`, or the place of it in `whole`'s."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:

@@ -126,7 +126,7 @@ class SubgraphNodes(Networks):
         return whole
 
     def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
-        """One dataset a client, with the damage to it, in one space of features and classes."""
+        """Load and damage a dataset for each client, in one space of features and classes."""
         plain = self.overlap == 1 and self.skew.skew_by == "nothing" and not self.hops
         if self.clients != len(names) or not plain:
             raise ValueError(
