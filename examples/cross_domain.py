@@ -53,7 +53,7 @@ def papers(name):
 
 
 def accuracies(model, clients):
-    """What each client says of its model, under its dataset's name."""
+    """Accuracies of each client's model, under the name of its dataset."""
     names = dict(zip(clients, NAMES, strict=True))
 
     @torch.no_grad()

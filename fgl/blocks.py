@@ -31,7 +31,7 @@ def logits_in_blocks(
     block_size: int = 65536,
     hops: int | None = None,
 ) -> Tensor:
-    """What a model says of all nodes, in eval mode, in bounded memory.
+    """Compute a model's outputs at all nodes, in eval mode, in bounded memory.
 
     A layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes after the other, from the
     rows of the layer before of these nodes and of all their neighbours: equal to the forward on the

@@ -128,7 +128,7 @@ def largest(x: Tensor, *, share: float) -> tuple[Tensor, Tensor]:
 
 
 def num_largest(entries: int, share: float) -> int:
-    """How many entries `largest` takes.
+    """Number of entries that `largest` takes.
 
     Example:
         >>> num_largest(7, share=0.5), num_largest(0, share=0.5)

@@ -191,7 +191,7 @@ class NeighbourSampler:
 
     @cached_property
     def scale(self) -> tuple[Tensor, Tensor]:
-        """One over the root of each row's sum, and the diagonal, of the graph's ``A + I``."""
+        """Inverse root of each row's sum, and the diagonal, of the graph's ``A + I``."""
         with torch.inference_mode(False):
             adj = self.graph.adj.astype(self.graph.x.dtype)
             check_degrees(adj.value)
@@ -292,7 +292,7 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """How many entries there are in all, and which rows have more; a GPU is waited for once."""
+    """Number of all entries, and the rows that have more; waits for a GPU once."""
     if not len(total):
         return 0, total
     if not total.is_cuda:

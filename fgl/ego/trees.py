@@ -23,7 +23,7 @@ BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2
 
 
 def levels(fanouts: Sequence[int]) -> list[int]:
-    """Where the levels of a tree begin, and its size at the end.
+    """Index of the first node of each level of a tree, and last the tree's size.
 
     Args:
         fanouts: children per node, level by level, each at least 1.
@@ -99,7 +99,7 @@ class EgoSampler:
         self.table = table.int() if narrow else table
 
     def __call__(self, centres: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """One tree per centre.
+        """Draw a tree for each centre.
 
         Args:
             centres: int64 ``[batch]`` on the graph's device.
@@ -264,7 +264,7 @@ def tree_minibatches(
     *,
     fanouts: Sequence[int] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """What a server's steps on mashed ego-graphs see: per epoch a fifth, by torch's generator.
+    """Yield a server's minibatches of mashed ego-graphs: a fifth per epoch, by torch's generator.
 
     Args:
         trees: ``[num_trees, size, H]``.

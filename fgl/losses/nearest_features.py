@@ -17,7 +17,7 @@ def nearest_features(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """How far each generated neighbour is from the nearest true one, averaged over all entries.
+    """Mean square error of each generated neighbour against the nearest true neighbour.
 
     ``1 / (n P d) sum_i sum_{j < min(P, floor c_i)} min_{k < m_i} ||made_ij - hidden_ik||^2``
     (FedSage+, Eq. 6), over the n nodes of the mask. A node without a true neighbour adds 0. The

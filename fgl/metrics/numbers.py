@@ -95,7 +95,7 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def _errors(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """What a model is wrong by, the answers, and which are known; infinite where it says NaN."""
+    """Errors of a model (infinite for a NaN), the answers, and a mask of the known answers."""
     out, answer, answered = known_entries(output, y, mask)
     error = out - answer
     return torch.where(error.isnan(), torch.inf, error), answer, answered

@@ -20,7 +20,7 @@ def structure_encoding(
     steps: int = 16,
     max_degree: int = 16,
 ) -> Tensor:
-    """What FedStar's clients share the reading of: returns of random walks, and degrees.
+    """Structure that FedStar's shared encoder reads: returns of random walks, and degrees.
 
     ``s_v = [RW_vv, (RW^2)_vv, ..., (RW^steps)_vv, one-hot of min(max(degree_v, 1), max_degree)]``
     (FedStar, Eq. 2 to 4), `walk_returns` and `degree_one_hot` side by side.
@@ -57,7 +57,7 @@ def structure_encoding(
 def walk_returns(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, steps: int = 16
 ) -> Tensor:
-    """How probably a random walk from a node is back after 1 to `steps` steps.
+    """Probability that a random walk from a node is back after 1 to `steps` steps.
 
     ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2); a node without neighbours
     never returns.

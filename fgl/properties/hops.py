@@ -89,7 +89,7 @@ def _neighbours(column: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple
 def _search(
     index: Tensor, having: list[int], within: Tensor, word: int, width: int
 ) -> tuple[Tensor, Tensor]:
-    """Of the sources ``64 word`` to ``64 (word + width)``: how many reach a node, how far away."""
+    """Count sources ``64 word`` to ``64 (word + width)`` that reach each node; sum their hops."""
     # All words in one row, a node's beside each other: torch gathers numbers faster than rows.
     words = torch.arange(width)
     index, having = (index[:, None] * width + words).flatten(), [n * width for n in having]
@@ -117,7 +117,7 @@ def _search(
 
 
 def _bits(words: Tensor) -> Tensor:
-    """How many bits of each word are set."""
+    """Number of bits of each word that are set."""
     if hasattr(np, "bitwise_count"):  # numpy 2
         return torch.from_numpy(np.bitwise_count(words.numpy().view(np.uint64)))
     count = words - (words >> 1 & 0x5555555555555555)

@@ -43,7 +43,7 @@ def part_of(
 def unpacked(
     message: Mapping[str, Any], graph: Graph
 ) -> tuple[dict[str, Any], Tensor, SparseMatrix]:
-    """What a client makes of a message: the rest of it, its pseudo labels and its pseudo graph.
+    """Unpack a client's message into the rest of it, the pseudo labels and the pseudo graph.
 
     Args:
         message: with or without a part (see `part_of`); one for another number of nodes is left

@@ -18,7 +18,7 @@ def describe(
     node_id: Sequence[Tensor],
     y: Tensor,
 ) -> dict[str, float]:
-    """How much of the pseudo labels and the pseudo graph that clients hold is right.
+    """Measure the share of the clients' pseudo labels and pseudo edges that is right.
 
     Args:
         labels: pseudo labels ``[N_k]`` per client, -1 for nodes without one; may be empty.
@@ -65,7 +65,7 @@ def describe(
 
 
 def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
-    """How right the pseudo labels and pseudo edges are that a server sends next (FedGL).
+    """Measure the quality of the pseudo labels and pseudo edges that a server sends next (FedGL).
 
     Args:
         clients: the clients' graphs, with labels and `node_id`.

@@ -112,7 +112,7 @@ def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) ->
 
 
 def nodes_of(uploads: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server remembers for `upload_check`: which nodes each client has.
+    """Node ids of each client, which a server remembers for `upload_check`.
 
     Args:
         uploads: the clients' messages, with ``node_id``.

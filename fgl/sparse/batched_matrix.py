@@ -42,7 +42,7 @@ class MatrixStack:
         self._derived: dict[str, MatrixStack] = {}
 
     def of(self, member: Member) -> SparseMatrix:
-        """One member's matrix, inside `vmap`."""
+        """Return a member's matrix, inside `vmap`."""
         return _StackedMatrix(self, member)
 
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:

@@ -276,7 +276,7 @@ class SparseMatrix:
         return SparseMatrix(pattern, value.index_copy(0, places, self.value))
 
     def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
-        """What `make` makes; it is kept, unless the values are being trained."""
+        """Call `make` and store its result; store nothing if the values are trained."""
         if self.value is not None and self.value.requires_grad:
             return make()
         if name not in self._made:

@@ -53,7 +53,7 @@ def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 class Pattern:
-    """Where a matrix has entries: CSR row pointers and columns.
+    """Places of a matrix's entries: CSR row pointers and columns.
 
     What follows from them (rows, transpose, self-loops) is made once. Matrices that differ only in
     their values share it.
@@ -227,7 +227,7 @@ class Pattern:
 
 
 def pointers(row: Tensor, num_rows: int) -> Tensor:
-    """Where each row's entries begin, int64 ``[num_rows + 1]``."""
+    """Index of each row's first entry, int64 ``[num_rows + 1]``."""
     crow = torch.zeros(num_rows + 1, dtype=torch.int64, device=row.device)
     if row.is_cuda:  # whose bincount is waited for
         crow[1:].scatter_add_(0, row, torch.ones_like(row))
