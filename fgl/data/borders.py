@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
 from ..graph.checks import check_index
+from ..kinds import typed
 
 
 class Borders(NamedTuple):
@@ -36,7 +36,7 @@ class Borders(NamedTuple):
     degree: Tensor
 
 
-@takes_graph
+@typed
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
     """Edges into each client of a disjoint partition that come from other clients.
 

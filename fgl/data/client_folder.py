@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..checks import check_number
 from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
-from ..graph.arguments import takes_graph
 from ..graph.fields import present
 from ..kinds import typed
 from ..sparse import Pattern, SparseMatrix
@@ -30,7 +29,7 @@ FIELDS = (*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS, "batch", "edge_label_inde
 KNOWN = ("x", *SPARSE, "edge_index", *FIELDS)
 
 
-@takes_graph
+@typed
 def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
     """Write a client's graph into a folder of its own.
 

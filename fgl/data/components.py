@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
+from ..kinds import typed
 
 
-@takes_graph
+@typed
 def largest_component(graph: Graph) -> Graph:
     """The part of a graph that is connected and has the most nodes.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..checks import check_share, check_weight
 from ..graph import Graph
-from ..graph.arguments import check_graphs, takes_graph
+from ..graph.arguments import check_graphs
 from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
@@ -121,7 +121,7 @@ def damaged(
     return [how.labels(how.inputs(own, generator, features), generator) for own in graphs]
 
 
-@takes_graph
+@typed
 def lose_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph without ``round(share m)`` of its m edges, both directions of each.
 
@@ -140,7 +140,7 @@ def lose_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     return graph.with_edges(~_drawn_edges(graph, share, generator))  # type: ignore[no-any-return]
 
 
-@takes_graph
+@typed
 def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share m)`` of its m edges join two other nodes.
 
@@ -207,7 +207,7 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
     return drawn[of_edge].to(graph.device)
 
 
-@takes_graph
+@typed
 def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which each node has lost ``int(share k)`` of its k features that are not 0.
 
@@ -258,7 +258,7 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
     return place >= lost[row]
 
 
-@takes_graph
+@typed
 def noisy_features(graph: Graph, deviation: float, *, generator: Draws = None) -> Graph:
     """The graph with normal noise on every feature, those that are 0 too.
 

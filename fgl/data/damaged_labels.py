@@ -9,13 +9,13 @@ from torch import Tensor
 
 from ..checks import check_share
 from ..graph import Graph
-from ..graph.arguments import takes_graph
 from ..graph.facts import answered, unscored
+from ..kinds import typed
 
 Draws = torch.Generator | None
 
 
-@takes_graph
+@typed
 def lose_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share n)`` of the n training examples do not train.
 
@@ -39,7 +39,7 @@ def lose_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph
     return graph.replace(train_mask=mask)
 
 
-@takes_graph
+@typed
 def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share n)`` of the n training examples have another class.
 

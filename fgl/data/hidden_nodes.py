@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
 from ..graph.checks import check_index
 from ..graph.neighbours import neighbour_features, neighbour_table
+from ..kinds import typed
 
 
 class HiddenNodes(NamedTuple):
@@ -33,7 +33,7 @@ class HiddenNodes(NamedTuple):
     features: Tensor
 
 
-@takes_graph
+@typed
 def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
     """A graph without `nodes`, and which of the other nodes lost a neighbour.
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
 from ..graph.checks import check_features, check_index
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -116,7 +115,7 @@ def typed_graph(
     )
 
 
-@takes_graph
+@typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
     """Parts that have the nodes of shared types which their own nodes touch.
 

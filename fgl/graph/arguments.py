@@ -7,10 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..kinds import typed
 from .facts import Facts
 
-takes_graph = typed  # the name that functions of a graph use
 FROM = {
     "Data": ": fgl.Graph.from_pyg(data)",
     "Batch": ": fgl.Graph.from_pyg(batch)",

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ...graph.arguments import takes_graph
 from ...graph.checks import check_index
+from ...kinds import typed
 from ..features_on_disk import map_features
 
 
-@takes_graph
+@typed
 def partition_graph(
     graph: Graph, parts: Sequence[Tensor], *, folder: str | os.PathLike[str] | None = None
 ) -> list[Graph]:
@@ -68,7 +68,7 @@ class CutLoss(NamedTuple):
     lost_pairs: int
 
 
-@takes_graph
+@typed
 def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
     """The number of edges, and of pairs of `edge_label_index`, that a partition loses.
 
@@ -163,7 +163,7 @@ def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Te
     return edges[part.argsort(stable=True)], part.bincount(minlength=num_parts)
 
 
-@takes_graph
+@typed
 def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
     """All that the clients hold together: their nodes, and the edges that at least one holds.
 

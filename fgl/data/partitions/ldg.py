@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...checks import check_count, check_number
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from ...progress import shown
 from .checks import check_num_clients, filled
 
@@ -17,7 +17,7 @@ BLOCKS = 64  # of the smallest graphs; a block that is the whole graph would pla
 LARGEST = 2**14  # nodes of a block: a table of them and 100 parts takes 13 MB
 
 
-@takes_graph
+@typed
 def ldg_partition(
     graph: Graph,
     num_clients: int,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...checks import check_choice, check_count, check_number, check_weight, install
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from ..undirected import pairs
 from .checks import announced, check_num_clients
 
@@ -21,7 +21,7 @@ ENGINES = ("networkx", "igraph")
 SLOW = 1_000_000  # undirected edges above which networkx takes minutes
 
 
-@takes_graph
+@typed
 def louvain_partition(
     graph: Graph,
     num_clients: int,
@@ -76,7 +76,7 @@ def louvain_partition(
     return deal(communities, graph, num_clients, delta)
 
 
-@takes_graph
+@typed
 def leiden_partition(
     graph: Graph,
     num_clients: int,

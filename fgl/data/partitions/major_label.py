@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ...checks import check_count, check_share
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 
 
-@takes_graph
+@typed
 def major_label_partition(
     graph: Graph,
     num_clients: int,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 
 # The clients' shares of the nodes in FedGL's settings: its Table 2, and D1 to D4 of its Table 5.
 PROPORTIONS = {
@@ -20,7 +20,7 @@ PROPORTIONS = {
 }
 
 
-@takes_graph
+@typed
 def overlapping_partition(
     graph: Graph, proportions: Iterable[float], *, common: float | None = None, seed: int = 0
 ) -> list[Tensor]:

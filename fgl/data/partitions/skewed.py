@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...checks import check_choice, check_number
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from ...sparse import SparseMatrix, row_sum
 from .checks import check_num_clients
 from .dirichlet import dirichlet_partition
@@ -66,7 +66,7 @@ class Skew:
         return sorted_partition(graph, num_clients, by=self.skew_by)
 
 
-@takes_graph
+@typed
 def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]:
     """Examples in the order of one number, cut into clients whose sizes differ by at most 1.
 

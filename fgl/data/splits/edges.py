@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ...graph import EDGE_FIELDS, Graph
-from ...graph.arguments import takes_graph
 from ...graph.checks import check_index
 from ...kinds import typed
 from .free_pairs import (
@@ -66,7 +65,7 @@ class DirectedSplit(EdgeSplit):
     directed = True
 
 
-@takes_graph
+@typed
 def edge_split(
     graph: Graph,
     *,

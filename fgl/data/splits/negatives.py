@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ...graph import MASKS, Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from .free_pairs import FreeCells, sides_of
 from .reverses import symmetric
 
 
-@takes_graph
+@typed
 def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
     """The graph with pairs that are no edge, to validate and test with; their answer is 0.
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...checks import check_length
 from ...graph import EDGE_FIELDS, MASKS, Graph
-from ...graph.arguments import takes_graph
 from ...graph.fields import taken
+from ...kinds import typed
 from ...transfer import to_device
 from .relations import check_relations, check_reverses
 from .reverses import all_reversed, heads_of, lacking_reverse, units_of
@@ -22,7 +22,7 @@ SHARES = (0.5, 0.25, 0.1, 0.15)  # messages, then pairs that train, validate and
 PARTS = ("messages", *MASKS)
 
 
-@takes_graph
+@typed
 def split_by_time(
     graph: Graph, y: Tensor | None = None, *, shares: Sequence[float] = SHARES
 ) -> Graph:
@@ -146,7 +146,7 @@ def _check_windows(
             )
 
 
-@takes_graph
+@typed
 def pair_split(
     graph: Graph,
     y: Tensor | None = None,
