@@ -197,7 +197,7 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """Which edges are among a share of the pairs of nodes with an edge, bool ``[num_edges]``."""
+    """Mask of the edges of a drawn share of the linked pairs, bool ``[num_edges]``."""
     check_share(share=share)
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
@@ -241,7 +241,7 @@ def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Which entries stay, of rows that each lose ``int(share count)``; `row` is in order."""
+    """Mask of the entries that stay when each row loses ``int(share count)``; `row` is in order."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each

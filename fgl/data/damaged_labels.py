@@ -116,7 +116,7 @@ def share_nodes(graphs: Sequence[Graph]) -> bool:
 
 
 def wrong_nodes(graphs: Sequence[Graph], share: float, seed: int) -> list[Graph]:
-    """As `wrong_labels`, of all nodes that train; a node is wrong alike wherever it trains.
+    """Like `wrong_labels`, for all training nodes; a node has the same wrong label in every client.
 
     Example:
         >>> y = torch.tensor([0, 1, 2, 1])

@@ -279,7 +279,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """A hint for a name that the other function knows, or whose files one must bring."""
+    """Hint for a name that the other function loads, or whose files the user must bring."""
     if name.startswith("ogbn-") and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "
@@ -320,7 +320,7 @@ def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
 
 
 def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
-    """The path of a file, if it is there in a form whose checksum is known."""
+    """Path of a file, if the folder has it with a known checksum."""
     path = there(folder, file)
     return path if path is not None and path.name in entry.sha256 else None
 

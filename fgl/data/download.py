@@ -171,7 +171,7 @@ def _block(name: str, source: IO[bytes]) -> bytes:
 
 @contextmanager
 def _whole(url: str) -> Iterator[None]:
-    """Errors of a zip file in one sentence."""
+    """Describe an error of a zip file in one sentence."""
     try:
         yield
     except DAMAGES as error:

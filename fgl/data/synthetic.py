@@ -33,7 +33,7 @@ def csbm(
     flavour: float = 0.1,
     seed: int = 0,
 ) -> Graph:
-    """A contextual stochastic block model: communities with labels, and words that tell of both.
+    """A contextual stochastic block model: communities with labels, and words that depend on both.
 
     Every class has communities of equal size. Edges join nodes of one community, of two communities
     of one class, or of two classes. Every node is the first end of one edge; the other ends are

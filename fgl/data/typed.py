@@ -197,7 +197,7 @@ def _ends(
 
 
 def _numbers(counts: Sequence[int]) -> Tensor:
-    """0 as often as the first count says, then 1, and so on."""
+    """Repeat each index from 0 on as often as its count says."""
     return torch.arange(len(counts)).repeat_interleave(torch.tensor(counts, dtype=torch.int64))
 
 

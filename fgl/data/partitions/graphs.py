@@ -165,7 +165,7 @@ def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Te
 
 @typed
 def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
-    """All that the clients hold together: their nodes, and the edges that at least one holds.
+    """Union of the clients' graphs: their nodes, and the edges that at least one client holds.
 
     Args:
         graph: the whole graph.

@@ -125,7 +125,7 @@ def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
 
 
 def _smallest(size: Tensor, count: int) -> Tensor:
-    """The parts that `count` nodes get one after the other, each the smallest one by then."""
+    """Parts for `count` nodes, placed one after the other, each in the smallest part so far."""
     if not count:
         return size.new_zeros(0)
     low = size.sort().values

@@ -117,7 +117,7 @@ def _client(graph: Graph, nodes: Tensor, num_test: int) -> Graph:
 
 
 def _some(nodes: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` of the nodes, or all where there are fewer."""
+    """Draw `count` of the nodes, or take all if there are fewer."""
     return nodes[torch.randperm(nodes.numel(), generator=generator)[:count]]
 
 

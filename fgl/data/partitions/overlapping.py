@@ -71,7 +71,7 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """Give away what all clients hold besides `shared`: each such node is swapped in one client."""
+    """Swap each node that all clients hold, except `shared`, for another node in one client."""
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

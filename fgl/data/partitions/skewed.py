@@ -33,8 +33,8 @@ class Skew:
     """
 
     skew_by: Literal["nothing", "labels", "features", "degrees"] = "nothing"
-    """What clients differ in, instead of the partition: their mix of labels, their mean feature, or
-    their mean degree."""
+    """The difference between clients, instead of the partition: mix of labels, mean feature, or
+    mean degree."""
     skew_alpha: float = 0.5
     """The parameter of the Dirichlet draw of labels: small makes clients of one class."""
     unseen: int = 0
@@ -117,7 +117,7 @@ def _means(graph: Graph) -> Tensor:
 
 
 def _alike(value: Tensor, graph: Graph) -> bool:
-    """Whether means of features that are not 0 differ by no more than their sums are rounded."""
+    """Whether nonzero means of features are equal up to the rounding of their sums."""
     some = value[value != 0]
     if some.numel() < 2:
         return False

@@ -70,5 +70,5 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
 
 
 def _pairs(ids: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
-    """Pairs ``[2, *]`` of the places of the first among ids, and of the second as they are."""
+    """Pairs ``[2, *]``: the place of each first id among `ids`, and the second id unchanged."""
     return torch.from_numpy(np.stack([np.searchsorted(ids, first), second.reshape(-1)]))

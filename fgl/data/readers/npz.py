@@ -158,7 +158,7 @@ def _load(
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """The name of the weights of edges, where these differ; an edge of weight 0 is none."""
+    """Name of the edge weights, if these differ; an edge of weight 0 does not count."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []

@@ -103,7 +103,7 @@ def _text(path: Path) -> str:
 
 
 def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any] | None:
-    """The table as numpy reads it; None where it fails or has a doubt."""
+    """Read the table by numpy; return None if numpy fails or the result is doubtful."""
     if not text.isascii():  # in some languages' locales numpy takes other letters for digits
         return None
     with warnings.catch_warnings():
@@ -117,7 +117,7 @@ def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any]
 def _slowly(
     path: Path, text: str, number: re.Pattern[str], columns: int | None, separator: str | None
 ) -> list[list[float]]:
-    """The table line by line, to name the line that is wrong."""
+    """Read the table line by line, to name a wrong line."""
     table: list[list[float]] = []
     convert = int if number is INTEGER else float
     what = "integer" if number is INTEGER else "finite number"

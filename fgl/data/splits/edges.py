@@ -60,7 +60,7 @@ class EdgeSplit:
 
 
 class DirectedSplit(EdgeSplit):
-    """An `EdgeSplit` in which a pair and its reverse are two."""
+    """An `EdgeSplit` in which a pair and its reverse are different pairs."""
 
     directed = True
 
@@ -170,7 +170,7 @@ def _turned(graph: Graph) -> dict[tuple[int, int], float]:
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
-    """Raise if every edge has its reverse, which would stay; warn if most have.
+    """Raise if every edge has its reverse; warn if most edges have.
 
     Args:
         graph: the graph.
@@ -197,7 +197,7 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
 
 
 def _each(edges: Tensor, num_nodes: int, directed: bool) -> Tensor:
-    """Edges once each, sorted, without self-loops."""
+    """List each edge once, sorted, without self-loops."""
     if directed:
         return directed_pairs(directed_keys(edges, num_nodes), num_nodes)
     return pairs_of(keys_of(edges))

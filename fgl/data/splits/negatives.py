@@ -67,7 +67,7 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
 
 
 def _without_loops(graph: Graph, mask: Tensor) -> Graph:
-    """The graph whose self-loops are in no mask for scores: a pair that is no edge is never one."""
+    """Remove self-loops from the masks for scores, since no negative pair is a self-loop."""
     source, target = graph.edge_label_index  # type: ignore[misc]  # checked
     loops = mask & (source == target)
     masks = {name: own for name in MASKS[1:] if (own := getattr(graph, name)) is not None}
@@ -104,7 +104,7 @@ def checked_answers(graph: Graph) -> Tensor:
 
 
 class Window:
-    """Pairs without an edge among the nodes that are known in a window, to be drawn from.
+    """Sampler of pairs without an edge among the nodes that are known in a window.
 
     No pair that is asked about is drawn, in this window or another one, whatever its answer: a
     model that remembers what it was told of must not know more of the edges than of the others.
@@ -159,7 +159,7 @@ class Window:
 
 
 def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
-    """The edges of a relation and its own pairs, turned round too if they have no direction.
+    """Edges and pairs of a relation, and their reverses if the relation has no direction.
 
     They have none where every message has its reverse: `pair_split(is_undirected=True)` leaves
     them so. Without messages, no pair may have its reverse among the pairs.

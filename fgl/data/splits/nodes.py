@@ -173,7 +173,7 @@ def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
 
 
 def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
-    """Warn of a mask that has a share of the examples, of which there are some, and gets none."""
+    """Warn of a mask that has a positive share of the examples but gets no example."""
     empty = [n for n, w, size in zip(MASKS, shares, sizes, strict=True) if w and not size]
     if empty and sum(sizes):
         warnings.warn(
@@ -184,7 +184,7 @@ def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
 
 
 def check_shares(train: float, val: float) -> None:
-    """Raise a ValueError unless they are shares of something."""
+    """Raise a ValueError unless these are valid shares."""
     if not (train >= 0 and val >= 0 and train + val <= 1):
         raise ValueError(
             f"Expected train and val to be at least 0 and their sum at most 1, "

@@ -85,7 +85,7 @@ def split_by_time(
 
 
 def _at_once(graph: Graph) -> Graph:
-    """The graph; an undirected one with each edge and its reverse from the same time on."""
+    """The graph; if it is undirected, with each edge and its reverse from the same time on."""
     times, n = graph.edge_time, graph.num_nodes
     source, target = graph.edge_index
     key = source * n + target
@@ -135,7 +135,7 @@ def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | No
 def _check_windows(
     bounds: Sequence[int], total: int, window: Any, is_example: Tensor, num_times: int
 ) -> None:
-    """Raise if a window that has a share of the edges gets none."""
+    """Raise if a window with a positive share of the edges gets no edge."""
     for which, (name, a, b) in enumerate(zip(PARTS, [0, *bounds], [*bounds, total], strict=True)):
         own = window == which if which == 0 else is_example & (window == which)
         if a < b and not own.any():
@@ -295,7 +295,7 @@ def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
 
 
 def _reverse_of(graph: Graph, edges: Tensor, relation: int) -> Tensor:
-    """Which edges are of a relation and the reverses of some edges."""
+    """Mask of a relation's edges that are the reverses of some edges."""
     n, own = graph.num_nodes, graph.edge_type == relation
     source, target = graph.edge_index
     return own & torch.isin(source * n + target, (target * n + source)[edges])

@@ -1,4 +1,4 @@
-"""Checks of what is said about relations and reverses before edges are split."""
+"""Checks of the named relations and reverses before edges are split."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_reverses(
     is_undirected: bool | None,
     presence: bool,
 ) -> None:
-    """Raise, or warn of what was asked for, if messages would be the reverses of most pairs."""
+    """Raise if messages would be the reverses of most pairs; warn if the caller chose this."""
     if edge_type is None and (is_undirected or (is_undirected is False and not presence)):
         return
     n, types = graph.num_nodes, graph.edge_type
@@ -74,7 +74,7 @@ def check_reverses(
 
 
 def turned_round(across: dict[tuple[int, int], float], named: int | None = None) -> str:
-    """The error about a relation that is another one turned round, with the call that works."""
+    """Error about a relation that reverses another relation, with the call that works."""
     (of, other), share = next(iter(across.items()))
     call = f"pair_split(graph, edge_type={of}, rev_edge_type={other})"
     if named is not None:

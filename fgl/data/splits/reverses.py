@@ -1,4 +1,4 @@
-"""Edges that tell of others: their reverses, and relations that are another one turned round."""
+"""Edges that reveal other edges: reverses, and relations that reverse another relation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAMPLE = 4096  # edges that are looked at first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Relations of which another one, or the same one, has most edges the other way round.
+    """Relations whose edges are mostly reversed in another relation, or in the same one.
 
     Most means more than half of what chance leaves: of a relation with the share d of all possible
     edges, chance has d of the other relation's edges turned round, so more than ``(1 + d) / 2``.
@@ -58,7 +58,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """The share of each relation's edges that is turned round in another, where there is any."""
+    """Share of each relation's edges that another relation reverses, if there are any."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -79,7 +79,7 @@ def _shares(
 
 
 def _density(ends: Tensor, num_nodes: int) -> float:
-    """The share of edges that are there, of all from one of the sources to one of the targets."""
+    """Share of the possible edges, from any source to any target, that exist."""
     sources, targets = (
         (each.bincount() > 0).sum() for each in (ends // num_nodes, ends % num_nodes)
     )
@@ -87,7 +87,7 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """The share of edges whose reverse is there too; 0 unless it is most, see `turned_relations`.
+    """Share of edges whose reverse exists; 0 unless this is most edges, see `turned_relations`.
 
     Args:
         keys: int64, ``source * num_nodes + target`` of the edges, sorted, none twice.
@@ -108,7 +108,7 @@ def reversed_share(keys: Tensor, num_nodes: int) -> float:
 
 
 def _found(numbers: Tensor, keys: Tensor) -> Tensor:
-    """Which numbers are among sorted keys."""
+    """Mask of the numbers that are among sorted keys."""
     numbers, order = numbers.sort()
     place = torch.searchsorted(keys, numbers).clamp(max=max(keys.numel() - 1, 0))
     return torch.empty_like(order, dtype=torch.bool).scatter_(0, order, keys[place] == numbers)
@@ -126,7 +126,7 @@ def lacking_reverse(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def symmetric(edges: Tensor, num_nodes: int) -> bool:
-    """Whether every edge has its reverse, also where there is no edge; self-loops do not matter.
+    """Whether every edge has its reverse; True without edges, and self-loops do not matter.
 
     Example:
         >>> symmetric(torch.tensor([[0, 1], [1, 0]]), 2), symmetric(torch.tensor([[0], [1]]), 2)
@@ -136,7 +136,7 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """As `symmetric`, of the numbers ``source * num_nodes + target``, sorted, none twice."""
+    """Like `symmetric`, for sorted, different numbers ``source * num_nodes + target``."""
     for step in (keys.numel() // SAMPLE + 1, 1):
         sample = keys[::step]
         back = (sample % num_nodes) * num_nodes + sample // num_nodes
