@@ -1,4 +1,4 @@
-"""AdaFGL's second step: each client learns alone how to propagate along what all have learnt."""
+"""AdaFGL's second step: each client alone learns to propagate along the federated answers."""
 
 from __future__ import annotations
 

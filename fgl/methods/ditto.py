@@ -102,7 +102,7 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
 
 
 def _check_alone(method: Method) -> None:
-    """Raise where two models trained as one would not be two."""
+    """Raise if two models that are trained as one would influence each other."""
     buffers = [name for name, _ in method.model.named_buffers()]
     if buffers:
         raise ValueError(

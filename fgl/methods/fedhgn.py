@@ -1,4 +1,4 @@
-"""FedHGN: relations share matrices, and how each is made of them stays with the client."""
+"""FedHGN: relations share matrices; the coefficients that mix them stay with the client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..graph import Graph
 def fedhgn(
     fedavg: Method, *, align: float = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
-    """FedAvg of all but the relations' coefficients, each near some relation of another client.
+    """FedAvg of all but the relations' coefficients, which stay near another client's.
 
     A relation's matrix is ``W_r = sum_b c_rb V_b``. The bases V and all other tensors are averaged;
     the coefficients c are a client's own, so that clients need not agree on what a relation is. The

@@ -123,7 +123,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
 
 
 def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of each class's prototypes over the clients that have it, and which there are.
+    """Mean of each class's prototypes over the clients that have it, and a mask of the classes.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
@@ -143,7 +143,7 @@ def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """The mean embedding of each class's training examples (FedProto, Eq. 3), and which there are.
+    """Mean embedding of each class's training examples (FedProto, Eq. 3), and a mask of classes.
 
     Args:
         embedding: float ``[num_examples, d]``.

@@ -1,4 +1,4 @@
-"""FED-PUB: clients mask their weights; each gets a mix of models that answer as its own."""
+"""FED-PUB: clients mask their weights; each gets a mix of models with similar answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Embedding = Literal["auto", "embedding", "answers"]
 
 
 def mean_answer(answers: Tensor) -> Tensor:
-    """FED-PUB's embedding of a model: the mean of what it says on the proxy graph."""
+    """FED-PUB's embedding of a model: the mean of its outputs on the proxy graph."""
     return answers.mean(0)
 
 

@@ -210,7 +210,7 @@ def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
 
 
 def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
-    """The gradients that came back, for all nodes, and of how many clients the loss is a mean."""
+    """Returned gradients, for all nodes, and the number of clients in the mean of the loss."""
     like: Tensor = model.count.weight
     whole = like.new_zeros(graph.num_nodes, model.num_neighbours, graph.num_features)
     if "pull" in message:
@@ -223,7 +223,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-    """The server passes on what clients offered, then the gradients that came back for each."""
+    """Relay the clients' offers to the other clients, then the gradients for each offer."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
     relays: dict[int, Callable[[Inbox, int], Message]] = {
@@ -238,7 +238,7 @@ def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
 
 
 def rows_of(inbox: Inbox) -> dict[str, Tensor]:
-    """For how many nodes each client has generated neighbours."""
+    """Number of nodes for which each client has generated neighbours."""
     generated: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
     return {client: torch.tensor(len(each)) for client, each in generated.items()}
 
@@ -250,7 +250,7 @@ def offers_of_others(inbox: Inbox, client: int) -> Message:
 
 
 def gradients_for(inbox: Inbox, client: int) -> Message:
-    """The sum of the gradients that the others sent to a client, if they did."""
+    """Sum of the other clients' gradients for a client; empty if no client sent one."""
     sent: list[Any] = [message["gradients"] for message in inbox.values()]
     pulls = [each[str(client)] for each in sent if str(client) in each]
     if not pulls:

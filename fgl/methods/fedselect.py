@@ -149,7 +149,7 @@ def fedselect(
 
 
 def with_held_entries(message: Message, state: State, statistics: Sequence[str]) -> Message:
-    """The message, in its model what the client holds: its own entries, and all its statistics."""
+    """Put the client's own entries and its statistics into the model of a message."""
     if "held" not in state or "model" not in message:
         return message
     trained, masks, model = state["model"], state["held"], dict(message["model"])
@@ -160,7 +160,7 @@ def with_held_entries(message: Message, state: State, statistics: Sequence[str])
 
 
 def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Graph, dict[str, Any]]]:
-    """The steps of a pass, told whether it moves the client's own entries.
+    """Steps of a pass, with a mark in the context: whether the pass moves the client's own entries.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -190,7 +190,7 @@ def moving(new: Params, old: Params, context: Any) -> Params:
 
 
 def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
-    """The shared entries that moved most, where the client's share is not above `cap` already.
+    """Select the shared entries that changed most, unless the client's share exceeds `cap`.
 
     Example:
         >>> mask = torch.tensor([True, False, False])
@@ -206,7 +206,7 @@ def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
 
 
 def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
-    """The inbox with whole models: where an entry is a client's own, the mean of the others'."""
+    """Complete the models of an inbox: a client's own entry becomes the mean of the others'."""
     own, models = inbox.stack("own"), inbox.stack("model")
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])

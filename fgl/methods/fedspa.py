@@ -125,7 +125,7 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
 
 
 def kind_of(name: str) -> str:
-    """Which kind of neighbours a tensor scores, "" for all others.
+    """Kind of neighbours that a tensor scores, or "" for any other tensor.
 
     Example:
         >>> kind_of("convs.0.unlike_low"), kind_of("convs.0.itself")

@@ -164,11 +164,11 @@ def fedtad(
         weight = shares(reliable)[:, labels] / labels.bincount()[labels]
         here = (reliable != 0).any(1).sum()  # who knows nothing is no teacher
 
-        def made(net: Params, z: Tensor) -> Graph:
+        def drawn_graph(net: Params, z: Tensor) -> Graph:
             return joined(functional_call(generator, net, (z, labels)), neighbours)
 
         def generates(net: Params, params: Params, z: Tensor) -> Tensor:
-            graph = made(net, z)
+            graph = drawn_graph(net, z)
             student = predict(model, params, graph)
             taught = torch.stack([predict(model, teacher, graph) for teacher in teachers])
             wrong = torch.nn.functional.cross_entropy(
@@ -189,7 +189,7 @@ def fedtad(
                 how: Any = {"optimizer": partial(adam, lr=generator_lr), "state": adams[0]}
                 net, _, first_adam = minimise(generates, net, batches, **how)
                 with torch.no_grad():
-                    graph = made(net, z)
+                    graph = drawn_graph(net, z)
                     taught = torch.stack([predict(model, each, graph) for each in teachers])
             with in_mode(model, True):
                 how = {"optimizer": partial(adam, lr=distil_lr), "state": adams[1]}
@@ -230,7 +230,7 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
 
 
 def graph_classes(graph: Graph) -> int:
-    """The number of a graph's classes; it raises where labels are no classes."""
+    """Number of a graph's classes; raises if its labels are not classes."""
     if graph.num_classes is None:
         raise ValueError("Expected fedtad's clients to have class labels, but got none")
     return graph.num_classes

@@ -250,7 +250,7 @@ def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
 
 
 def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels, of training nodes true ones, else predicted, and how sure they are; 0 of padding."""
+    """Labels (true for training nodes, else predicted) and their confidence; 0 for padding."""
     y, weight = labelled(logits, graph)
     sure, guess = logits.softmax(1).max(1)
     train = weight > 0
@@ -260,7 +260,7 @@ def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 def class_means(
     hidden: Tensor, label: Tensor, sure: Tensor, num_classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Weighted means of rows by label, ``[C, d]``, and which labels there are, bool ``[C]``.
+    """Weighted means of rows by label, ``[C, d]``, and a mask of the labels that occur, ``[C]``.
 
     Example:
         >>> class_means(torch.tensor([[1.0], [4.0]]), torch.tensor([1, 1]), torch.ones(2), 2)[1]
@@ -295,7 +295,7 @@ def align(
 
 
 def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The means of each class's clusters of prototypes: ``[C, most, d]``, and which there are.
+    """Means of each class's clusters of prototypes: ``[C, most, d]``, and a mask of the clusters.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.

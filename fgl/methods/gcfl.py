@@ -223,7 +223,7 @@ def gcfl_plus(
 
 
 def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) -> Tensor:
-    """The length of the loss's gradient at `params`, a scalar: on what a first step would see.
+    """Norm of the loss's gradient at `params` on the batch of a first step, a scalar.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -270,7 +270,7 @@ def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:
 
 
 def _start(state: State, num_clients: int, seq_length: int) -> State:
-    """The server's first state: one cluster, which keeps what the server had."""
+    """First state of the server: one cluster, with the state of the method inside."""
     return {
         "clusters": torch.zeros(num_clients, dtype=torch.int64),
         "rounds": torch.tensor(0),

@@ -139,7 +139,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Statistics are counted in place, which no gradient of a gradient allows."""
+    """Refuse a batch norm with running statistics: second gradients allow no change in place."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()

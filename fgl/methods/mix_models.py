@@ -13,7 +13,7 @@ from ..federation import Inbox, Message, Method, Params, State, trainable
 
 
 def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Message], State]:
-    """Everybody who is here gets a mix of the models that came: ``u_i = sum_j A_ij theta_j``.
+    """Send each participant a mix of the received models: ``u_i = sum_j A_ij theta_j``.
 
     Those who are here are mixed, and nobody else: an absent client counts for nobody in this round,
     and keeps the last message that it was sent.
@@ -43,7 +43,7 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
 def mean_for_strangers(
     inbox: Inbox, outbox: dict[int, Message], state: State
 ) -> tuple[dict[int, Message], State]:
-    """The messages, and the mean of the models that came for everybody who was never here.
+    """Add a message for each client that never took part: the mean of the received models.
 
     Args:
         inbox: the clients' models.

@@ -1,4 +1,4 @@
-"""SCAFFOLD: clients correct each gradient by what they know of each other's."""
+"""SCAFFOLD: clients correct each gradient by the difference of the server's and their control."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def moments(sums: Params) -> Moments:
 
 
 def check_sums(sums: Any, most: float) -> None:
-    """Refuse what are no sums of a client's classes, of at most `most` nodes each."""
+    """Refuse anything but sums of a client's classes, each over at most `most` nodes."""
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
     same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
@@ -122,7 +122,7 @@ def check_sums(sums: Any, most: float) -> None:
 
 
 def what_lacks(sums: Params, num_clients: int) -> str:
-    """Why no classes can be made of sums over clients; empty if they can.
+    """Reason why sums over clients define no classes; empty if they do.
 
     A server that a secure sum hides uploads from has these sums alone to look at.
 

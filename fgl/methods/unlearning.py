@@ -168,23 +168,23 @@ def unlearned(
             if client not in inbox:
                 return {}, state
             model = inbox[client]["model"]
-            outbox, new = told(model, inbox.num_clients), {**state, "model": model}
+            outbox, new = messages_for(model, inbox.num_clients), {**state, "model": model}
         else:
             counted = inbox if rounds < at - 1 else without(inbox, client)
             outbox, new = fedavg.aggregate(counted, state) if counted else ({}, state)
             if not outbox:
                 return outbox, state
-            outbox = told(outbox[next(iter(outbox))]["model"], inbox.num_clients)
+            outbox = messages_for(outbox[next(iter(outbox))]["model"], inbox.num_clients)
         if rounds == at - 1:
-            outbox = asked(outbox[client]["model"], inbox.num_clients)
+            outbox = forget_messages(outbox[client]["model"], inbox.num_clients)
         return outbox, {**new, "rounds": torch.tensor(rounds + 1)}
 
-    def told(model: Any, num_clients: int) -> Mapping[int, Message]:
+    def messages_for(model: Any, num_clients: int) -> Mapping[int, Message]:
         like = next(iter(model.values()))
         forget = torch.zeros((), dtype=torch.bool, device=like.device)
         return Broadcast({"model": model, "forget": forget}, num_clients)
 
-    def asked(model: Any, num_clients: int) -> Mapping[int, Message]:
+    def forget_messages(model: Any, num_clients: int) -> Mapping[int, Message]:
         """Ask one client to forget itself; the others get the same message otherwise."""
         like = next(iter(model.values()))
         says = [torch.full((), k == client, device=like.device) for k in range(num_clients)]
@@ -207,7 +207,7 @@ def without(inbox: Inbox, client: int) -> Inbox:
 
 
 def square(tensors: Mapping[str, Tensor]) -> Tensor:
-    """The squared length of all of them together.
+    """Squared length of all tensors together.
 
     Example:
         >>> square({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})
