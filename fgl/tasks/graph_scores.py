@@ -109,7 +109,7 @@ def _evaluate_answers(
     held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
     first = target.metrics[target.first]
 
-    def said(params: Params, graph: Graph, client: Graph) -> Any:
+    def output_of(params: Params, graph: Graph, client: Graph) -> Any:
         with method.at(client):
             return predict(model, params, graph)
 
@@ -119,8 +119,8 @@ def _evaluate_answers(
         with in_mode(model, False):
             whose = [k if k in used else 0 for k in range(len(tests))]
             calls = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
-            outputs = [said(*each) for each in calls]
-            val = {k: said(used[k], graph, clients[k]) for k, graph in validated.items()}
+            outputs = [output_of(*each) for each in calls]
+            val = {k: output_of(used[k], graph, clients[k]) for k, graph in validated.items()}
         scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
         scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
         pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))

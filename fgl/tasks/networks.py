@@ -35,7 +35,7 @@ class Networks(Cut):
     """The network of the clients; star reads encodings of structure too, as FedStar's does; aux
     is FedAux's, spa FedSPA's, deep FedDEP's."""
     hops: Literal[0, 1, 2] = 0
-    """How far neighbours are whose features clients sum before training; above 0 needs gcn."""
+    """Hops over which clients sum neighbours' features before training; above 0 needs gcn."""
     hidden: int = 128
     dropout: float = 0.5
 

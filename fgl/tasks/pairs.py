@@ -192,7 +192,7 @@ class Pairs(Cut):
     """
 
     asked: Literal["sign", "links"] = "sign"
-    """What is asked for: whether a rating is positive, or between whom there is one."""
+    """The question: whether a rating is positive, or whether there is a rating."""
     order: Literal["time", "random"] = "time"
     """Whether later pairs are asked for than are known, or random ones."""
     hidden: int = 32

@@ -17,13 +17,13 @@ from .task import Task
 
 @typed
 def with_unseen(task: Task, count: int) -> Task:
-    """The task whose last clients never train; ``unseen_accuracy`` is what they would have.
+    """The task whose last clients never train; ``unseen_accuracy`` is their accuracy.
 
-    Such a client comes when training is over, has kept nothing, and is sent what some other client
-    is sent. Its score is the mean over whose message that is; for a method with one model for all
-    there is no difference. The metric is the mean over unseen clients on their own test nodes, and
-    left out where nobody is sent a model (training alone). Centralized training has the nodes of
-    the other clients alone, where these know theirs (`node_id`), else none.
+    An unseen client comes after training, has no state, and receives what some other client
+    receives. Its score is averaged over the clients whose message it could receive; for a method
+    with one model for all there is no difference. The metric is the mean over unseen clients on
+    their own test nodes. It is left out if no client is sent a model (training alone). Centralized
+    training has the nodes of the other clients if they have `node_id`, else none.
 
     Args:
         task: that classifies nodes.
