@@ -15,7 +15,7 @@ from .fields import EDGE_FIELDS, taken
 
 
 def answered(mask: Tensor, y: Tensor | None) -> Tensor:
-    """A mask of examples without those whose answers are all unknown, NaN.
+    """Remove the examples whose answers are all unknown, NaN, from a mask.
 
     Example:
         >>> answered(torch.tensor([True, True, False]), torch.tensor([1.0, torch.nan, 0.0]))
@@ -102,7 +102,7 @@ class Facts:
 
     @property
     def training_mask(self) -> Tensor:
-        """Which examples are trained on, bool; all real ones where there is no training mask."""
+        """Mask of the training examples, bool; all real examples if there is no training mask."""
         return self.example_mask if self.train_mask is None else self.train_mask
 
     @property
@@ -114,7 +114,7 @@ class Facts:
 
     @property
     def num_outputs(self) -> int:
-        """Numbers that a model says of an example: one a class, or one a column of a float `y`.
+        """Number of a model's outputs per example: one a class, or one a column of a float `y`.
 
         Raises:
             ValueError: if the graph has no `y` and no number of classes.
@@ -188,12 +188,12 @@ class Facts:
 
     @property
     def node_mask(self) -> Tensor:
-        """Which nodes are real: all, except in a batch of clients, where some are padding."""
+        """Mask of the real nodes: all, except in a batch of clients, where some are padding."""
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 
     @property
     def example_mask(self) -> Tensor:
-        """Which examples are real: as `node_mask`, but for graphs or pairs where these count."""
+        """Mask of the real examples: like `node_mask`, but for graphs or pairs if these count."""
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:

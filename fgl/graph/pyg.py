@@ -76,7 +76,7 @@ def _num_examples(fields: Mapping[str, Any]) -> int:
 
 
 def _check_all_read(data: Any, ignore: Collection[str]) -> None:
-    """Raise if something would be lost."""
+    """Raise if a field would be lost."""
     keys = getattr(data, "keys", None)
     stored = [str(key) for key in keys()] if callable(keys) else []
     readable = {*READ, *DERIVED, *ALL_IDS, *ignore}

@@ -157,7 +157,7 @@ class GIN(OfGraphs):
         return _linear(pooled, self.readout)
 
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
-        """Sums over neighbours of what `pre` makes of x; of x itself where `pre` can wait.
+        """Sum ``pre(x)`` over neighbours, or x itself if `pre` can be applied later.
 
         Both are linear, so x, which nobody trains and which is narrow, can be summed first.
         """
@@ -168,7 +168,7 @@ class GIN(OfGraphs):
         return edges.astype(x.dtype).plus_identity @ counted, self.pre
 
     def _active(self, h: Tensor) -> Tensor:
-        """Dropout of ReLU, in the place of h."""
+        """Apply ReLU and dropout to h in place."""
         if self.training and self.dropout:
             h = h.mul_(coarse_scale(h, self.dropout))
         return h.relu_()

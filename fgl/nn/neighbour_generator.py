@@ -110,7 +110,7 @@ class NeighbourGenerator(nn.Module):
         return count.detach().round() if self.rounded else count.detach().floor()
 
     def there(self, count: Tensor) -> Tensor:
-        """Which generated neighbours are there, bool ``[n, P]``: the first `number`."""
+        """Mask of the generated neighbours that count, bool ``[n, P]``: the first `number`."""
         places = torch.arange(self.num_neighbours, device=count.device)
         return places < self.number(count)[:, None]
 

@@ -96,7 +96,7 @@ class RGCNConv(nn.Module):
 def relation_share(
     matrix: SparseMatrix, edge_type: Tensor, num_relations: int, dtype: torch.dtype
 ) -> Tensor:
-    """Divide 1, for each entry, by the number of entries of the same row and relation.
+    """Reciprocal number of entries of the same row and relation, for each entry.
 
     Example:
         >>> matrix = SparseMatrix.from_dense(torch.ones(1, 3))

@@ -49,7 +49,7 @@ class SPAConv(nn.Module):
         self.balance = nn.Linear(out_channels, 1)
 
     def reset_parameters(self) -> None:
-        """Its own; the linear maps have one too."""
+        """Draw the layer's own parameters anew; the linear maps draw their own."""
         for own in self.parameters(recurse=False):
             nn.init.xavier_uniform_(own)
 
