@@ -35,10 +35,10 @@ def with_momentum(fedavg, *, beta=0.5):
             move[name] = value - old[name] + more
         model = {name: old[name] + move[name] for name in mean}
 
-        def moved(message):
+        def with_model(message):
             return {**message, "model": model}
 
-        outbox = changed_messages(outbox, moved)
+        outbox = changed_messages(outbox, with_model)
         return outbox, {**new, "model": model, "move": move}
 
     aggregate = after(fedavg.aggregate, with_move)

@@ -94,7 +94,7 @@ ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_prec
 
 
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
-    """The labels of a target; raises an error that says what they need.
+    """The labels of a target; raises an error that says what the target needs.
 
     Args:
         target: the target of the run.
@@ -209,7 +209,7 @@ def warn_undefined(
     *,
     instead: str = "",
 ) -> dict[int, list[str]]:
-    """Warn once of the clients that have examples to score, but no metric of them.
+    """Warn once of the clients that have examples to score, but no defined metric.
 
     Args:
         target: with the metrics.

@@ -58,7 +58,7 @@ def linked(rows: Tensor) -> Tensor:
 
 
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """The nearest other rows of each by cosine, int64 ``[n, count]``, fewer where there are fewer.
+    """The nearest other rows of each row by cosine, int64 ``[n, count]``, all if there are fewer.
 
     Example:
         >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()

@@ -71,7 +71,7 @@ def property_network(properties: Tensor) -> Tensor:
 
 
 def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tensor:
-    """The properties whose network is closest to how similarly the clients' models behave.
+    """The properties whose network is closest to the similarity of the clients' models.
 
     Starting with all, the property whose removal brings ``|f(F) - max(0, A_E)|^2`` down most is
     removed, as long as there is one and more than two are left; ``f`` is `property_network`. Of

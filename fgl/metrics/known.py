@@ -1,4 +1,4 @@
-"""The entries that can be scored: known answers of masked rows."""
+"""Entries that can be scored: known answers of masked rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..checks import as_columns
 
 
 def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """An output and its answers in float64, 0 where unknown, and which are known, ``[n, t]`` each.
+    """Output and answers in float64, 0 for unknown answers, and a mask of known answers, ``[n, t]``.
 
     Raises:
         TypeError: if `y` is not floating point, or `mask` not bool.

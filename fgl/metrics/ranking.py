@@ -135,7 +135,7 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Positives, and all, that score at least as high, for each distinct score from the largest.
+    """Count positives, and all, with at least each score, for distinct scores from the largest.
 
     Sorted where the scores are; the rest is done on the processor.
     """

@@ -76,7 +76,7 @@ def _blocks(sizes: Tensor, words: int) -> tuple[Tensor, Tensor, list[int]]:
 
 
 def _neighbours(column: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple[Tensor, list[int]]:
-    """All first neighbours, then all second ones, and so on; how many of each there are.
+    """All first neighbours, then all second ones, and so on; and the number of each.
 
     Of nodes sorted by degree. A node without neighbours is its own first one.
     """

@@ -1,4 +1,4 @@
-"""Fusion, node by node, of what several clients say of the same nodes."""
+"""Fusion, node by node, of several clients' predictions for the same nodes."""
 
 from __future__ import annotations
 

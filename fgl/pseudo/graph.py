@@ -112,7 +112,7 @@ def edge_tensors(block: SparseMatrix) -> dict[str, Tensor]:
 
 
 def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> SparseMatrix:
-    """The block that `edge_tensors` took apart; an empty one where a message has none.
+    """Inverse of `edge_tensors`; an empty block if a message has no edges.
 
     Args:
         message: with ``row``, ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``), or without.

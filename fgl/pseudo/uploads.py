@@ -39,7 +39,7 @@ def check_node_rows(
 
 
 def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -> None:
-    """Raise a ValueError unless a client's predictions and embeddings are what they should be.
+    """Raise a ValueError unless a client's predictions and embeddings have valid shapes and values.
 
     Args:
         message: ``num_examples`` (how many nodes the client has), ``node_id`` int64 ``[n]`` without

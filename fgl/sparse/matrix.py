@@ -243,7 +243,7 @@ class SparseMatrix:
 
     @cached_property
     def present(self) -> Tensor | None:
-        """Which entries count, bool ``[nnz]``: those that are not zero; ``None`` means all."""
+        """Mask of the entries that are not zero, bool ``[nnz]``; ``None`` means all."""
         return None if self.value is None else self.value != 0
 
     @property

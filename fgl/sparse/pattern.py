@@ -35,7 +35,7 @@ def outside(*of: Tensor | None) -> Iterator[None]:
 
 
 def kept(make: Callable[[Any], T]) -> cached_property[T]:
-    """`cached_property` that is a plain tensor, wherever it is asked for first."""
+    """`cached_property` that is a plain tensor, also if its first use is inside a transform."""
 
     @wraps(make)
     def normal(self: Any) -> T:
