@@ -9,7 +9,7 @@ from ..checks import as_columns
 
 
 def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Output and answers in float64, 0 for unknown answers, and a mask of known answers, ``[n, t]``.
+    """Output and answers in float64, 0 for unknown answers, and a mask of known ones, ``[n, t]``.
 
     Raises:
         TypeError: if `y` is not floating point, or `mask` not bool.
