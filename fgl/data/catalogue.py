@@ -256,7 +256,7 @@ COLLECTIONS: dict[str, Entry[Any]] = {
     **MOLECULES,
 }
 
-# A file in a folder NAME that tells the layout of its files.
+# A file in a folder NAME that identifies the layout of its files.
 GRAPH_LAYOUTS: dict[str, Reader[Graph]] = {
     "ind.{name}.*": read_planetoid,
     "{name}.npz": read_npz,

@@ -44,7 +44,7 @@ def normalize_features(graph: Graph) -> Graph:
 def degree_features(graph: Graph) -> Graph:
     """Features for nodes that have none: the degree in this very graph, one-hot.
 
-    So a graph of training edges tells nothing of the other edges; degrees in the whole graph would.
+    So a graph of training edges reveals no other edge; degrees in the whole graph would.
 
     Args:
         graph: both directions of every edge.

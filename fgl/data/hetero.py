@@ -272,7 +272,7 @@ def _cut(x: Tensor | SparseMatrix, rows: Tensor, columns: range) -> Tensor:
 
 
 def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
-    """Names of relations, those of reverses behind them if the graph has any."""
+    """Names of relations, then the names of reverses if the graph has any."""
     reverses = [(target, f"rev_{name}", source) for source, name, target in named]
     count = int(edge_type.max()) + 1 if len(edge_type) else 0
     if count > 2 * len(named):
@@ -286,7 +286,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
 
 
 def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) -> None:
-    """Refuse edges whose ends are of other types than their relation says."""
+    """Refuse edges whose ends have other types than their relation."""
     expected = [node_types.index(name) for name in (relation[0], relation[2])]
     if (types != types.new_tensor(expected)[:, None]).any():
         raise ValueError(f"Expected edges of {relation} to join these types, but got others")

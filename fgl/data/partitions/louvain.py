@@ -44,7 +44,7 @@ def louvain_partition(
         graph: taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
         delta: slack of the sizes, at least 0; for small clients give less than the default, which
-            would cut their communities into pieces (a warning says so).
+            would cut their communities into pieces (with a warning).
         resolution: at least 0; above 1 for more and smaller communities.
         seed: of Louvain.
         engine: whose Louvain. ``"networkx"`` made the published tables; ``"igraph"`` (the extra
