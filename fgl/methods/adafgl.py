@@ -125,7 +125,7 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
         alpha: weight of neighbours.
 
     Returns:
-        A share; 0 where there is nobody to ask.
+        A share; 0 without a node in the other half.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])

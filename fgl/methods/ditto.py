@@ -26,7 +26,7 @@ from ..federation import (
 from ..graph import Graph
 from ..losses import proximal
 
-OWN = "own."  # before the name of a tensor: that of the client's own model
+OWN = "own."  # prefix of the names of the client's own model
 
 
 @layer

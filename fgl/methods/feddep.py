@@ -219,7 +219,7 @@ def hidden_neighbours(
     """The graph without some validation nodes, how many neighbours each misses, their prototypes.
 
     Returns:
-        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros where nobody is missing.
+        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros where none is missing.
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)

@@ -28,7 +28,7 @@ from ..federation import (
 )
 from ..graph import Graph
 
-SIZES = ("num_examples", "num_clients")  # what the server knows of all clients, and tells them
+SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all clients
 
 
 @layer
@@ -136,7 +136,7 @@ def drifting(fedavg: Method, name: str) -> Method:
 
 
 def say_size(graph: Graph) -> Message:
-    """A client's number of training examples, int64, which it says when it joins."""
+    """Number of a client's training examples, int64, which the client sends when it joins."""
     return {"num_examples": torch.tensor(graph.num_train)}
 
 

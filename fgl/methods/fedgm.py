@@ -165,7 +165,7 @@ def fedgm(
         }
         if not any(map(len, condensed["y"].values())):
             return {}, state
-        uploads: list[Any] = [  # who has no condensed node has nothing to match
+        uploads: list[Any] = [  # a client without a condensed node has no gradient to match
             message
             for message in inbox.values()
             if "gradient" in message and message["count"].any()

@@ -139,7 +139,7 @@ def propagated(probabilities: Tensor, graph: Graph, *, hops: int, alpha: float) 
     """Labels after some steps of propagation: ``F <- alpha S F + (1 - alpha) Y + Y_train``.
 
     Args:
-        probabilities: what the model says, float ``[num_nodes, num_classes]``.
+        probabilities: the model's output, float ``[num_nodes, num_classes]``.
         graph: its edges, labels and training mask.
         hops: number of steps.
         alpha: share of the neighbours.

@@ -122,7 +122,7 @@ def nearest(own: Tensor, others: Tensor) -> Tensor:
         others: float ``[*, B]``, of all other clients.
 
     Returns:
-        Scalar; 0 where there is nobody else.
+        Scalar; 0 if there is no other client.
 
     Example:
         >>> nearest(torch.tensor([[0.0, 1.0], [5.0, 0.0]]), torch.tensor([[0.0, 0.0], [5.0, 2.0]]))

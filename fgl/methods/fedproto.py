@@ -198,7 +198,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels, 0 where nobody reads them, and 1 for each training example, of `embedding`'s dtype.
+    """Labels, 0 outside training, and 1 for each training example, of `embedding`'s dtype.
 
     Raises:
         ValueError: without class labels, or if an example has not one embedding.

@@ -80,7 +80,7 @@ def fedpub(
         of: what `embed` gets: the model's embeddings, which are the last hidden convolution's
             output before its activation, or its answers; by default embeddings where the model
             takes ``return_embedding=True``, else answers.
-        embed: of what the model says of the probes, ``[R, C]``.
+        embed: function of the model's outputs on the probes, ``[R, C]``.
 
     Raises:
         ValueError: if a number is out of range, a choice unknown, or the server of `fedavg` does

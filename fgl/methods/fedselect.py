@@ -132,7 +132,7 @@ def fedselect(
         if not weight.any():
             return fedavg.aggregate(inbox, state)
         outbox, new = fedavg.aggregate(completed(inbox, weight, state["model"]), state)
-        if "model" not in new:  # to fill with what nobody shares, in the next round
+        if "model" not in new:  # fills entries that no client shares, in the next round
             raise ValueError(
                 "Expected fedselect to be given a method whose server keeps one model for all, "
                 f"but got a state with {list(new)}"

@@ -162,7 +162,7 @@ def fedtad(
         labels = torch.arange(num_nodes, device=reliable.device)
         labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
         weight = shares(reliable)[:, labels] / labels.bincount()[labels]
-        here = (reliable != 0).any(1).sum()  # who knows nothing is no teacher
+        here = (reliable != 0).any(1).sum()  # a client that knows nothing is no teacher
 
         def drawn_graph(net: Params, z: Tensor) -> Graph:
             return joined(functional_call(generator, net, (z, labels)), neighbours)
@@ -276,7 +276,7 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
 
 
 def shares(reliable: Tensor) -> Tensor:
-    """Each client's share of a class, float ``[K, C]``; 0 where nobody knows the class."""
+    """Each client's share of a class, float ``[K, C]``; 0 if no client knows the class."""
     total = reliable.sum(0)
     return torch.where(total == 0, 0, reliable / torch.where(total == 0, 1, total))
 

@@ -47,8 +47,8 @@ def mean_for_strangers(
 
     Args:
         inbox: the clients' models.
-        outbox: the messages to those who are here.
-        state: of the server; its ``"seen"`` says who was here before.
+        outbox: the messages to the participants.
+        state: of the server; its ``"seen"`` marks earlier participants.
 
     Returns:
         The messages, and the new ``"seen"``.

@@ -1,4 +1,4 @@
-"""Mixing by a client matrix: everybody gets a model of its own, mixed from all updates."""
+"""Mixing by a client matrix: each client gets its own mix of all updates."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
         never = torch.full((size, size), -1.0, device=device)
         remembered = state.get("network", never)
         matrix, learned = _checked(network(inbox, remembered[clients][:, clients]), len(clients))
-        if len(clients) < size:  # shares of those who are there
+        if len(clients) < size:  # shares of the participants
             matrix = normalize_rows(matrix)
-        matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # who is like nobody
+        matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # of a client like no other
         mixed = mix(updates, matrix, self_weight=self_weight)
         new = {name: models[name] + (mixed[name] - updates[name]) for name in models}
         remembered = remembered.index_put((clients[:, None], clients), learned)
@@ -81,7 +81,7 @@ def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
 
 @typed
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Everybody learns from everybody: a network for `mix_updates`.
+    """Network for `mix_updates` in which every client learns from all clients.
 
     Returns:
         A matrix ``[K, K]`` with ``1 / K`` everywhere, to mix by and to remember.

@@ -1,4 +1,4 @@
-"""pFedGraph: a learned graph says how much each client takes of each other's model."""
+"""pFedGraph: a learned graph holds the share that each client takes of each other's model."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 
 
     Args:
         similarities: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
-        num_examples: ``[K]``, not negative; p is their share, or 0 where nobody has one.
+        num_examples: ``[K]``, not negative; p is their share, or 0 if no client has one.
         prior: lambda, above 0.
 
     Returns:

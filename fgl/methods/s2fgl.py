@@ -31,7 +31,7 @@ from ..nn import observed
 from ..sparse import gather_rows
 from .fedproto import prototypes
 
-RAMP = 1e-6  # what tells eigenvectors of the same eigenvalue apart
+RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 
 
 @layer
@@ -298,7 +298,7 @@ def cosines(x: Tensor, y: Tensor) -> Tensor:
 
 
 def class_means(rows: Tensor, count: Tensor) -> Tensor:
-    """Each class's mean over clients, by their counts, float ``[C, d]``; 0 where nobody has it.
+    """Each class's mean over clients, by their counts, float ``[C, d]``; 0 if no client has it.
 
     Example:
         >>> class_means(torch.tensor([[[1.0]], [[4.0]]]), torch.tensor([[2], [1]]))

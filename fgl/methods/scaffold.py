@@ -119,7 +119,7 @@ def scaffold(
     aggregate = after(base.aggregate, with_control, equally=("shift",))
     train = replace(fedavg.train, adjust=adjust)
     method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
-    most = min(1, fedavg.max_examples)  # nobody weighs more than another
+    most = min(1, fedavg.max_examples)  # all clients weigh the same
     return replace(method, max_examples=most)
 
 

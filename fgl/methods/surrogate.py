@@ -17,7 +17,7 @@ from ..nn.adafgl import normalised
 from ..sparse import sum_rows
 
 SUMS = ("count", "clients", "total", "square")  # of a client's classes
-WEAKEST = 0.01  # weight of an edge; a weaker one is none
+WEAKEST = 0.01  # least weight of an edge; a smaller one is dropped
 TURNS = 10, 40  # steps of the edges, then of the features, and so on
 
 
@@ -149,7 +149,7 @@ class Condensation:
     """Condensation of a graph whose classes have the clients' means and deviations.
 
     A graph of `per_class` nodes a class is drawn: features from N(0, 1), and edges by a drawn
-    `fgl.nn.PairWeights` W of these, where those below .01 are none. In each of `steps` steps an
+    `fgl.nn.PairWeights` W of these, where edges below .01 are dropped. In each of `steps` steps an
     Adam moves the edges' network, 10 times, or the features, 40 times, and so on, down
     ``alignment L_a + smoothness L_s``, see `apart` and `unlike`.
 

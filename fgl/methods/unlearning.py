@@ -94,9 +94,9 @@ def unlearned(
 
     Args:
         fedavg: what clients train; its server averages.
-        client: who is forgotten, its number from 0.
+        client: the number, from 0, of the client to forget.
         at: rounds before, at least 1.
-        radius: of the ball, above 0; default that of `usual_radius`.
+        radius: of the ball, above 0; default `usual_radius`.
         far: squared distance from w_k at which the client stops, at least 0; the authors' 2.2 is
             for a small network on MNIST.
         max_norm: the ascent's gradients are clipped to this, above 0.
