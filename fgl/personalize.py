@@ -268,7 +268,7 @@ def adaptive_aggregation(
         validate: a model's score on this client's validation sample, higher is better.
         last: the score that this function returned in the round before; NaN if there was none. A
             NaN, here or as a new score, never asks for another mix.
-        phi: share of one's own model, in ``[0, 1]``; 0 takes the received model bit for bit.
+        phi: share of the client's own model, in ``[0, 1]``; 0 takes the received model bit for bit.
         delta: by how much a score may drop.
         max_adjust: how often to mix; 0 only scores.
         strict: whether a drop of exactly `delta` is still accepted (the text); if not, it is mixed

@@ -104,7 +104,7 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
         `y`.
 
     Raises:
-        TypeError: for numbers where nobody says what they are.
+        TypeError: for numbers without a `target` that describes them.
         ValueError: where there is no `y`.
 
     Example:
@@ -179,7 +179,7 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     """The names of the metrics that no output has, such as the AUC of answers of one kind.
 
     Args:
-        target: with the metrics; of one's own none is looked at.
+        target: with the metrics; metrics of the user's own are skipped.
         y: the answers.
         mask: the examples that are scored, bool ``[n]``.
 

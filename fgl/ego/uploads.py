@@ -77,7 +77,7 @@ def mashed_check(
     Args:
         fanouts: of the trees.
         head: float ``[C, H]``, the classifier's matrix, whose width and dtype embeddings must have.
-        most: ego-graphs that a client can have: as many as its training nodes.
+        most: largest number of ego-graphs of a client: its number of training nodes.
         base: another `accept` that is asked before; default none.
 
     Example:

@@ -1,4 +1,4 @@
-"""The graph that a function is given: a `Graph`, or an error that says how one is made."""
+"""Checks that an argument is a `Graph`; an error names the call that makes one."""
 
 from __future__ import annotations
 

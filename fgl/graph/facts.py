@@ -36,7 +36,7 @@ def unscored(graph: Any) -> Tensor:
         tensor([ True, False])
     """
     mask: Tensor = graph.training_mask
-    for scored in (graph.val_mask, graph.test_mask):  # where no mask says who trains, all do
+    for scored in (graph.val_mask, graph.test_mask):  # without a training mask all train
         mask = mask if scored is None else mask & ~scored
     return mask
 
@@ -83,7 +83,7 @@ class Facts:
 
     @property
     def num_train(self) -> int:
-        """Number of training examples; those of which no answer is known do not count.
+        """Number of training examples; examples without a known answer do not count.
 
         Every example trains where there is no training mask, and needs no answer without `y`.
         """

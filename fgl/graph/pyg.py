@@ -156,7 +156,7 @@ def narrowed(value: Any) -> Any:
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
     """The edges in ``adj_t``, as `ToSparseTensor` leaves them: its rows are targets.
 
-    Its numbers are `edge_weight`, or `edge_attr` where each edge has several; ones are none.
+    Its numbers are `edge_weight`, or `edge_attr` if each edge has several; ones do not count.
 
     Raises:
         TypeError: if it is neither a sparse tensor of torch nor one of torch-sparse.
@@ -217,7 +217,7 @@ def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | Non
 
 
 def pyg_fields(graph: Any) -> dict[str, Any]:
-    """The attributes of PyG's data that says the same; features become dense."""
+    """Attributes for PyG's data with the same content; features become dense."""
     fields = {name: value for name in READ if (value := getattr(graph, name)) is not None}
     if isinstance(graph.x, SparseMatrix):
         fields["x"] = graph.x.to_dense()

@@ -1,4 +1,4 @@
-"""Contrast between models: near the received model, far from one's own earlier ones."""
+"""Contrast between models: near the received model, far from the client's earlier models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def model_contrast(
     mask: Tensor | None = None,
     queue_mask: Tensor | None = None,
 ) -> Tensor:
-    """Pull embeddings to the received model's, push them from one's own earlier ones (FedVGAE).
+    """Pull embeddings to the received model's, push them from earlier models' (FedVGAE).
 
     ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and ``p_qu =
     exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3), where zg are the received model's

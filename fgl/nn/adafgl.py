@@ -1,4 +1,4 @@
-"""Networks of AdaFGL's second step: personal propagation along what a federated model says."""
+"""Networks of AdaFGL's second step: personal propagation along a federated model's answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .layers import Edges, Features, adjacency, dropout
 class AdaFGL(nn.Module):
     """A federated model, which stays as it is, and a client's own networks around its answers.
 
-    ``P = softmax(extractor(x, A))``. Nodes that P says are alike are joined: ``A' = alpha A +
+    ``P = softmax(extractor(x, A))``. Nodes with similar rows of P are joined: ``A' = alpha A +
     (1 - alpha) R``, R_ij being 1 where ``alike(P)_ij > 0.999``, see `alike`. With ``A^ = D^-1/2 (A'
     + I)^T D^-1/2`` the networks read ``S = [x || A^ x || ... || A^^k x]``:
 
@@ -26,7 +26,7 @@ class AdaFGL(nn.Module):
     - where they have not, the mean of three softmaxes: of an MLP of x, of an MLP of S, and of an
       MLP of S whose outputs are passed along signed edges, see `signed_messages`.
 
-    Which of them it is says the buffer `homophilous`, 1 or 0. All pairs of nodes are compared.
+    The buffer `homophilous`, 1 or 0, chooses. All pairs of nodes are compared.
 
     Args:
         extractor: the federated model, called as ``extractor(x, adj)``.

@@ -28,9 +28,9 @@ def structure_encoding(
     Args:
         edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops do not count.
         nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, in order.
-        num_graphs: default what `nodes` tells.
+        num_graphs: by default found from `nodes`.
         steps: the longest walk, at least 1.
-        max_degree: the largest degree that is told from others, at least 1.
+        max_degree: the largest degree with a column of its own, at least 1.
 
     Returns:
         float32 ``[num_nodes, steps + max_degree]``, on the device of `edge_index`.

@@ -189,7 +189,7 @@ class SparseMatrix:
     def incidence(self) -> SparseMatrix:
         """``[rows, nnz]``, 1 where an entry that is not 0 is in a row, made once.
 
-        ``A.incidence @ messages`` sums what every entry says, ``[nnz, d]``, over its row.
+        ``A.incidence @ messages`` sums every entry's message, ``[nnz, d]``, over its row.
 
         Example:
             >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))

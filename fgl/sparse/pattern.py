@@ -74,7 +74,7 @@ class Pattern:
         (tensor([0, 0, 1]), 3)
     """
 
-    # A member of a stack says otherwise: see `StackedPattern`.
+    # A member of a stack has other values: see `StackedPattern`.
     stack: Any = None
     inside = False
 

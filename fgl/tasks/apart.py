@@ -1,6 +1,6 @@
 """Checks that a task's examples which are scored are not those which train.
 
-A score of answers that the model was told is no score. It is told as a warning, since somebody may
+A score on answers that the model has read is no score. A check warns, since somebody may
 want to see how well a model remembers.
 """
 
@@ -123,7 +123,7 @@ def fingerprints(graph: Graph) -> Tensor:
     """A number for each graph of a collection, the same for graphs of equal features and edges.
 
     The order of a graph's nodes does not matter. Different graphs have one number where a step of
-    neighbourhood aggregation cannot tell them apart, or by a chance of 1 in 2^64.
+    neighbourhood aggregation cannot distinguish them, or by a chance of 1 in 2^64.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])

@@ -58,9 +58,9 @@ def evaluate_graphs(
         "test_ap", "pooled_test_auc", "pooled_test_ap"}``, without what nothing can be scored by.
 
     Raises:
-        TypeError: for numbers in ``y`` where no target says what they are.
+        TypeError: for numbers in ``y`` without a target that describes them.
         ValueError: if a collection lacks labels or a `batch`, or a test mask beside its others, a
-            mask is empty or `clients` are not as many as `tests`, nor one under another target;
+            mask is empty, or `clients` and `tests` differ in number (a target allows one client);
             and, when called, if a model is not whole.
 
     Example:

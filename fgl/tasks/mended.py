@@ -87,7 +87,7 @@ def generator_task(
         check_number(f"weight {name}", each, at_least=0)
     width = model.num_neighbours
     hidden = [_hide(own, share, width, fold_in(seed, k, "hide")) for k, own in enumerate(clients)]
-    of = {each.graph: each for each in hidden}  # graphs are told apart by identity
+    of = {each.graph: each for each in hidden}  # graphs are compared by identity
 
     def batches(graph: Graph, context: Any) -> Any:
         own = of.get(graph)
@@ -266,7 +266,7 @@ def mended(
     train = Training(adam, num_steps=1, keep_optimizer=True)
     generators = generator_task(task.clients, model, train, share=gen_hide, seed=seed)
     method, graphs = generators.fedavg, generators.clients
-    whole = dict(zip(graphs, task.clients, strict=True))  # graphs are told apart by identity
+    whole = dict(zip(graphs, task.clients, strict=True))  # graphs are compared by identity
 
     def neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
         return random_neighbours(whole.get(graph, graph), count, width)
@@ -310,7 +310,7 @@ def _without_optimizers(result: Result) -> Result:
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
     """The method on mended graphs, where the clients' `own` nodes alone count.
 
-    A message is made of the client's own graph; what local steps see is told who is new.
+    A message depends on the client's own graph; the graph of local steps marks the new nodes.
     """
     draw = fedavg.train.batches
 

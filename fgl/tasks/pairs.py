@@ -215,7 +215,7 @@ class Pairs(Cut):
         parts = self.cut(whole, seed)
         self.check_all_train()
         clients, links = data.partition_graph(whole, parts), self.asked == "links"
-        if links:  # an edge that a client lost is none to score against
+        if links:  # an edge that a client lost must not count as a negative
             clients = _with_negatives(clients, seed)
         clients = self.damaged(clients, seed, data.degree_features)
         sizes = clients[0].num_features, self.hidden, 1

@@ -50,7 +50,7 @@ def _clients(value: Tensor | Sequence[Tensor]) -> int:
 
 
 def check_minority(bad: int, clients: int) -> None:
-    """Refuse bad clients that are not fewer than half: no rule can tell them from the honest ones.
+    """Refuse bad clients that are not fewer than half: no rule can distinguish them.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
