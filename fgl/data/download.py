@@ -119,8 +119,7 @@ def _fetch(
             source = stack.enter_context(urlopen(url, timeout=60))
         except OSError as error:
             raise OSError(
-                f"Expected {url} to be reachable, but got {error}; "
-                f"a copy at {target} would do as well"
+                f"{url} did not answer: {error}; a copy at {target} would do as well"
             ) from error
         size = source.headers["Content-Length"]
         promised = int(size) if size and size.isdigit() else None
@@ -151,8 +150,7 @@ def _write(
             advance(len(block))
         if promised is not None and size < promised:
             raise OSError(
-                f"Expected {name} to send {promised} bytes, but got {size}: the connection was "
-                "cut; try again"
+                f"{name} sent {size} of {promised} bytes: the connection was cut; try again"
             )
         if sha256 is not None:
             _compare(name, sha256, digest.hexdigest())
@@ -164,9 +162,7 @@ def _block(name: str, source: IO[bytes]) -> bytes:
     try:
         return source.read(1 << 16)
     except (OSError, HTTPException) as error:
-        raise OSError(
-            f"Expected {name} to be sent to its end, but got {error!r}; try again"
-        ) from error
+        raise OSError(f"The connection to {name} broke: {error!r}; try again") from error
 
 
 @contextmanager
