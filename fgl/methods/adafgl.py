@@ -35,10 +35,9 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
     """Personal training around a federated model that stays as it is (AdaFGL, step 2).
 
     The model is a `fgl.nn.AdaFGL`, whose extractor the first step has trained: FedAvg, or any
-    method. `fgl.tasks.adapted` does both. Nothing is sent. In its first round a client asks how
-    well labels propagate: half of its training nodes, drawn, tell theirs, and it counts how many of
-    the other half are right, see `propagation_accuracy`. If the share is at least `threshold`
-    its neighbours are alike, and it minimises
+    method. `fgl.tasks.adapted` does both. Nothing is sent. In its first round a client
+    spreads labels from a drawn half of its training nodes and counts how many of the other half
+    are right, see `propagation_accuracy`. If this share is at least `threshold`, it minimises
 
     ``CE(MLP(S)) + mean (MLP(S) - P)^2``,
 
@@ -46,8 +45,8 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
     CE(signed)`` of its three networks.
 
     The public code trains each client in one go, so the optimiser's state is kept between rounds.
-    It stops each client at its best epoch of validation; here that is for whoever scores the
-    rounds. Each of its clients draws its networks; here all start from one draw, which nobody
+    It stops each client at its best epoch of validation; here the caller chooses the
+    round. Each of its clients draws its networks; here all start from one draw, which nobody
     shares afterwards. Nodes that are neither trained on nor scored tell their labels in it; here
     they do not. Published are Adam with a rate of .01 and a weight decay of 5e-4, 200 epochs, 3
     hops, alpha .05, beta .2, a width of 64 and dropout .5. Code and paper differ in how confident a

@@ -39,8 +39,8 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
     share nothing, so that one optimiser of both is two; the history shows the sum of both losses.
 
     As the authors' code with ``lam``; there the personal step also uses examples of the same draw.
-    There participants are drawn by their numbers of examples and weigh the same; here who takes
-    part is the run's, and drawn evenly. A client that was never here uses what it receives; there
+    There participants are drawn by their numbers of examples and weigh the same; here the run
+    draws participants evenly. A client that was never here uses what it receives; there
     the initial model. A `max_grad_norm`
     would clip both gradients as one, and is refused.
 

@@ -30,7 +30,7 @@ def fedamp(
     (`distance_attention`);
     ``loss + lambda / (2 alpha_K) ||theta - u_i||^2`` at a client, which goes on with the model that
     it trained, and uses it. In its first round there is no mix yet: u_i is the model that it starts
-    from. A client that is absent counts for nobody in this round.
+    from. An absent client has no part in this round's mixes.
 
     Args:
         fedavg: what clients train and send; its server averages.

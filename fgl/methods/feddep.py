@@ -61,7 +61,7 @@ def feddep(
     (`fgl.nn.DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
     groups its nodes' embeddings by k-means. It sends the groups' means, its prototypes, and how
     many nodes each has; from then on a node's embedding is its group's mean. The server passes
-    prototypes on. A client who gets those of others trains its generator: it hides a share of its
+    prototypes on. A client that gets others' trains its generator: it hides a share of its
     validation nodes, and minimises ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over
     training nodes: the count of hidden neighbours, their embeddings, the labels. Then what makes
     embeddings goes on, and all else stays: ``(L + b sum_j near(z, prototypes of j)) / K`` over the
@@ -84,8 +84,8 @@ def feddep(
     once a step, with one draw of noise for all clients; there it is used twice, and gradients for
     one client stay in those for the next. A graph is mended whole, without noise and dropout,
     whenever the model is asked about it; there once, without its hidden nodes, in training mode,
-    and what is scored has no such neighbours. All clients start from one generator. Nobody's
-    number of missing neighbours is sent, which nobody reads. The neighbours drawn for embeddings
+    and what is scored has no such neighbours. All clients start from one generator. Numbers
+    of missing neighbours are not sent: no client reads them. The neighbours drawn for embeddings
     are one draw for both layers. ``l CE`` asks a copy of the classifier as it came, after the first
     round, there one of the generator's own, which is drawn: nothing holds its labels. Here as there
     it learns `gen_local_epochs` steps and is thrown away. So classifiers train once before anybody

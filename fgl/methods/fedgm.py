@@ -64,7 +64,7 @@ def fedgm(
 
     CE_c being the mean over training nodes of class c, n_c the condensed nodes of c. It sends the
     graph with the smallest loss. The server puts the graphs side by side, draws a model and
-    trains it on them: this is what everybody uses. In later rounds clients send ``grad CE_c(own)``
+    trains it on them: all clients use this model. In later rounds clients send ``grad CE_c(own)``
     at a model that the server has drawn, and the server's Adam takes one step of the condensed
     features on the same loss with ``sum_k (n_kc / n_c) grad_k CE_c``, then trains a drawn model
     anew. Clients train nothing else.

@@ -26,7 +26,7 @@ def fedhgn(
 
     ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``,
 
-    r' being the relations of all other clients; of one who has not sent any yet they are 0.
+    r' being the relations of all other clients; 0 for a client that has not sent any yet.
 
     Published are 20 bases, SGD with a rate of .1 and 3 epochs a round. The public code's network
     begins with a layer that sums embeddings of nodes, each client's own, and has no features, no

@@ -34,10 +34,10 @@ def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Metho
     """Clients keep their models; what travels is each class's mean embedding (FedProto).
 
     Every client draws its first model. After training client i sends ``C_i^c``, the mean embedding
-    of its training examples of class c (Eq. 3). The server sends everybody ``C^c``, the mean over
+    of its training examples of class c (Eq. 3). The server sends all clients ``C^c``, the mean over
     the clients that have the class, and a client minimises ``loss + lambda mean_v ||h_v -
     C^{y_v}||^2 / d`` over its training examples v and the d entries of an embedding. There is no
-    such term in the first round, nor for a class that nobody has sent. A class that no participant
+    such term in the first round, nor for a class that no client sent. A class that no participant
     has keeps its earlier ``C^c``.
 
     The paper's Eq. 6 weighs the clients by their examples and its Eq. 7 compares means; this is the

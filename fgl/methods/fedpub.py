@@ -58,9 +58,9 @@ def fedpub(
     model's tensors, in W and m, from its own m, at first 1; the last term begins in the second
     round. Entries with ``|m| < l1`` are 0 in the model that it uses. It sends W and ``e_i``, the
     mean of this model's embeddings of the nodes of `probes`: the server has no masks to ask with.
-    Client i gets ``sum_j S_ij W_j``, ``S_ij = exp(scale cos(e_i, e_j))``, rows with sum 1; who was
-    never here gets the mean. Masks and statistics of batch norm stay. An absent client counts for
-    nobody in this round.
+    Client i gets ``sum_j S_ij W_j``, ``S_ij = exp(scale cos(e_i, e_j))``, rows with sum 1; a new
+    client gets the mean. Masks and statistics of batch norm stay. An absent client has no part in
+    this round's mixes.
 
     As the public code, but for the penalties: there they have no gradient, since ``state_dict()``
     detaches its tensors, and the paper's loss asks for one. And a client without a training example

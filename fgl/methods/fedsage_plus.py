@@ -85,10 +85,10 @@ def fedsage_plus(
     """Generators of neighbours that learn from all clients, and stay where they are (FedSage+).
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
-    (Eq. 9), H_i being what it generates for its training nodes; only what makes features learns.
+    (Eq. 9), H_i being its generated neighbours of training nodes; only the feature part learns.
     A node that misses m hidden neighbours is compared with the first m neighbours of j's node, one
-    that misses none with nothing. Neither features nor generators travel, only what is generated
-    and gradients of it. One who is absent in a round is left out: without gradients a client learns
+    that misses none with nothing. Features and generators do not travel, only generated rows and
+    their gradients. An absent client is left out of the round: without gradients a client learns
     from its own loss alone.
 
     Args:

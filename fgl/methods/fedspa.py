@@ -49,7 +49,7 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
     the square of a mean gradient, not a mean of squares. Its "global" vectors for unknown
     neighbours, frozen and handed to each layer, are not read in training, and are left out.
 
-    Five things are not as there. Its F reads the labels of validation and test nodes too, and so
+    The code differs in five things. Its F reads the labels of validation and test nodes too, and so
     tells the server of labels that are kept for the test; here those of training nodes. Its server
     draws an order of the clients and gives the i-th in it the weight of client i's energy; here a
     client has its own. Where all are equal it divides by 0, and so where a client's drawn features

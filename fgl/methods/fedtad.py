@@ -61,10 +61,10 @@ def fedtad(
     fit: float = 1.0,
     diversity: float = 1.0,
 ) -> Method:
-    """FedAvg whose mean learns, on generated graphs, from each client what it is reliable for.
+    """FedAvg whose mean model learns from each client, on generated graphs, its reliable classes.
 
-    A client sends how reliable it is for each class besides, see `class_reliability`; ``w_kc`` is
-    its share in the sum over those who are here. The server takes `epochs` turns. In each it draws
+    A client also sends its reliability for each class, see `class_reliability`; ``w_kc`` is
+    its share in the sum over the participants. The server takes `epochs` turns. In each it draws
     noise z, and a graph is generated: `num_nodes` nodes, as many of each class, features ``x =
     G(z, c)``, each joined to its `neighbours` most similar ones, itself included (cosine). Adam
     takes `generator_steps` steps of G on ``fit L_CE - L_div + diversity L_dis``, then

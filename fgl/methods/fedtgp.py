@@ -41,8 +41,8 @@ def fedtgp(
     A row per class, a hidden layer and an output layer give ``z_c``. On the clients' prototypes
     ``C_i^c`` they minimise ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``: near the own
     class by a margin. ``delta`` is the largest distance of a class's mean prototype to its nearest
-    other one, `margin` at most. Then everybody gets the ``z_c``, of every class. Clients are those
-    of `fedproto`.
+    other one, `margin` at most. Then all clients get the ``z_c`` of every class. Clients work
+    as in `fedproto`.
 
     As the authors' code, but for two things: their clients predict by the nearest prototype, here
     by the model's own output, since what is deployed is a model; and two rows that are equal have

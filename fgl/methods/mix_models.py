@@ -15,7 +15,7 @@ from ..federation import Inbox, Message, Method, Params, State, trainable
 def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Message], State]:
     """Send each participant a mix of the received models: ``u_i = sum_j A_ij theta_j``.
 
-    Those who are here are mixed, and nobody else: an absent client counts for nobody in this round,
+    The participants alone are mixed: an absent client has no part in this round's mixes,
     and keeps the last message that it was sent.
 
     Args:

@@ -90,18 +90,18 @@ def opfgl(
 
     over its n nodes v, ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. ``F`` are
     labels after some steps of propagation, see `propagated_labels`, and ``H_c`` sums, over the
-    training nodes of class c, the share of their training neighbours that have this class: what
-    a client has much of it may learn from its own labels, the rest it remembers.
+    training nodes of class c, the share of their training neighbours that have this class: a client
+    may learn frequent classes from its own labels, and remembers the others.
 
     Nodes that are no training nodes are labelled too, before the sums, where propagation is
     `sure` of one of the `expand` classes with the largest H_c and the degree is at least
     `min_degree`.
 
-    The public code differs in these places. Its clients upload means and deviations, of which its
-    server makes what is made of sums here. Each of its clients trains the initial model on the
+    The public code differs in these places. Its clients upload means and deviations, not
+    sums. Each of its clients trains the initial model on the
     server's graph, and takes the step that validates best on its own nodes; here the server does
-    it once, and takes the last. Its fine-tuning ends where validation is best; here that is for
-    whoever scores the rounds. Its loops take one step more. It is sure of a node by ``F / (sum F +
+    it once, and takes the last. Its fine-tuning ends where validation is best; here the caller
+    chooses the round. Its loops take one step more. It is sure of a node by ``F / (sum F +
     1e-9)``, which is 1 in float32 alone, and only where sum F is above about .03: here more nodes
     are labelled where `min_degree` is small. Of a directed graph it counts other ends of the edges.
     On ogbn-arxiv a class has ``ceil(rate n_c)`` nodes. Its features are 0 and 1; the server's rates

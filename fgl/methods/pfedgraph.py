@@ -28,7 +28,7 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
     ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, -1 where that is below -0.9, and p the
     shares of the training examples. Then ``theta_i <- sum_j x_j theta_j``, and a client's loss is
     less ``mu <v_i, theta> / ||theta||``, ``v_i = sum_j x_j theta_j / ||theta_j||``, from its second
-    round on. A client that is absent counts for nobody in this round.
+    round on. An absent client has no part in this round's mixes.
 
     The public code makes a new SGD with momentum .9 in every round, and scores a client on the
     model that it has just trained, before the server mixes; here the task decides on both.

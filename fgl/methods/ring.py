@@ -14,7 +14,7 @@ from ..federation import Inbox, Message, Method, State, check_averages, layer
 def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
-    A client that is absent counts for nobody, and gets nothing. Of two clients each counts once;
+    An absent client has no part in a mean, and gets no message. Of two clients each counts once;
     FedEgo's code, the only public one that is known, counts the other twice.
 
     Args:

@@ -28,11 +28,11 @@ from ..graph import Graph
 
 @layer
 def retrained(fedavg: Method, *, client: int) -> Method:
-    """Any method whose server never counts one client: what exact unlearning of it gives.
+    """Any method whose server never counts one client: the result of its exact unlearning.
 
     A client's randomness depends on the seed, the round and its number alone. So this is bit for
     bit the run in which that client was never reached, and what approximate unlearning is measured
-    by. The client is still sent what everybody is sent.
+    by. The client still gets the same messages as all others.
 
     Args:
         fedavg: any method.
@@ -81,7 +81,7 @@ def unlearned(
     optimiser, and after each step ``w`` is projected to ``||w - w_ref|| <= radius``. It stops after
     the first step that leaves ``||w - w_k||^2 > far``, w_k being the model that it last trained.
     Its result is everybody's model, and from then on only the others count. If it is absent, the
-    round is asked again.
+    server repeats the request.
 
     The optimiser starts anew in every round, as in the authors' notebook: moments of the descent
     would lead the ascent. As there, but for four things. The ascent has as many steps as a round,
