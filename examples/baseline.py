@@ -16,7 +16,7 @@ from fgl.experiment import Run, choose_names, cli, takes_options_of
 
 
 def fedavg(fedavg):
-    """FedAvg: the server sends everybody the mean of the clients' models."""
+    """FedAvg: the server sends all clients the mean of the clients' models."""
     return fedavg
 
 

@@ -1,4 +1,4 @@
-"""GPFL: the server learns who should learn from whom, and mixes updates.
+"""GPFL: the server learns a network of clients, and mixes updates along it.
 
     python examples/gpfl.py --dataset PROTEINS --alpha 5
     python examples/gpfl.py --rho 0.95      as the paper's Equation 4
@@ -7,7 +7,7 @@ Graph Personalized Federated Learning, TMLR 2025. Clients classify graphs.
 Besides their models they upload what those answer to the same random
 graphs, and numbers that describe their own graphs. A network of clients
 starts from the descriptions, follows the answers, and an auto-encoder
-reads it together with the models; everybody gets a mix of all updates.
+reads it together with the models; each client gets a mix of all updates.
 """
 
 import copy

@@ -25,7 +25,7 @@ def with_momentum(fedavg, *, beta=0.5):
     """FedAvg whose model keeps a share of its last move."""
 
     def with_move(outbox, new, means, state):
-        if not outbox:  # nobody had an example
+        if not outbox:  # no client had an example
             return outbox, state
         old, mean = state["model"], new["model"]
         last = state.get("move", {})  # none at first

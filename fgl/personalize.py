@@ -154,7 +154,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
                 f"Expected mask to have shape {list(y.shape)}, but got {list(mask.shape)}"
             )
     times = torch.ones_like(y) if mask is None else mask.to(y.dtype)
-    y = y * times  # who is left out counts 0 times in class 0
+    y = y * times  # a node that is left out counts 0 times in class 0
     low, high = torch.stack(y.aminmax()).tolist() if y.numel() else (0, -1)
     if low < 0 or high >= num_classes:
         raise ValueError(f"Expected y to be in [0, {num_classes}), but got {y.unique().tolist()}")

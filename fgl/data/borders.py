@@ -41,7 +41,7 @@ def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
     """Edges into each client of a disjoint partition that come from other clients.
 
     An undirected edge is two, one into each of its ends, so both clients have it. An edge from a
-    node that nobody holds is no border, but counts in the degree.
+    node that no client holds is no border, but counts in the degree.
 
     Args:
         graph: the whole graph.

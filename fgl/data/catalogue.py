@@ -1,4 +1,4 @@
-"""Catalogue of the public datasets: who reads each, its home, the checksums of its files.
+"""Catalogue of the public datasets: the reader, home and checksums of each.
 
 A file may also be packed, as ``FILE.xz``, if the catalogue has the checksum of that file too.
 """

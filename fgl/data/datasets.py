@@ -183,7 +183,7 @@ def load_molecules(
     ``"tox21"`` twelve answers, ``"clintox"`` two and ``"bace"`` one, 1 for yes and 0 for no. They
     are taken from `root`, or downloaded to it, and checked by sha256. Any other name is a
     folder in `root` with ``NAME.csv``, in the folder or in ``raw`` below it: a header, a column
-    ``smiles``, and a column of numbers for each target, empty, NA or NaN where nobody knows it.
+    ``smiles``, and a column of numbers for each target, empty, NA or NaN where it is unknown.
     Columns that number the rows, such as pandas writes, are left out, and a warning names them.
 
     Atoms are nodes and bonds are edges in both directions; hydrogen is counted, not a node. The
@@ -334,7 +334,7 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
-    """Folders that hold a file of a known layout, and who reads it."""
+    """Folders that hold a file of a known layout, and the reader of each."""
     folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):

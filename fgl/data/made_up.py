@@ -15,7 +15,7 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
     """People who rate each other in the course of time: directed edges, from -10 to 10.
 
     Every person is liked to a degree of its own, is a judge of its own strictness, and joins at a
-    time of its own; raters and rated are drawn among those who have joined. Nobody rates the same
+    time of its own; raters and rated are drawn among people that have joined. Nobody rates the same
     person twice. A rating is the sum of what the rated is liked, of strictness and of chance,
     rounded, without 0.
 

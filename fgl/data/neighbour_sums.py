@@ -68,7 +68,7 @@ def neighbour_sums(
         total: adds up the rows that clients ask for, of the graphs of `asked_rows`, and says what
             each client is told (float64 ``[rows, F + 1]``) and how many bytes that took. With two
             hops clients ask for the rows of their neighbours elsewhere too; the last column of a
-            row is its node's degree. Nodes that nobody holds are in no sum. Default: in the open.
+            row is its node's degree. Nodes of no client are in no sum. Default: in the open.
 
     Raises:
         ValueError: if `hops` is another number, parts are not disjoint, or the graph of a `total`

@@ -47,7 +47,7 @@ class Graph(Facts):
         x: node features, float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
         edge_index: int64 ``[2, num_edges]``, rows (source, target).
         y: labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or numbers, float
-            ``[num_examples]`` or ``[num_examples, t]``, NaN where nobody knows it: see
+            ``[num_examples]`` or ``[num_examples, t]``, NaN where it is unknown: see
             `fgl.targets`.
         num_classes: number of classes; by default the largest label plus one, with a warning if
             labels below it do not occur.

@@ -146,8 +146,8 @@ class Facts:
     def train_labels(self) -> Tensor:
         """Labels of the training nodes, and -1 for other nodes, int64 ``[num_nodes]``.
 
-        Labels of nodes that validate or are tested are never known, also where no mask says who
-        trains.
+        Labels of nodes that validate or are tested are never known, also if no mask names the
+        training nodes.
 
         Raises:
             ValueError: if the examples are no nodes.

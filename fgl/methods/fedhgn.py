@@ -63,7 +63,7 @@ def fedhgn(
             f"Expected the model to have coefficients of bases, called {coefficients!r}, but got "
             f"{list(first)}: fgl.nn.RGCN has them with num_bases"
         )
-    nobody = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
+    empty = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
 
     def whole(message: Message, state: State) -> Message:
         """The message, with the client's own coefficients."""
@@ -75,7 +75,7 @@ def fedhgn(
             fresh = {name: nn.init.xavier_uniform_(torch.empty_like(first[name])) for name in own}
             state = {**state, "coefficients": fresh}
         params, context = fedavg.receive(whole(message, state), state, graph)
-        return params, {**context, "others": message.get("others", nobody)}
+        return params, {**context, "others": message.get("others", empty)}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         apart = [nearest(params[name], context["others"][name]) for name in own]
@@ -96,15 +96,15 @@ def fedhgn(
         inbox = means.inbox
         uploaded, tables = inbox.stack("coefficients"), state.get("coefficients", {})
         index = torch.tensor(inbox.clients)
-        everybody = {}
+        latest = {}
         for name, rows in uploaded.items():
             table = tables.get(name, rows.new_zeros(inbox.num_clients, *rows.shape[1:]))
-            everybody[name] = table.index_copy(0, index.to(rows.device), rows)
+            latest[name] = table.index_copy(0, index.to(rows.device), rows)
         sent = {
-            client: {**message, "others": {n: _without(t, client) for n, t in everybody.items()}}
+            client: {**message, "others": {n: _without(t, client) for n, t in latest.items()}}
             for client, message in outbox.items()
         }
-        return sent, {**new, "coefficients": everybody}
+        return sent, {**new, "coefficients": latest}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(whole(message, state), state, graph)

@@ -122,7 +122,7 @@ def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tenso
     """
     logits, y, mask = _rows(logits, y, mask)
     classes = logits.shape[1]
-    none = 3 * (classes + 1)  # a row that nobody reads
+    none = 3 * (classes + 1)  # a row that is not read
     clean = mask & ~logits.isnan().any(1)
     predicted = logits.argmax(1)
     label = torch.where((y >= 0) & (y < classes), y, classes)

@@ -20,7 +20,7 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        A float64 scalar where `output` is, so that nobody waits for a GPU; infinite if the output
+        A float64 scalar where `output` is, without a wait for a GPU; infinite if the output
         is NaN at a known answer, and NaN if no answer is known.
 
     Raises:

@@ -20,7 +20,7 @@ class DeepNeighbours(nn.Module):
     first ``min(P, round c)`` of them are there. The classifier, a `FusedSAGE`, reads ``sum_p z_p /
     P`` over these. The generator does not learn where the model is trained, and is always in
     evaluation mode there: `fgl.methods.feddep` trains it before. Until then the buffer `mends` is
-    0, and nobody has such a neighbour.
+    0, and no node has such a neighbour.
 
     A node reads four hops: two of the generator, two of the classifier.
 

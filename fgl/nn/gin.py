@@ -159,7 +159,7 @@ class GIN(OfGraphs):
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
         """Sum ``pre(x)`` over neighbours, or x itself if `pre` can be applied later.
 
-        Both are linear, so x, which nobody trains and which is narrow, can be summed first.
+        Both are linear, so x, which is narrow and not trained, can be summed first.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)

@@ -127,8 +127,8 @@ class Hetero(nn.Module):
         if out is None:
             self._check_ends()
         rows = nodes[list(self.columns).index(self.target)]
-        everybody: Tensor = out.new_zeros(x.shape[0], *out.shape[1:]).index_copy(0, rows, out)
-        return everybody
+        full: Tensor = out.new_zeros(x.shape[0], *out.shape[1:]).index_copy(0, rows, out)
+        return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
         """Raise if the model has no row for a type at which no relation ends."""

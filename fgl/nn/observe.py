@@ -72,7 +72,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
 
     hooks = [
         model.register_forward_pre_hook(ask, with_kwargs=True),
-        model.register_forward_hook(note, prepend=True),  # who asked last is answered first
+        model.register_forward_hook(note, prepend=True),  # the last caller gets the first answer
     ]
     try:
         yield passes

@@ -23,7 +23,7 @@ T = TypeVar("T")
 def outside(*of: Tensor | None) -> Iterator[None]:
     """A context outside inference mode and torch.func's transforms, for tensors that are kept.
 
-    What ``torch.func.grad`` makes is of its level alone, and of no use to whoever comes later.
+    What ``torch.func.grad`` makes is of its level alone, and of no use to later callers.
 
     Args:
         of: what it is made of; if one of these is inside a transform, so is what is made.

@@ -125,7 +125,7 @@ class Molecules(Setting):
         return [part.to(graph.device) for part in parts]
 
     def _parts_of_split(self, graph: Graph, scaffolds: Sequence[str], seed: int) -> list[Tensor]:
-        """As `_parts`, of those that train; others, whose scaffolds nobody has, at random."""
+        """As `_parts`, for molecules that train; deal the others, with new scaffolds, at random."""
         train, *others = (getattr(graph, name).nonzero().squeeze(1) for name in MASKS)
         own = [scaffolds[molecule] for molecule in train.tolist()]
         dealt = [

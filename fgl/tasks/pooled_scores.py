@@ -104,8 +104,8 @@ def with_pooled(
     answered = [(y, mask) for y, mask in questions if y is not None and mask is not None]
     if not answered:
         return evaluate
-    everybody = [torch.cat(part) for part in zip(*answered, strict=True)]
-    lost = undefined_metrics(target, everybody[0], everybody[1])
+    pooled = [torch.cat(part) for part in zip(*answered, strict=True)]
+    lost = undefined_metrics(target, pooled[0], pooled[1])
     instead = "; pooled_test_... are of all clients' answers together"
     if lost:
         instead = ", nor is there one of all clients' answers together"

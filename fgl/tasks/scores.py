@@ -231,10 +231,10 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
 
     Returns:
         ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
-        ``scored_clients``; ``local_unseen_f1``, on the own test nodes that nobody else trains on
+        ``scored_clients``; ``local_unseen_f1``, on own test nodes that no other client trains on
         (`unseen_nodes`), a mean over the ``unseen_clients`` that have some, and left out where
         there are none; each client's ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...;
-        empty where nobody has taken part.
+        empty if no client has taken part.
 
     Example:
         >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)

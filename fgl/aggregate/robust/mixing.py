@@ -51,7 +51,7 @@ def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.
-        bad: how many clients may be bad; with 0 everybody becomes the mean.
+        bad: how many clients may be bad; with 0 every client becomes the mean.
 
     Returns:
         Name to ``[K, ...]``, to be given to a rule.

@@ -56,7 +56,7 @@ def read_molecules(
 ) -> Molecules:
     """``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
-    A field of a target is empty, NA or NaN where nobody knows it, 1 for true and 0 for false. A
+    A field of a target is empty, NA or NaN where it is unknown, 1 for true and 0 for false. A
     molecule that cannot be read is left out, and a warning says how many were. Columns that number
     the rows, such as pandas writes, are no targets unless `targets` names them; a warning says so.
 

@@ -23,7 +23,7 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
     source. Its target is any node of the type that the pair's target has, to which the source has
     no edge and about which it is not asked, in any window. Where every message has its reverse, a
     pair and its reverse count as one. Both nodes have an edge or a pair up to this pair's window: a
-    node that nobody knows yet is never drawn.
+    node that is not known yet is never drawn.
 
     Where nodes have no types and none is the source of an edge and the target of another one, as
     users and items, targets are drawn among targets.
