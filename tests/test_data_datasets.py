@@ -454,7 +454,7 @@ def test_a_cut_connection_is_called_so(tmp_path: Path, monkeypatch: pytest.Monke
         download("https://example.org/x", tmp_path / "a" / "x", "0" * 64)
     for error in (ConnectionResetError("reset"), http.client.IncompleteRead(b"x")):
         serve(monkeypatch, Broken(b"x" * 100_000, error))
-        with pytest.raises(OSError, match="The connection to x broke: .*; try again"):
+        with pytest.raises(OSError, match="The connection to .*x broke: .*; try again"):
             download("https://example.org/x", tmp_path / "a" / "x", "0" * 64)
     assert not names(tmp_path)
 
