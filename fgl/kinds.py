@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import numbers
+import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import NoneType, UnionType
@@ -36,8 +37,8 @@ WAYS = {
     ("Method", "Setting"): "{call}(setting.load(seed=0).fedavg{rest})",
     ("Method", "Module"): "{call}(fgl.fedavg(model){rest})",
     ("Method", "Result"): "{call}(result.method{rest})",
-    ("Method", "function"): "{call}({value}(task.fedavg){rest})",
-    ("Method", "str"): "{call}(fgl.methods.{value}(task.fedavg){rest})",
+    ("Method", "function"): "{call}({value}(task.fedavg{own}){rest})",
+    ("Method", "str"): "{call}(fgl.methods.{value}(task.fedavg{own}){rest})",
     ("Method", "type"): "{call}(fgl.fedavg({value}(...)){rest})",
     ("Method", "object"): "{call}(task.fedavg{rest})",
     ("Task", "Setting"): "setting.load(seed=0)",
@@ -51,6 +52,8 @@ WAYS = {
     ("several Graph", "Graph"): "[graph]",
     ("several Graph", "Task"): "task.clients",
     ("several Graph", "Tensor"): "fgl.data.partition_graph(graph, parts) makes the clients",
+    ("several Tensor", "Tensor"): "[(parts == k).nonzero()[:, 0] for k in parts.unique()]",
+    ("several Tensor", "int"): "fgl.data.louvain_partition(graph, {value})",
     ("several str", "str"): "[{value!r}]",
     ("several int", "int"): "[{value}], or range({value})",
     ("several EdgeSplit", "Graph"): "fgl.data.edge_split(graph) makes one",
@@ -127,7 +130,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
         for key, value in given.items():
             plain = signature.parameters[key].kind not in VARIADIC
             if plain and not fits(value, hints()[key]):
-                raise TypeError(_sentence(key, value, hints()[key], name, signature))
+                raise TypeError(_sentence(key, value, hints()[key], name, _needed(signature)))
         return bound(signature.bind, args, kwargs)  # a missing one is named last
 
     return bind
@@ -164,30 +167,30 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, kind)
 
 
-def _sentence(key: str, value: Any, hint: Any, name: str, signature: inspect.Signature) -> str:
+def _sentence(key: str, value: Any, hint: Any, name: str, rest: str) -> str:
     """The error for an argument of another kind."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in SEVERAL and inner and isinstance(value, list | tuple):
         place = next((k for k, own in enumerate(value) if not fits(own, inner[0])), None)
         if place is not None:
             key, value, of = f"{key}[{place}]", value[place], inner[0]
-            way = _way(f"several {_called(of)}", value, name, signature)
+            way = _way(f"several {_called(of)}", value, name, rest)
             return f"Expected {key} to be {in_words(of)}, but got {shown(value)}{way}"
     asked = f"several {_called(inner[0])}" if kind in SEVERAL and inner else _first_kind(hint)
-    way = _way(asked, value, name, signature)
+    way = _way(asked, value, name, rest)
     return f"Expected {key} to be {in_words(hint)}, but got {shown(value)}{way}"
 
 
-def check_kind(name: str, value: Any, kind: type) -> None:
-    """Raise a TypeError unless a value is of a kind.
+def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "") -> None:
+    """Raise a TypeError unless a value is of a kind; `call` was given it, and then the `rest`.
 
     Example:
         >>> check_kind("model", fgl.nn.GCN, torch.nn.Module)
         Traceback (most recent call last):
         TypeError: Expected model to be a torch.nn.Module, but got the class GCN: GCN(...)
     """
-    if not isinstance(value, kind):
-        raise TypeError(_sentence(name, value, kind, "", inspect.Signature()))
+    if not fits(value, kind):
+        raise TypeError(_sentence(name, value, kind, call, rest))
 
 
 def _first_kind(hint: Any) -> str:
@@ -233,23 +236,35 @@ def shown(value: Any) -> str:
     return type(value).__name__
 
 
-def _way(asked: str, value: Any, name: str, signature: inspect.Signature) -> str:
+def _way(asked: str, value: Any, name: str, rest: str) -> str:
     """The call that works, if `WAYS` knows one for the value's type or a base of it."""
     own = [base.__name__ for base in type(value).__mro__]
     own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
     plain = isinstance(value, str | int)
     written = str(value) if plain else getattr(value, "__name__", "")
+    builder: Any = value
+    if asked == "Method" and isinstance(value, str):
+        builder = getattr(sys.modules.get("fgl.methods"), value, None)
+        own = own if inspect.isfunction(builder) else ["object"]
+    asks = inspect.signature(builder) if inspect.isfunction(builder) else inspect.Signature()
+    if asked == "Method" and next(iter(asks.parameters), "") == "model":
+        own = ["object"]  # fgl.fedavg makes the method that other builders take
+    settings = _needed(asks)
+    for kind in own:
+        way = WAYS.get((asked, kind), "")
+        if way and ("{value" not in way or written.isidentifier() or kind == "int"):
+            return ": " + way.format(call=name, rest=rest, value=written, own=settings)
+    return f": {value.__name__}(...)" if isinstance(value, type) else ""
+
+
+def _needed(signature: inspect.Signature) -> str:
+    """The settings that a call has to give."""
     needed = [
         key
         for key, parameter in signature.parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
     ]
-    rest = "".join(f", {key}=..." for key in needed)
-    for kind in own:
-        way = WAYS.get((asked, kind), "")
-        if way and ("{value" not in way or written.isidentifier() or kind == "int"):
-            return ": " + way.format(call=name, rest=rest, value=written)
-    return f": {value.__name__}(...)" if isinstance(value, type) else ""
+    return "".join(f", {key}=..." for key in needed)
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:

@@ -184,8 +184,8 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
         mask: the examples that are scored, bool ``[n]``.
 
     Returns:
-        Names of metrics of `ANSWERS` and `REGRESSION` that are NaN even of an output of zeros; none
-        for classes, nor where no answer is known.
+        Names of metrics of `ANSWERS` and `REGRESSION` that are NaN even of an output of zeros: all
+        where no answer is known; none for classes.
 
     Example:
         >>> answers = torch.tensor([1.0, 1.0, 0.0])
@@ -194,10 +194,12 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
         >>> undefined_metrics(ANSWERS, answers, answers >= 0)
         []
     """
-    if not y.is_floating_point() or bool(y[mask].isnan().all()):
+    if not y.is_floating_point():
         return []
     usual = {*ANSWERS.metrics.values(), *REGRESSION.metrics.values()}
     output, usable = torch.zeros_like(y), {k: m for k, m in target.metrics.items() if m in usual}
+    if bool(y[mask].isnan().all()):
+        return [*usable]
     values = on_host({name: metric(output, y, mask) for name, metric in usable.items()})[0]
     return [name for name, value in values.items() if math.isnan(value)]
 
@@ -246,6 +248,8 @@ def warn_undefined(
 def _kind(y: Any, mask: Any) -> str:
     """The answers of a client, in words."""
     answers = y[mask][~y[mask].isnan()]
+    if not answers.numel():
+        return f"{int(mask.sum())} examples have no known answer"
     if bool((answers == answers[0]).all()):
         return f"{answers.numel()} known answers are all {float(answers[0]):g}"
     return f"{answers.numel()} known answers are of one kind for each question"

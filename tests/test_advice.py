@@ -17,6 +17,7 @@ import fgl
 
 GRAPH, CLIENTS, TRAIN = graph(40), graphs(), fgl.Training(num_steps=1)
 TASK = fgl.tasks.node_task(GRAPH, CLIENTS, model(), TRAIN)
+OWNERS = torch.arange(40) % 2
 SETTING = fgl.tasks.Nodes(clients=2, hidden=4)
 
 
@@ -82,12 +83,20 @@ ADVICE: dict[str, Callable[[], Any]] = {
     ),
     "{call}(fgl.fedavg(model){rest})": lambda: fgl.methods.fedprox(fgl.fedavg(model()), mu=0.1),
     "{call}(result.method{rest})": lambda: fgl.methods.local(runs(TASK.fedavg).method),
-    "{call}(fgl.methods.{value}(task.fedavg){rest})": lambda: fgl.methods.local(
+    "{call}(fgl.methods.{value}(task.fedavg{own}){rest})": lambda: fgl.methods.local(
         fgl.methods.moon(TASK.fedavg)
     ),
-    "{call}({value}(task.fedavg){rest})": lambda: fgl.methods.local(fgl.methods.ring(TASK.fedavg)),
+    "{call}({value}(task.fedavg{own}){rest})": lambda: fgl.methods.local(
+        fgl.methods.ring(TASK.fedavg)
+    ),
     "{call}(fgl.fedavg({value}(...)){rest})": lambda: fgl.methods.local(
         fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
+    ),
+    "[(parts == k).nonzero()[:, 0] for k in parts.unique()]": lambda: fgl.data.partition_graph(
+        GRAPH, [(k == OWNERS).nonzero()[:, 0] for k in OWNERS.unique()]
+    ),
+    "fgl.data.louvain_partition(graph, {value})": lambda: fgl.data.partition_graph(
+        graph(100), fgl.data.louvain_partition(graph(100), 2)
     ),
     '"setting.load(seed=0)"': lambda: fgl.tasks.centralized(SETTING.load(seed=0)),
     '"method.model"': lambda: fgl.fedavg(TASK.fedavg.model),

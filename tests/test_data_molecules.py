@@ -82,11 +82,15 @@ INDICES: dict[str, Any] = {  # names of a column and its fields
     "twice": ("Unnamed: 0.1", [0.5, 0.5, 0.5]),
     "index": ("index", range(3)),
     "with a prefix": ("mol_ID", [17, 4, 11]),
+    "of PubChem": ("cid", [702, 281, 6324]),
+    "in two words": ("CompoundId", [17, 4, 11]),
+    "of rows": ("RowID", [1, 2, 3]),
     "from one": (" No. ", [1, 2, 3]),
     "as floats": ("idx", ["0.0", "1.0", "2.0"]),
     "shuffled, under any name": ("key", [3, 1, 0, 2, 4, 5, 6, 7, 8, 10, 9]),
 }
 NO_INDICES: dict[str, Any] = {
+    "a word that ends alike": ("solid", [17, 4, 11]),
     "answers": ("index", [0, 1, 1]),
     "few, under any name": ("key", [0, 1, 2]),
     "not from the start": ("key", range(20, 31)),
@@ -162,6 +166,7 @@ def test_a_column_of_text_is_named_with_what_leaves_it_out(tmp_path: Path) -> No
         ("smile,a\nC,1\n", r"a column smiles and one or more targets, but got 'smile, a'"),
         ("smiles\nC\n", r"a column smiles and one or more targets, but got 'smiles'"),
         ("smiles,smiles\nC,C\n", r"a column smiles and one or more targets, but got"),
+        ("smiles;a\nC;1\n", r"but got 'smiles;a': columns are separated by commas"),
         ("smiles,a\n", r"tiny\.csv to hold molecules, but got none"),
         ("smiles,a\nC,1\nC\n", r"line 3, to have 2 fields, but got 1"),
         ("smiles,a\nC,1,2\n", r"line 2, to have 2 fields, but got 3"),
@@ -171,7 +176,7 @@ def test_a_column_of_text_is_named_with_what_leaves_it_out(tmp_path: Path) -> No
         (b"smiles,a\n\xff,1\n", r"tiny\.csv to be a table with commas, but got .*utf-8"),
         ('smiles,a\n"C,1\n', r"tiny\.csv to be a table with commas, but got unexpected end"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_malformed_tables(text: str | bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^Expected .*{message}"):

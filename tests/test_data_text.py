@@ -251,7 +251,7 @@ WRONG_GML = [
     (NODE + "edge [ source 1 target a ] ]", "line 4, to be .* integer 'target', but got 'a'"),
     (NODE + "node [ id 1 value 0 ] ]", "line 4, to be a node with an id of its own, .* 1 again"),
     (NODE + "node [ id 2 value 0 ] ]", "line 4, to be a node with an id of its own, .* 2 again"),
-    (NODE + "node [ id 3 ] ]", "line 4, to be the begin of .* integer 'value', but got none"),
+    (NODE + "node [ id 3 club 1 ] ]", "line 4, .* 'value', but got none among .*'club'.*targets="),
     (NODE + "node [ value 3 ] ]", "line 4, to be the begin of .* integer 'id', but got none"),
     (NODE + "node [ id 3 value 0", "line 4, to be the end of 'node', but got the end of the file"),
     (NODE, "line 4, to be the end of 'graph', but got the end of the file"),

@@ -32,6 +32,18 @@ PUBLIC = {  # graphs, nodes, edges both ways, features, classes
 }
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_is_not_read_is_named_with_a_way_that_reads_it(tmp_path: Path) -> None:
+    write(tmp_path, "edge_labels", edge_attributes="1\n" * 6, label_readme="The classes", README="")
+    with pytest.warns(
+        UserWarning, match=r"tiny holds \['edge_attributes'\], which are not read: leave"
+    ):
+        load_graphs("tiny", tmp_path)
+    write(tmp_path)
+    with pytest.warns(UserWarning, match=r"'edge_labels'\], .*: edge_labels=True"):
+        load_graphs("tiny", tmp_path)
+
+
 def write(root: Path, *without: str, **changes: str) -> Path:
     folder = root / "tiny"
     folder.mkdir(parents=True, exist_ok=True)

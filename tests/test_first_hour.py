@@ -21,6 +21,34 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: fgl.run(TASK, TASK, num_rounds=1),  # type: ignore[arg-type]
         "Expected method to be a Method, .*but got Task: fgl.run.task.fedavg, task",
     ),
+    "a builder in the method's place": (
+        lambda: fgl.run(fgl.methods.fedprox, TASK, num_rounds=1),  # type: ignore[arg-type]
+        r"the function fedprox: fgl.run\(fedprox\(task.fedavg, mu=...\), task, num_rounds=",
+    ),
+    "a setting in the method's place": (
+        lambda: fgl.run(fgl.tasks.Nodes(clients=2), TASK, num_rounds=1),  # type: ignore[arg-type]
+        "got Nodes: fgl.run.setting.load.seed=0..fedavg, task, num_rounds=",
+    ),
+    "fgl.fedavg in the method's place": (
+        lambda: fgl.methods.scaffold(fgl.fedavg),  # type: ignore[arg-type]
+        "the function fedavg: scaffold.task.fedavg.",
+    ),
+    "a number among callbacks": (
+        lambda: fgl.run(PLAIN, TASK, num_rounds=1, callbacks=[3]),  # type: ignore[list-item]
+        r"Expected callbacks to be a list of functions, but got \[3\]",
+    ),
+    "a number in a folder's place": (
+        lambda: fgl.run(PLAIN, TASK, num_rounds=1, checkpoint=3),  # type: ignore[arg-type]
+        "Expected checkpoint to be a string or a PathLike or None, but got 3",
+    ),
+    "a number of clients in the parts' place": (
+        lambda: fgl.data.partition_graph(graph(), 5),  # type: ignore[arg-type]
+        "but got 5: fgl.data.louvain_partition.graph, 5.",
+    ),
+    "the clients of nodes in the parts' place": (
+        lambda: fgl.data.partition_graph(graph(), torch.arange(graph().num_nodes) % 2),  # type: ignore[arg-type]
+        r"but got Tensor: \[\(parts == k\).nonzero\(\)\[:, 0\] for k in parts.unique\(\)\]",
+    ),
     "node ids in the clients' place": (
         lambda: fgl.run(PLAIN, fgl.data.random_partition(graph(), 2), num_rounds=1),  # type: ignore[arg-type]
         "Expected client 0 to be a Graph, but got Tensor: fgl.data.partition_graph",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import RandomLinkSplit, ToSparseTensor
 
 import fgl
@@ -290,6 +290,33 @@ def test_what_pyg_has_and_a_graph_has_not_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         Graph.from_pyg(given)
+
+
+def test_something_else_than_pyg_is_named() -> None:
+    for other in ({"x": torch.eye(2)}, "cora", None, torch.eye(2)):
+        with pytest.raises(TypeError, match=f"a Data or a Batch, but got {type(other).__name__}"):
+            Graph.from_pyg(other)
+    with pytest.raises(TypeError, match=r"got InMemoryDataset: dataset\[0\]"):
+        Graph.from_pyg(InMemoryDataset())
+    with pytest.raises(TypeError, match=r"types .*, but got Data: fgl.Graph.from_pyg\(data\)"):
+        fgl.data.from_hetero(data())
+    hetero = HeteroData()
+    hetero["u"].x, hetero["u", "to", "m"].edge_index = torch.eye(2), torch.tensor([[0], [1]])
+    hetero["m"].foo = None
+    with (
+        pytest.warns(UserWarning, match="infer 'num_nodes'"),
+        pytest.raises(ValueError, match=r"data\['m'\] to have x or num_nodes"),
+    ):
+        fgl.data.from_hetero(hetero)
+
+
+def test_a_field_on_another_device_is_named() -> None:
+    graph = whole()
+    for name in ("edge_weight", "node_type", "edge_attr"):
+        with pytest.raises(
+            ValueError, match=rf"Expected {name} to be on cpu .*on meta: {name}.to\("
+        ):
+            graph.replace(**{name: torch.empty(0, device="meta")})
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")

@@ -214,7 +214,8 @@ def test_a_client_with_nothing_known_is_left_out_of_the_mean() -> None:
     clients = [yes_or_no(n, seed=n) for n in (80, 30, 60)]
     clients[1] = clients[1].replace(y=torch.full((30, 3), NAN))
     outbox = Broadcast({"model": model.state_dict()}, 3)
-    local = fgl.evaluate_on(method, clients, clients, target=ANSWERS)(outbox, {})
+    with pytest.warns(UserWarning, match=r"\[1\], have no local_auc, .* no known answer"):
+        local = fgl.evaluate_on(method, clients, clients, target=ANSWERS)(outbox, {})
     score = tasks.node_scores(model, target=ANSWERS)
     each = [score(method.initial(), own) for own in clients]
     assert each[1] == {} and list(each[0]) == ["val_auc", "test_auc", "test_ap"]
@@ -285,7 +286,7 @@ def test_scores_of_graphs_are_of_each_client_and_pooled() -> None:
     tests[0] = tests[0].replace(test_mask=clients[0].test_mask)
     sent = [{k: v + 0.1 * i for k, v in method.initial().items()} for i in range(3)]
     outbox = {i: {"model": params} for i, params in enumerate(sent)}
-    with pytest.warns(UserWarning, match=r"1 of 3 clients, \[0\], have no test_auc, test_ap"):
+    with pytest.warns(UserWarning, match=r"2 of 3 clients, \[0, 2\], have no test_auc, test_ap"):
         score = tasks.evaluate_graphs(method, tests, clients, target=ANSWERS)
     got = score(outbox, {})
 
@@ -370,7 +371,8 @@ def test_what_no_answers_define_is_named() -> None:
         (ANSWERS, y, ["auc", "ap"]),
         (ANSWERS, y * torch.tensor([0.0, 1, 1, 1]), []),
         (ANSWERS, y[:, None].expand(4, 2), ["auc", "ap"]),
-        (ANSWERS, y * NAN, []),
+        (ANSWERS, y * NAN, ["auc", "ap"]),
+        (REGRESSION, y * NAN, ["rmse", "mae", "r2"]),
         (REGRESSION, y, []),
         (REGRESSION, torch.tensor([1.0, NAN, NAN, NAN]), ["r2"]),
         (REGRESSION, torch.arange(4.0), []),
@@ -383,7 +385,10 @@ def test_what_no_answers_define_is_named() -> None:
 def test_nothing_known_anywhere_is_no_metric() -> None:
     clients = [molecules(6, seed=0).replace(y=torch.full((6, 2), NAN))]
     method = fgl.fedavg(fgl.nn.GIN(5, 8, 2), target=ANSWERS)
-    score = tasks.evaluate_graphs(method, clients, clients, target=ANSWERS)
+    with pytest.warns(
+        UserWarning, match="6 examples have no known answer.* nor is there one of all"
+    ):
+        score = tasks.evaluate_graphs(method, clients, clients, target=ANSWERS)
     assert score({0: {"model": method.initial()}}, {}) == {}
 
 

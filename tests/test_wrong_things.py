@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 import warnings
 from collections.abc import Callable
@@ -148,6 +150,16 @@ WAYS: dict[str, tuple[Callable[[], Any], str]] = {
     "model": (lambda: fgl.methods.local(model()), "local(fgl.fedavg(model))"),
     "class": (lambda: fgl.methods.local(fgl.nn.GCN), "local(fgl.fedavg(GCN(...)))"),
     "name": (lambda: fgl.methods.local("moon"), "local(fgl.methods.moon(task.fedavg))"),
+    "FedAvg's name": (lambda: fgl.methods.local("fedavg"), "local(task.fedavg)"),
+    "no name": (lambda: fgl.methods.local("fedporx"), "local(task.fedavg)"),
+    "name of one with settings": (
+        lambda: fgl.methods.local("fedprox"),
+        "local(fgl.methods.fedprox(task.fedavg, mu=...))",
+    ),
+    "builder with settings": (
+        lambda: fgl.methods.local(fgl.methods.fedprox),
+        "local(fedprox(task.fedavg, mu=...))",
+    ),
     "builder": (lambda: fgl.methods.local(fgl.methods.ring), "local(ring(task.fedavg))"),
     "None": (lambda: fgl.methods.local(None), "local(task.fedavg)"),
     "graph": (lambda: fgl.tasks.node_task(None, graph(), model(), TRAIN), "[graph]"),
@@ -181,6 +193,17 @@ def test_an_error_names_the_call_that_works() -> None:
         with pytest.raises(TypeError, match="Expected .*, but got .*: .*" + re.escape(way)):
             call()
             pytest.fail(kind)
+
+
+def test_a_setting_is_no_task() -> None:
+    setting = fgl.tasks.Nodes(clients=3)
+    with pytest.raises(
+        AttributeError, match=r"Nodes to have fedavg, .*Nodes\(...\).load\(seed=0\)"
+    ):
+        setting.fedavg  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="to have ferdavg, but got none$"):
+        setting.ferdavg  # type: ignore[attr-defined]  # noqa: B018
+    assert copy.deepcopy(setting) == setting == pickle.loads(pickle.dumps(setting))
 
 
 def collections() -> list[fgl.Graph]:

@@ -77,6 +77,12 @@ def from_hetero(
         if len(own) > 1:
             fields["edge_attr"][of] = own.get("edge_weight", own.get("edge_attr"))
     nodes = {of: narrowed(fields["x"].get(of, data[of].num_nodes)) for of in data.node_types}
+    unknown = [of for of, own in nodes.items() if own is None]
+    if unknown:
+        raise ValueError(
+            f"Expected data[{unknown[0]!r}] to have x or num_nodes, but got neither: "
+            f"data[{unknown[0]!r}].num_nodes = ..."
+        )
     for name in MASKS:
         fields[name] = {of: one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
@@ -247,7 +253,8 @@ def to_hetero(graph: Graph, like: Any) -> Any:
 def _check_types(name: str, data: Any) -> None:
     if not isinstance(getattr(data, "edge_types", None), list | tuple):
         got = type(data).__name__
-        raise TypeError(f"Expected {name} to have types of nodes and edges, but got {got}")
+        hint = ": fgl.Graph.from_pyg(data) reads one type" if hasattr(data, "edge_index") else ""
+        raise TypeError(f"Expected {name} to have types of nodes and edges, but got {got}{hint}")
 
 
 def _width(stored: Any, name: str, otherwise: int) -> int:

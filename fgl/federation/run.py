@@ -147,6 +147,7 @@ def run(
     """
     check_kinds(method, start, callbacks, evaluate=evaluate, score=score, watch=watch)
     check_kind("strict", strict, bool)
+    check_kind("checkpoint", checkpoint, str | os.PathLike | None)
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
     check_numbers(num_rounds, participation, dropouts, config)
@@ -331,17 +332,12 @@ def check_kinds(method: Any, start: Any, callbacks: Any, **functions: Any) -> No
     Example:
         >>> check_kinds(torch.nn.Linear(1, 1), None, [])
         Traceback (most recent call last):
-        TypeError: Expected method to be a Method, such as fgl.fedavg(model), but got Linear
+        TypeError: Expected method to be a Method, such as task.fedavg or ..., but got Linear: ...
     """
-    if not isinstance(method, Method):
-        got = type(method).__name__
-        hint = ": fgl.run(task.fedavg, task, ...)" if hasattr(method, "fedavg") else ""
-        raise TypeError(
-            f"Expected method to be a Method, such as fgl.fedavg(model), but got {got}{hint}"
-        )
+    check_kind("method", method, Method, "fgl.run", ", task, num_rounds=...")
     if start is not None and not isinstance(start, Result):
         raise TypeError(f"Expected start to be a run's Result, but got {type(start).__name__}")
-    if not isinstance(callbacks, Sequence):
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(f"Expected callbacks to be a list of functions, but got {callbacks!r}")
     for name, function in functions.items():
         if function is not None and not callable(function):

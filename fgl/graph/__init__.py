@@ -17,7 +17,7 @@ from ..sparse.pattern import outside
 from . import collection
 from .append import appended
 from .checks import MASKS as MASKS
-from .checks import check_batch, check_features, check_index, check_mask, check_roles
+from .checks import check_batch, check_devices, check_features, check_index, check_mask, check_roles
 from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
 from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
@@ -31,7 +31,7 @@ from .fields import (
     present,
     taken,
 )
-from .pyg import fields_of, pyg_fields
+from .pyg import PAIR_FIELDS, fields_of, pyg_fields
 from .reading import Reading
 
 
@@ -105,6 +105,8 @@ class Graph(Facts):
             object.__setattr__(self, "x", self.x.using(str(self.backend)))
         n = self.x.shape[0]
         check_index("edge_index", self.edge_index, (2, None), n)
+        fields = ("x", "y", *MASKS, *NODE_FIELDS, *EDGE_FIELDS, "batch", *PAIR_FIELDS)
+        check_devices(present(self, fields), self.edge_index.device)
         for name, value in present(self, EDGE_FIELDS).items():
             check_edge_field(name, value, self.edge_index.shape[1])
         for name, value in present(self, NODE_FIELDS).items():

@@ -85,6 +85,17 @@ def check_mask(name: str, mask: Any, num_nodes: int) -> None:
     check_length(num_nodes, **{name: mask})
 
 
+def check_devices(fields: dict[str, Any], device: torch.device) -> None:
+    """Raise if a field is elsewhere than the edges; features on the processor may be mapped."""
+    for name, value in fields.items():
+        own = value.device if isinstance(value, (Tensor, SparseMatrix)) else device
+        if own != device and not (name == "x" and own.type == "cpu"):
+            raise ValueError(
+                f"Expected {name} to be on {device} as edge_index, but got it on {own}: "
+                f"{name}.to({str(device)!r})"
+            )
+
+
 def check_roles(masks: dict[str, Tensor]) -> None:
     """Raise if an example has two roles, such as one that is trained and tested on."""
     pairs = list(combinations(masks.items(), 2))

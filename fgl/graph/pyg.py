@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from ..sparse import SparseMatrix
 from .checks import MASKS, check_index
@@ -34,6 +35,13 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
         raise TypeError(
             f"Expected data to be a Data or a Batch, but got a {type(data).__name__}: "
             "Graph.from_pyg(Batch.from_data_list(data)) makes a collection of graphs"
+        )
+    if isinstance(data, Tensor | Mapping | Dataset) or not hasattr(data, "x"):
+        way = "Graph.from_pyg(Data(x=..., edge_index=...))"
+        if isinstance(data, Dataset):
+            way = "dataset[0] is one, and Batch.from_data_list(list(dataset)) all of them"
+        raise TypeError(
+            f"Expected data to be a Data or a Batch, but got {type(data).__name__}: {way}"
         )
     _check_all_read(data, ignore)
     fields = {name: getattr(data, name, None) for name in READ if name not in ignore}

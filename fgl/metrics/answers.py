@@ -67,8 +67,12 @@ def _over_tasks(
     metric: Callable[[Tensor, Tensor], float], output: Tensor, y: Tensor, mask: Tensor | None
 ) -> float:
     out, answer, answered = to_host(*known_entries(output, y, mask))
-    if not ((answer == 0) | (answer == 1)).all():
-        raise ValueError("Expected y to be 0, 1 or NaN, but got another value")
+    other = answer[answered & (answer != 0) & (answer != 1)]
+    if other.numel():
+        raise ValueError(
+            f"Expected y to be 0, 1 or NaN, but got {float(other[0]):g}: (y > 0).float() where the "
+            "answers are -1 and 1, y - 1 where they are 1 and 2"
+        )
     out = torch.where(out.isnan(), torch.where(answer == 1, -torch.inf, torch.inf), out)
     values = []
     for score, label, rows in zip(out.unbind(1), answer.unbind(1), answered.unbind(1), strict=True):

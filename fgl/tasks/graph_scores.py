@@ -28,7 +28,7 @@ from ..graph import Graph
 from ..kinds import typed
 from ..metrics import hit_counts, hit_rows, on_host
 from ..sparse import Member
-from ..targets import CLASSES, Target, checked_y, scored_alone, warn_undefined
+from ..targets import CLASSES, Target, checked_y, scored_alone, undefined_metrics, warn_undefined
 
 
 @typed
@@ -101,8 +101,10 @@ def _evaluate_answers(
     validated = {
         k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
     }
-    questions = [(graph.y, graph.example_mask) for graph in tests]
+    questions: list[Any] = [(graph.y, graph.example_mask) for graph in tests]
     instead = "; pooled_test_... are of all clients' answers together"
+    if undefined_metrics(target, *(torch.cat(part) for part in zip(*questions, strict=True))):
+        instead = ", nor is there one of all clients' answers together"
     warn_undefined(target, questions, "test_", instead=instead)
     warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
     answers: list[Any] = [graph.y for graph in tests]

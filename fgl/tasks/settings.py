@@ -6,7 +6,15 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    dataclass_transform,
+    get_type_hints,
+)
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +26,7 @@ from ..federation import fold_in
 from ..graph import Graph
 from ..kinds import typed
 from ..seeds import one_thread
-from .task import Local
+from .task import Local, Task
 
 Kind = TypeVar("Kind")
 Network = TypeVar("Network", bound=nn.Module)
@@ -80,6 +88,14 @@ class Setting:
         check_device(self.device)
         check_count(hidden=self.hidden)
         check_share(dropout=self.dropout)
+
+    if not TYPE_CHECKING:  # or any name would do for mypy
+
+        def __getattr__(self, name: str) -> Any:
+            of, task = type(self).__name__, name in Task.__dataclass_fields__
+            hint = f": {of}(...).load(seed=0) makes the task, which has it" if task else ""
+            error = f"Expected {of} to have {name}, but got none{hint}"
+            raise AttributeError(error, name=name, obj=self)
 
     def damaged(
         self,

@@ -334,6 +334,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lambda: fgl.data.pair_split(market(both=True), edge_type=0),
         lambda: fgl.data.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
+    "pair_split of a relation as undirected": (
+        lambda: fgl.data.pair_split(market(both=True), edge_type=0, is_undirected=True),
+        lambda: fgl.data.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+    ),
     "another relation as reverse": (
         lambda: fgl.data.pair_split(market(both=True), edge_type=0, rev_edge_type=1),
         lambda: fgl.data.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
@@ -362,6 +366,18 @@ def test_directions_that_were_asked_for_are_told_what_they_leak() -> None:
     dense = plain(drawn(int(0.8 * N * N)))  # most have one by chance
     fgl.data.pair_split(dense)
     fgl.data.edge_split(dense, directed=True, val=0.01, test=0.02)
+
+
+def test_a_relation_with_the_same_edges_is_named() -> None:
+    """Who views what a test asks about is a message, and the named call leaves it out."""
+    ends = market().edge_index[:, :7000] - torch.tensor([[0], [USERS]])
+    nodes, more = {"user": USERS, "movie": N - USERS}, torch.cat([ends, ends[:, :3000] * 0], 1)
+    relations = {("user", "rates", "movie"): ends, ("user", "views", "movie"): more}
+    graph = fgl.data.typed_graph(nodes, relations)
+    with pytest.warns(UserWarning, match=r"relation 1 has 100% .* != 1\)"):
+        fgl.data.pair_split(graph, edge_type=0)
+    fgl.data.pair_split(graph.with_edges(graph.edge_type != 1), edge_type=0)  # type: ignore[operator]
+    fgl.data.pair_split(market(), edge_type=0)  # another one's edges are others
 
 
 def labelled(n: int = 500, **fields: Any) -> fgl.Graph:

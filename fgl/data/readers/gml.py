@@ -17,6 +17,7 @@ from .paths import need
 from .unread import warn_unread
 
 TOKEN = re.compile(r'\s*(?:#[^\n]*|(\[)|(\])|"([^"]*)"|([^\s"#\[\]]+))')
+CLASSES = ": targets=... names the attribute with the classes"
 Record = tuple[int, dict[str, str]]  # where it begins in the text, and its keys and values
 
 
@@ -51,7 +52,7 @@ def read_gml(
         if node in position:
             raise _bad(path, text, place, "a node with an id of its own", f"{node} again")
         position[node] = len(position)
-    value = [_integer(path, text, place, fields, targets) for place, fields in nodes]
+    value = [_integer(path, text, place, fields, targets, CLASSES) for place, fields in nodes]
     edges = np.empty((2, len(ends)), np.int64)
     for i, (place, fields) in enumerate(ends):
         for row, key in enumerate(("source", "target")):
@@ -112,11 +113,13 @@ def _records(path: Path, text: str) -> tuple[list[Record], list[Record], dict[st
     return records["node"], records["edge"], others
 
 
-def _integer(path: Path, text: str, place: int, fields: dict[str, str], key: str) -> int:
+def _integer(
+    path: Path, text: str, place: int, fields: dict[str, str], key: str, hint: str = ""
+) -> int:
     value = fields.get(key)
     if value is None or not INTEGER.fullmatch(value):
-        got = "none" if value is None else repr(value)
-        raise _bad(path, text, place, f"the begin of a record with an integer {key!r}", got)
+        got = f"none among {[*fields]}" if value is None else repr(value)
+        raise _bad(path, text, place, f"the begin of a record with an integer {key!r}", got + hint)
     return int(value)
 
 

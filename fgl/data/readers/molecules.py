@@ -24,7 +24,9 @@ MANY = 2000  # molecules; rdkit reads as many in about a second
 UNKNOWN = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#na", "?"}
 TRUTH = {"true": 1.0, "false": 0.0}
 UNNAMED = re.compile(r"(unnamed: *[0-9.]+)?", re.IGNORECASE)  # as pandas calls its index
-NAMES = re.compile(r"(^|[^a-z])(index|idx|id|level_[0-9]+|#)$", re.IGNORECASE)
+NAMES = re.compile(
+    r"(?i:(^|[^a-z])(index|idx|[cps]?id|level_[0-9]+|#))$|[a-z](Index|Idx|Id|ID)$"  # PubChem's too
+)
 COUNTS = re.compile(r"(row|rows|nr|no|num|number|rank)\.?", re.IGNORECASE)
 WHOLE = re.compile(r"[0-9]{1,15}(\.0*)?")
 COUNTED = 10  # rows; fewer numbers may count up by chance
@@ -184,9 +186,15 @@ def _place_of_smiles(path: Path, header: list[str], smiles: str) -> int:
     matches = [place for place, column in enumerate(header) if column.lower() == smiles.lower()]
     places = exactly or matches
     if len(places) != 1:
+        mixed = len(header) == 1 and re.search(r"[;\t|]", header[0])
         raise ValueError(
             f"Expected {path} to have a column {smiles} and one or more targets, but got "
-            f"{', '.join(header)[:60] or 'nothing'!r}: smiles=... names the column of strings"
+            f"{', '.join(header)[:60] or 'nothing'!r}: "
+            + (
+                "columns are separated by commas"
+                if mixed
+                else "smiles=... names the column of strings"
+            )
         )
     return places[0]
 

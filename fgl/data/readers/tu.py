@@ -72,7 +72,8 @@ def read_tu(
         Graph(features.clone(), part.clone(memory_format=torch.contiguous_format))
         for features, part in zip(x.split(sizes.tolist()), inner.split(counts, 1), strict=True)
     ]
-    warn_unread(folder, _unread(folder, name, edge_labels), ignore, UNREAD)
+    unread = _unread(folder, name, edge_labels)
+    warn_unread(folder, unread, ignore, UNREAD if "edge_labels" in unread else "")
     return graphs, y
 
 
@@ -82,7 +83,7 @@ def _unread(folder: Path, name: str, edge_labels: bool) -> list[str]:
     files = {file.name.removesuffix(".xz") for file in folder.glob(f"{glob.escape(name)}_*.txt*")}
     parts = {file.removeprefix(f"{name}_").removesuffix(".txt") for file in files}
     parts -= {"graph_attributes"} if "graph_labels" not in parts else set()
-    return sorted(parts.difference(read))
+    return sorted(part for part in parts.difference(read) if "readme" not in part.lower())
 
 
 def _numbers(path: Path) -> Tensor:

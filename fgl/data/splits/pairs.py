@@ -15,7 +15,7 @@ from ...graph import EDGE_FIELDS, MASKS, Graph
 from ...graph.fields import taken
 from ...kinds import typed
 from ...transfer import to_device
-from .relations import check_relations, check_reverses
+from .relations import check_relations, check_reverses, warn_of_copies
 from .reverses import all_reversed, heads_of, lacking_reverse, units_of
 
 SHARES = (0.5, 0.25, 0.1, 0.15)  # messages, then pairs that train, validate and test
@@ -201,13 +201,16 @@ def pair_split(
     _check_split(graph, y, shares)
     check_relations(graph, edge_type, rev_edge_type, is_undirected)
     own = _own_edges(graph, y, edge_type)
-    if is_undirected:
-        graph, y, own = _with_reverses(graph, y, own)
     n = graph.num_nodes
     source, target = graph.edge_index[:, own]
     units, unit = units_of(source * n + target)
+    # Before reverses are added, which another relation would have turned round for a half alone.
     check_reverses(graph, units, edge_type, rev_edge_type, is_undirected, y is None)
-    if is_undirected:  # each edge has its reverse here
+    if edge_type is not None and y is None:
+        warn_of_copies(graph, edge_type)
+    if is_undirected:
+        graph, y, own = _with_reverses(graph, y, own)
+        source, target = graph.edge_index[:, own]
         units, unit = units_of(torch.minimum(source * n + target, target * n + source))
     if is_undirected and y is not None and unit is not None:
         _check_same_answers(y[own], unit, len(units))

@@ -7,7 +7,7 @@ import warnings
 from torch import Tensor
 
 from ...graph import Graph
-from .reverses import reversed_share, turned_relations
+from .reverses import copying_relations, reversed_share, turned_relations
 
 
 def check_relations(
@@ -70,6 +70,18 @@ def check_reverses(
             "their reverse and is_undirected is False: a model can read from the messages which "
             "pairs are edges",
             stacklevel=5,
+        )
+
+
+def warn_of_copies(graph: Graph, edge_type: int) -> None:
+    """Warn if another relation, whose edges all stay messages, has most edges of this one."""
+    copies = copying_relations(graph.edge_index, graph.edge_type, edge_type, graph.num_nodes)  # type: ignore[arg-type]
+    for other, share in copies.items():
+        warnings.warn(
+            f"Expected few messages to be copies of pairs, but relation {other} has {share:.0%} of "
+            f"the edges of relation {edge_type}, which tells which pairs are edges: "
+            f"graph.with_edges(graph.edge_type != {other}) leaves it out",
+            stacklevel=4,
         )
 
 

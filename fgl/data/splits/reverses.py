@@ -78,6 +78,31 @@ def _shares(
     return dict(zip(pairs, (counts / sizes).tolist(), strict=True))
 
 
+def copying_relations(
+    edges: Tensor, relation: Tensor, only: int, num_nodes: int
+) -> dict[int, float]:
+    """Other relations that have most edges of one, in the same direction; most as above.
+
+    Returns:
+        ``{b: share}``: this share of the different edges of relation `only` is in b too.
+
+    Example:
+        >>> edges = torch.tensor([[0, 1, 0, 1, 3], [2, 3, 2, 3, 0]])
+        >>> copying_relations(edges, torch.tensor([0, 0, 1, 1, 1]), 0, 4)
+        {1: 1.0}
+    """
+    key = edges[0] * num_nodes + edges[1]
+    own = key[relation == only].unique()
+    copy = torch.isin(key, own) & (relation != only)
+    both = torch.stack([relation[copy], key[copy]]).unique(dim=1)[0]
+    most = {}
+    for other, count in zip(*both.unique(return_counts=True), strict=True):
+        share, ends = int(count) / own.numel(), key[relation == other].unique()
+        if share > 0.5 and 2 * share > 1 + _density(ends, num_nodes):
+            most[int(other)] = share
+    return most
+
+
 def _density(ends: Tensor, num_nodes: int) -> float:
     """Share of the possible edges, from any source to any target, that exist."""
     sources, targets = (
