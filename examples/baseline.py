@@ -16,7 +16,7 @@ from fgl.experiment import Run, choose_names, cli, takes_options_of
 
 
 def fedavg(fedavg):
-    """FedAvg: the server sends everybody the mean of the clients' models."""
+    """FedAvg: the server sends all clients the mean of the clients' models."""
     return fedavg
 
 
@@ -82,8 +82,8 @@ def experiment(method, name):
 
     @takes_options_of(build)
     def main(task: setting = usual, run: Run = start, **options):
-        made, loaded = built(build, task.load(run.seed), run.seed, options)
-        return run(made, loaded, recipe=method, config={"task": name})
+        federated, loaded = built(build, task.load(run.seed), run.seed, options)
+        return run(federated, loaded, recipe=method, config={"task": name})
 
     return main
 

@@ -53,7 +53,7 @@ def papers(name):
 
 
 def accuracies(model, clients):
-    """What each client says of its model, under its dataset's name."""
+    """Accuracies of each client's model, under the name of its dataset."""
     names = dict(zip(clients, NAMES, strict=True))
 
     @torch.no_grad()
@@ -69,12 +69,12 @@ def accuracies(model, clients):
 
 def best(history):
     """Each client's test accuracy in the round that it would choose."""
-    found = []
+    chosen = []
     for name in NAMES:
         metrics = (record.metrics for record in history)
         pairs = [(each[f"val {name}"], each[f"test {name}"]) for each in metrics]
-        found.append(max(pairs, key=lambda pair: pair[0])[1])
-    return found
+        chosen.append(max(pairs, key=lambda pair: pair[0])[1])
+    return chosen
 
 
 def main(num_rounds=40, seeds=SEEDS):

@@ -17,17 +17,17 @@ from fgl.experiment import Run, cli
 
 def cora_or_synthetic(seconds=10):
     """Cora if it is here, or arrives in time."""
-    found = ["synthetic"]
+    names = ["synthetic"]
 
     def look():
         with suppress(OSError, ValueError):
             data.load("cora")
-            found.append("cora")
+            names.append("cora")
 
     thread = Thread(target=look, daemon=True)
     thread.start()
     thread.join(seconds)
-    return found[-1]
+    return names[-1]
 
 
 def main(rounds: int = 60, picture: Path = Path("out/demo.png")):
@@ -38,8 +38,8 @@ def main(rounds: int = 60, picture: Path = Path("out/demo.png")):
         picture: The file that the picture is written to.
     """
     dataset = cora_or_synthetic()
-    why = " (Cora is not here, and no download answered)" * (dataset != "cora")
-    print(f"Training on {dataset}{why}: 5 clients, {rounds} rounds.")
+    note = " (Cora is not here, and no download answered)" * (dataset != "cora")
+    print(f"Training on {dataset}{note}: 5 clients, {rounds} rounds.")
     task = tasks.Nodes(dataset=dataset).load(seed=0)
     preset = fgssl.PRESETS.get(dataset, {})
     weights = {name: value for name, value in preset.items() if name.startswith("lambda")}

@@ -57,11 +57,11 @@ def fedgl(
         return graph.with_adj(context["operator"].values) if neighbours else graph
 
     def loss(params, graph, context):
-        with observed(fedavg.model) as seen:
+        with observed(fedavg.model) as passes:
             total = fedavg.loss(params, widened(graph, context), context)
         labels = context["labels"]
         free = ~graph.train_mask & labels.mask
-        return total + alpha * pseudo.label_loss(seen[-1].output, labels.values, free)
+        return total + alpha * pseudo.label_loss(passes[-1].output, labels.values, free)
 
     def send(params, context, state, graph):
         message, state = fedavg.send(params, context, state, graph)

@@ -63,11 +63,11 @@ def fedvgae(
         return {**own, **chosen}, context
 
     def send(params, context, state, graph):
-        message, kept = fedper_.send(params, context, state, graph)
-        kept = {**kept, "validation": context["validation"]}
-        kept["adjusted"] = state.get("adjusted", 0) + context["adjusted"].long()
-        kept["rounds"] = state.get("rounds", 0) + torch.tensor(1)
-        return message, kept
+        message, new_state = fedper_.send(params, context, state, graph)
+        new_state = {**new_state, "validation": context["validation"]}
+        new_state["adjusted"] = state.get("adjusted", 0) + context["adjusted"].long()
+        new_state["rounds"] = state.get("rounds", 0) + torch.tensor(1)
+        return message, new_state
 
     adaptive = replace(fedper_, receive=receive, send=send)
     return moon(adaptive, contrast=contrast, **how)

@@ -50,8 +50,8 @@ def fgssl(
 
     def embed(model, params, view, graph):
         x, adj = view(graph.x, graph.adj)
-        seen = graph.with_adj(adj, x=x)
-        return predict(model, params, seen, return_embedding=True)
+        augmented = graph.with_adj(adj, x=x)
+        return predict(model, params, augmented, return_embedding=True)
 
     def loss(params, graph, context):
         total = fedavg.loss(params, graph, context)

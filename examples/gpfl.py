@@ -1,4 +1,4 @@
-"""GPFL: the server learns who should learn from whom, and mixes updates.
+"""GPFL: the server learns a network of clients, and mixes updates along it.
 
     python examples/gpfl.py --dataset PROTEINS --alpha 5
     python examples/gpfl.py --rho 0.95      as the paper's Equation 4
@@ -7,7 +7,7 @@ Graph Personalized Federated Learning, TMLR 2025. Clients classify graphs.
 Besides their models they upload what those answer to the same random
 graphs, and numbers that describe their own graphs. A network of clients
 starts from the descriptions, follows the answers, and an auto-encoder
-reads it together with the models; everybody gets a mix of all updates.
+reads it together with the models; each client gets a mix of all updates.
 """
 
 import copy
@@ -22,10 +22,10 @@ from fgl.methods import mix_updates
 from fgl.properties import mean_properties
 
 
-def property_start(properties, alike):
+def property_start(properties, similarities):
     """The first network: clients whose graphs are alike."""
-    kept = client_network.select_properties(properties, alike)
-    return client_network.property_network(properties[:, kept])
+    columns = client_network.select_properties(properties, similarities)
+    return client_network.property_network(properties[:, columns])
 
 
 def learned(network, models):
@@ -51,20 +51,20 @@ def gpfl(fedavg, probes, *, rho=0.05, beta=0.95, start=property_start, learn=lea
         message["answers"] = logits.log_softmax(1)
         return {**message, "properties": state["properties"]}, state
 
-    def network(inbox, known):
+    def network(inbox, remembered):
         """The matrix to mix by, and the network to remember; -1 where two never met."""
         answers = client_network.functional_embedding(inbox.stack("answers"))
-        alike = client_network.similarity(answers)
-        unmet = known < 0
+        similarities = client_network.similarity(answers)
+        unmet = remembered < 0
         if unmet.any():
-            first = start(inbox.stack("properties"), alike)
+            first = start(inbox.stack("properties"), similarities)
             first = client_network.normalize_rows(first)
-            known = torch.where(unmet, first, known)
+            remembered = torch.where(unmet, first, remembered)
         if learn is None:
-            return known, known
+            return remembered, remembered
         if not unmet.all():
-            known = client_network.running_network(known, alike, beta=beta)
-        return learn(known, inbox.stack("model")), known
+            remembered = client_network.running_network(remembered, similarities, beta=beta)
+        return learn(remembered, inbox.stack("model")), remembered
 
     return mix_updates(replace(fedavg, send=send), network, self_weight=rho)
 

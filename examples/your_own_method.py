@@ -29,7 +29,7 @@ def near_the_server(fedavg, *, mu):
 
 
 def federation(num_clients):
-    """One graph, and the clients that its communities make."""
+    """Load a graph and split it into clients by its communities."""
     graph = fgl.data.load("synthetic")
     graph = fgl.data.split(graph, "class_capped")
     parts = fgl.data.louvain_partition(graph, num_clients)

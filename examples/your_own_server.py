@@ -25,7 +25,7 @@ def with_momentum(fedavg, *, beta=0.5):
     """FedAvg whose model keeps a share of its last move."""
 
     def with_move(outbox, new, means, state):
-        if not outbox:  # nobody had an example
+        if not outbox:  # no client had an example
             return outbox, state
         old, mean = state["model"], new["model"]
         last = state.get("move", {})  # none at first
@@ -35,10 +35,10 @@ def with_momentum(fedavg, *, beta=0.5):
             move[name] = value - old[name] + more
         model = {name: old[name] + move[name] for name in mean}
 
-        def moved(message):
+        def with_model(message):
             return {**message, "model": model}
 
-        outbox = changed_messages(outbox, moved)
+        outbox = changed_messages(outbox, with_model)
         return outbox, {**new, "model": model, "move": move}
 
     aggregate = after(fedavg.aggregate, with_move)

@@ -31,7 +31,7 @@ def logits_in_blocks(
     block_size: int = 65536,
     hops: int | None = None,
 ) -> Tensor:
-    """What a model says of all nodes, in eval mode, in bounded memory.
+    """Compute a model's outputs at all nodes, in eval mode, in bounded memory.
 
     A layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes after the other, from the
     rows of the layer before of these nodes and of all their neighbours: equal to the forward on the
@@ -70,8 +70,8 @@ def logits_in_blocks(
     """
     check_count(block_size=block_size)
     if graph.num_nodes <= block_size:
-        near = graph if graph.x.device == graph.device else graph.to(graph.device)
-        whole: Tensor = predict(model, params, near)
+        local = graph if graph.x.device == graph.device else graph.to(graph.device)
+        whole: Tensor = predict(model, params, local)
         return whole
     if isinstance(model, Stack):
         return _by_layer(model, params, graph, block_size)
@@ -90,35 +90,35 @@ def _by_hops(
     """Each block with its whole neighbourhood."""
 
     def rows(sampler: NeighbourSampler, block: Tensor) -> Tensor:
-        seen = sampler.unchecked(block)
-        made = predict(model, params, seen)
-        if not isinstance(made, Tensor) or len(made) != seen.num_nodes:
-            got = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        part = sampler.unchecked(block)
+        output = predict(model, params, part)
+        if not isinstance(output, Tensor) or len(output) != part.num_nodes:
+            got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise ValueError(
-                f"Expected the model to return a row for each of {seen.num_nodes} nodes, but got "
+                f"Expected the model to return a row for each of {part.num_nodes} nodes, but got "
                 f"{got}"
             )
-        return made[: len(block)]
+        return output[: len(block)]
 
-    near = NeighbourSampler(graph, (-1,) * hops)
-    farther = copy.copy(near)
-    farther.fanouts = (*near.fanouts, -1)
+    narrow = NeighbourSampler(graph, (-1,) * hops)
+    farther = copy.copy(narrow)
+    farther.fanouts = (*narrow.fanouts, -1)
     nodes = torch.arange(graph.num_nodes, device=graph.device)
     some = nodes[:: -(-len(nodes) // PROBED)]
-    wanted = rows(farther, some)
-    change = float((rows(near, some) - wanted).abs().max())
-    if change > NEAR * max(1.0, float(wanted.abs().max())):
+    expected = rows(farther, some)
+    change = float((rows(narrow, some) - expected).abs().max())
+    if change > NEAR * max(1.0, float(expected.abs().max())):
         raise ValueError(
             f"Expected no node to look farther than hops, but got {hops}: with one more, logits "
             f"change by {change:.2g}. Take more hops, unless the model looks at the whole graph"
         )
     blocks = nodes.split(block_size)
     with shown("inference", len(blocks), unit="blocks") as advance:
-        made = []
+        outputs = []
         for block in blocks:
-            made.append(rows(near, block))
+            outputs.append(rows(narrow, block))
             advance(1)
-    return torch.cat(made)
+    return torch.cat(outputs)
 
 
 def _by_layer(model: Stack, params: Mapping[str, Tensor], graph: Graph, block_size: int) -> Tensor:
@@ -136,8 +136,8 @@ def _by_layer(model: Stack, params: Mapping[str, Tensor], graph: Graph, block_si
             for start in starts:
                 block = nodes[start : start + block_size]
                 drawn = sampler.draw(block)
-                seen = rows_of(h, drawn[0].long()), sampler.matrix(*drawn)
-                rows = functional_call(conv, own, seen)[: len(block)]
+                inputs = rows_of(h, drawn[0].long()), sampler.matrix(*drawn)
+                rows = functional_call(conv, own, inputs)[: len(block)]
                 out = rows.new_empty(graph.num_nodes, rows.shape[1]) if out is None else out
                 out[start : start + block_size] = rows if last else rows.relu()
                 advance(1)

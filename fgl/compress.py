@@ -92,8 +92,8 @@ def dequantise(
     levels = 2 ** (bits - 1) - 1
     steps = _unpacked(codes, bits)[:entries].double() - levels
     spread = scales.double().repeat_interleave(bucket)[:entries]
-    found: Tensor = (steps / levels * spread).to(dtype)
-    return found.view(shape)
+    values: Tensor = (steps / levels * spread).to(dtype)
+    return values.view(shape)
 
 
 @torch.no_grad()
@@ -128,7 +128,7 @@ def largest(x: Tensor, *, share: float) -> tuple[Tensor, Tensor]:
 
 
 def num_largest(entries: int, share: float) -> int:
-    """How many entries `largest` takes.
+    """Number of entries that `largest` takes.
 
     Example:
         >>> num_largest(7, share=0.5), num_largest(0, share=0.5)

@@ -154,7 +154,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
                 f"Expected mask to have shape {list(y.shape)}, but got {list(mask.shape)}"
             )
     times = torch.ones_like(y) if mask is None else mask.to(y.dtype)
-    y = y * times  # who is left out counts 0 times in class 0
+    y = y * times  # a node that is left out counts 0 times in class 0
     low, high = torch.stack(y.aminmax()).tolist() if y.numel() else (0, -1)
     if low < 0 or high >= num_classes:
         raise ValueError(f"Expected y to be in [0, {num_classes}), but got {y.unique().tolist()}")
@@ -268,7 +268,7 @@ def adaptive_aggregation(
         validate: a model's score on this client's validation sample, higher is better.
         last: the score that this function returned in the round before; NaN if there was none. A
             NaN, here or as a new score, never asks for another mix.
-        phi: share of one's own model, in ``[0, 1]``; 0 takes the received model bit for bit.
+        phi: share of the client's own model, in ``[0, 1]``; 0 takes the received model bit for bit.
         delta: by how much a score may drop.
         max_adjust: how often to mix; 0 only scores.
         strict: whether a drop of exactly `delta` is still accepted (the text); if not, it is mixed

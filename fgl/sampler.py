@@ -139,9 +139,9 @@ class NeighbourSampler:
     def _numbers(self, start: int, stop: int) -> Tensor:
         return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
 
-    def _add(self, nodes: Tensor, known: int) -> Tensor:
-        """The new ones among some nodes, once each, now numbered from `known` in this order."""
-        number = self._numbers(known, known + len(nodes))
+    def _add(self, nodes: Tensor, before: int) -> Tensor:
+        """Number the unseen nodes from `before` on, in this order, and return them once each."""
+        number = self._numbers(before, before + len(nodes))
         where = nodes.long()
         self._place.scatter_reduce_(0, where, number, "amin")  # the first one, in any order
         new = nodes.masked_select(self._place.index_select(0, nodes) == number)
@@ -191,7 +191,7 @@ class NeighbourSampler:
 
     @cached_property
     def scale(self) -> tuple[Tensor, Tensor]:
-        """One over the root of each row's sum, and the diagonal, of the graph's ``A + I``."""
+        """Inverse root of each row's sum, and the diagonal, of the graph's ``A + I``."""
         with torch.inference_mode(False):
             adj = self.graph.adj.astype(self.graph.x.dtype)
             check_degrees(adj.value)
@@ -237,8 +237,8 @@ class SampledMatrix(SparseMatrix):
         value = value * (scale * times.to(scale.dtype)).index_select(0, own.row)
         value = value * scale.index_select(0, own.col)
         value = value.masked_fill(own.row == own.col, 0)  # the diagonal is never drawn, but whole
-        pattern, moved = own.joined
-        out = value.new_empty(pattern.nnz).index_copy(0, moved, value)
+        pattern, places = own.joined
+        out = value.new_empty(pattern.nnz).index_copy(0, places, value)
         return SparseMatrix(pattern, out.index_copy(0, pattern.crow[:n], loop * scale * scale))
 
 
@@ -292,7 +292,7 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """How many entries there are in all, and which rows have more; a GPU is waited for once."""
+    """Number of all entries, and the rows that have more; waits for a GPU once."""
     if not len(total):
         return 0, total
     if not total.is_cuda:

@@ -94,7 +94,7 @@ ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_prec
 
 
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
-    """The labels of a target; raises an error that says what they need.
+    """The labels of a target; raises an error that says what the target needs.
 
     Args:
         target: the target of the run.
@@ -104,7 +104,7 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
         `y`.
 
     Raises:
-        TypeError: for numbers where nobody says what they are.
+        TypeError: for numbers without a `target` that describes them.
         ValueError: where there is no `y`.
 
     Example:
@@ -179,7 +179,7 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     """The names of the metrics that no output has, such as the AUC of answers of one kind.
 
     Args:
-        target: with the metrics; of one's own none is looked at.
+        target: with the metrics; metrics of the user's own are skipped.
         y: the answers.
         mask: the examples that are scored, bool ``[n]``.
 
@@ -197,25 +197,25 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     if not y.is_floating_point():
         return []
     usual = {*ANSWERS.metrics.values(), *REGRESSION.metrics.values()}
-    output, asked = torch.zeros_like(y), {k: m for k, m in target.metrics.items() if m in usual}
+    output, usable = torch.zeros_like(y), {k: m for k, m in target.metrics.items() if m in usual}
     if bool(y[mask].isnan().all()):
-        return [*asked]
-    values = on_host({name: metric(output, y, mask) for name, metric in asked.items()})[0]
+        return [*usable]
+    values = on_host({name: metric(output, y, mask) for name, metric in usable.items()})[0]
     return [name for name, value in values.items() if math.isnan(value)]
 
 
 def warn_undefined(
     target: Target,
-    asked: Sequence[tuple[Tensor | None, Tensor | None]],
+    answers: Sequence[tuple[Tensor | None, Tensor | None]],
     prefix: str,
     *,
     instead: str = "",
 ) -> dict[int, list[str]]:
-    """Warn once of the clients that have examples to score, but no metric of them.
+    """Warn once of the clients that have examples to score, but no defined metric.
 
     Args:
         target: with the metrics.
-        asked: each client's answers, and its mask of the examples that are scored, if it has one.
+        answers: each client's answers, and its mask of the examples that are scored, if it has one.
         prefix: of the metrics' names, such as ``"test_"``.
         instead: the end of the warning, which says what can be scored.
 
@@ -229,7 +229,7 @@ def warn_undefined(
     """
     lacking: dict[int, list[str]] = {}
     read = {target.first} if prefix == "val_" else {*target.metrics}
-    for client, (y, mask) in enumerate(asked):
+    for client, (y, mask) in enumerate(answers):
         if y is not None and mask is not None and bool(mask.any()):
             names = [name for name in undefined_metrics(target, y, mask) if name in read]
             lacking |= {client: names} if names else {}
@@ -238,8 +238,8 @@ def warn_undefined(
         some = f"{[*lacking][:10]}{' and others' if len(lacking) > 10 else ''}"
         lacks = ", ".join(prefix + name for name in names)
         warnings.warn(
-            f"{len(lacking)} of {len(asked)} clients, {some}, have no {lacks}: client {first}'s "
-            f"{_kind(*asked[first])}. They have no part in the mean{instead}",
+            f"{len(lacking)} of {len(answers)} clients, {some}, have no {lacks}: client {first}'s "
+            f"{_kind(*answers[first])}. They have no part in the mean{instead}",
             stacklevel=4,
         )
     return lacking
@@ -247,9 +247,9 @@ def warn_undefined(
 
 def _kind(y: Any, mask: Any) -> str:
     """The answers of a client, in words."""
-    known = y[mask][~y[mask].isnan()]
-    if not known.numel():
+    answers = y[mask][~y[mask].isnan()]
+    if not answers.numel():
         return f"{int(mask.sum())} examples have no known answer"
-    if bool((known == known[0]).all()):
-        return f"{known.numel()} known answers are all {float(known[0]):g}"
-    return f"{known.numel()} known answers are of one kind for each question"
+    if bool((answers == answers[0]).all()):
+        return f"{answers.numel()} known answers are all {float(answers[0]):g}"
+    return f"{answers.numel()} known answers are of one kind for each question"

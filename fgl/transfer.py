@@ -20,11 +20,11 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
         >>> to_host(torch.tensor(3), torch.tensor([0.5, 1.5]))
         [tensor(3), tensor([0.5000, 1.5000])]
     """
-    there = [tensor for tensor in tensors if tensor.is_cuda]
-    if not there:
+    on_device = [tensor for tensor in tensors if tensor.is_cuda]
+    if not on_device:
         return list(tensors)
-    moved = torch.cat([tensor.double().flatten() for tensor in there]).cpu()
-    parts = iter(moved.split([tensor.numel() for tensor in there]))
+    values = torch.cat([tensor.double().flatten() for tensor in on_device]).cpu()
+    parts = iter(values.split([tensor.numel() for tensor in on_device]))
     return [
         next(parts).view(tensor.shape).to(tensor.dtype) if tensor.is_cuda else tensor
         for tensor in tensors

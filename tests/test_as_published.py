@@ -343,7 +343,7 @@ def test_fedsage_plus_is_the_public_code() -> None:
     differ = 0
     for k, own in enumerate(whole):
         agree(result.client_states[k]["model"], models[k])
-        made = mend(net, models[k], own, seen=task.clients[k])
+        made = mend(net, models[k], own, part=task.clients[k])
         count, _, _ = torch.func.functional_call(
             net.eval(),
             models[k],

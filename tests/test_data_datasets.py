@@ -83,7 +83,7 @@ def test_download_replaces_only_by_the_right_content(tmp_path: Path, source: Pat
 def test_download_of_what_is_not_there(tmp_path: Path) -> None:
     target = tmp_path / "a" / "copy"
     url = (tmp_path / "missing").as_uri()
-    with pytest.raises(OSError, match=rf"Expected {url} to be reachable, but got .*{target}"):
+    with pytest.raises(OSError, match=rf"{url} did not answer: .*{target}"):
         download(url, target, "0" * 64)
     assert not target.parent.exists()
 
@@ -146,7 +146,7 @@ def test_known_dataset_is_downloaded_once(offline: Path, tmp_path: Path) -> None
     offline.rename(tmp_path / "gone")
     assert torch.equal(load("known").edge_index, graph.edge_index)
     (cache / RAW[3]).unlink()
-    with pytest.raises(OSError, match=rf"Expected file:.*{Path(RAW[3]).name} to be reachable"):
+    with pytest.raises(OSError, match=rf"file:.*{Path(RAW[3]).name} did not answer"):
         load("known")
 
 
@@ -321,7 +321,7 @@ def test_members_of_a_zip_file(
     with pytest.raises(ValueError, match=r"Expected file:.*x\.zip to be a zip file"):
         fgl.data.load_graphs("packed", tmp_path / "root")
     (tmp_path / "x.zip").unlink()
-    with pytest.raises(OSError, match=rf"x\.zip to be reachable, .* a copy at {folder} would do"):
+    with pytest.raises(OSError, match=rf"x\.zip did not answer: .* a copy at {folder} would do"):
         fgl.data.load_graphs("packed", tmp_path / "root")
     assert names(folder) == ["a.txt"]
 
@@ -450,13 +450,11 @@ def test_a_damaged_zip_file_is_a_plain_error(how: str, tmp_path: Path) -> None:
 
 def test_a_cut_connection_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, io.BytesIO(b"x" * 70_000), Content_Length="100000")
-    with pytest.raises(
-        OSError, match="to send 100000 bytes, but got 70000: the connection was cut"
-    ):
+    with pytest.raises(OSError, match="sent 70000 of 100000 bytes: the connection was cut"):
         download("https://example.org/x", tmp_path / "a" / "x", "0" * 64)
     for error in (ConnectionResetError("reset"), http.client.IncompleteRead(b"x")):
         serve(monkeypatch, Broken(b"x" * 100_000, error))
-        with pytest.raises(OSError, match="x to be sent to its end, but got .*; try again"):
+        with pytest.raises(OSError, match="The connection to .*x broke: .*; try again"):
             download("https://example.org/x", tmp_path / "a" / "x", "0" * 64)
     assert not names(tmp_path)
 

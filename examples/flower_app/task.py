@@ -1,4 +1,4 @@
-"""What server and clients have in common, and a client's own graph."""
+"""Task that server and clients share, and each client's own graph."""
 
 from functools import partial
 from pathlib import Path

@@ -90,7 +90,7 @@ def folded(total: Tensor) -> Tensor:
 
 
 def _lanes(clients: int) -> int:
-    """Client k is added to lane ``k mod lanes``, then the lanes are folded; about sqrt(K) of them.
+    """Add client k to lane ``k mod lanes``, then fold the lanes, of which there are about sqrt(K).
 
     As many for a stack as for a list, so that both are the same sum.
     """
@@ -137,7 +137,7 @@ def _sum_of_list(rows: Sequence[Tensor], divisor: Tensor) -> Tensor:
 
 
 def _divisors(weight: Tensor) -> Tensor:
-    """By what each client's tensor is divided: ``sum_j weight_j / weight_k``, double ``[K]``."""
+    """Divisor of each client's tensor: ``sum_j weight_j / weight_k``, double ``[K]``."""
     if weight.dim() != 1:
         raise ValueError(f"Expected weight to have shape [K], but got {list(weight.shape)}")
     share = weight.double()
@@ -150,7 +150,7 @@ def _divisors(weight: Tensor) -> Tensor:
 
 
 def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
-    """The stack, or the first tensor of a list of as many alike."""
+    """The stack, or the first tensor of a list of K tensors of one shape."""
     shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
     if shape[:1] != [clients]:
         raise ValueError(

@@ -85,7 +85,7 @@ def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
     """``own flat + others @ flat``, of flat's dtype.
 
     Each client's tensor is divided by its size, which goes into the matrix: a large one is noise to
-    those alone who listen to it. Rows of the matrix then keep their digits by their sums, columns
+    the clients that weigh it. Rows of the matrix then keep their digits by their sums, columns
     of the clients by their largest, so that every partial sum is a whole number below 2^53.
     """
     clients = len(flat)

@@ -1,4 +1,4 @@
-"""One step of a server optimiser: momentum, Adam, Yogi, Adagrad (FedOpt)."""
+"""Step of a server optimiser: momentum, Adam, Yogi, Adagrad (FedOpt)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def server_step(
     tau: float = 1e-3,
     bias_correction: bool = False,
 ) -> tuple[Params, dict[str, Params]]:
-    """One step of a server optimiser on the pseudo-gradient ``D = target - params`` (FedOpt).
+    """Take a step of a server optimiser on the pseudo-gradient ``D = target - params`` (FedOpt).
 
     ``m <- beta1 m + (1 - beta1) D`` and ``params + lr m / (sqrt(v) + tau)`` with
     ``v <- beta2 v + (1 - beta2) D^2`` (adam), ``v - (1 - beta2) D^2 sign(v - D^2)`` (yogi),

@@ -37,7 +37,7 @@ def project_to_simplex(rows: Tensor) -> Tensor:
     rows = rows - rows.amax(1, keepdim=True)  # the answer stays; now the largest keeps its digits
     down = rows.sort(dim=1, descending=True).values
     count = torch.arange(1, rows.shape[1] + 1, dtype=rows.dtype, device=rows.device)
-    shift = (_running_sums(down) - 1) / count  # t, if so many are positive
+    shift = (_running_sums(down) - 1) / count  # t, if `count` entries are positive
     last = (down > shift).sum(1, keepdim=True) - 1
     return (rows - shift.gather(1, last)).clamp(min=0)
 

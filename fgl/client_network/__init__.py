@@ -1,4 +1,4 @@
-"""Networks of clients: their features, who learns how much from whom, who goes apart."""
+"""Networks of clients: features of clients, shares in each other's models, and cuts."""
 
 from .attention import distance_attention, softmax_attention
 from .autoencoder import (

@@ -1,4 +1,4 @@
-"""Attention over clients: how much each of them takes from each other, rows with sum 1."""
+"""Attention over clients: the share that each client takes of each other one, rows with sum 1."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def encode(network: Tensor, features: Tensor, params: dict[str, Tensor]) -> Tens
 
 
 def link_probability(z: Tensor) -> Tensor:
-    """How probable it is that two clients are linked: ``a_ij = sigmoid(z_i . z_j)``.
+    """Probability of a link between two clients: ``a_ij = sigmoid(z_i . z_j)``.
 
     Args:
         z: float ``[k, d]``.
@@ -100,7 +100,7 @@ def link_probability(z: Tensor) -> Tensor:
 
 
 def link_entropy(probability: Tensor) -> Tensor:
-    """How undecided the links are: ``mean_ij(-a log(a + e) - (1 - a) log(1 - a + e))``.
+    """Entropy of the links: ``mean_ij(-a log(a + e) - (1 - a) log(1 - a + e))``.
 
     Args:
         probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
@@ -120,7 +120,7 @@ def link_entropy(probability: Tensor) -> Tensor:
 
 
 def link_cost(probability: Tensor) -> Tensor:
-    """What links cost: ``mean_ij(-log(1 + e - a))``, so that few are made.
+    """Cost of links, which keeps links few: ``mean_ij(-log(1 + e - a))``.
 
     Args:
         probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
@@ -139,7 +139,7 @@ def link_cost(probability: Tensor) -> Tensor:
 
 
 def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
-    """What `reconstruct` minimises: `link_entropy` + weight `link_cost`, of `link_probability`.
+    """Loss of `reconstruct`: `link_entropy` + weight `link_cost`, of `link_probability`.
 
     Args:
         z: float ``[k, d]``.
@@ -286,7 +286,7 @@ def _gradient(
 
 
 def _link_gradient(z: Tensor, weight: float) -> Tensor:
-    """Of `link_loss` to `z`: ``2/k^2 G z``, where G is its derivative to ``z z^T``.
+    """Gradient of `link_loss` to `z`: ``2/k^2 G z``, where G is its derivative to ``z z^T``.
 
     ``G = a (1-a) (log((1-a+e)/(a+e)) + (1-a+w)/(1-a+e) - a/(a+e))``.
     """

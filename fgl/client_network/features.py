@@ -14,7 +14,7 @@ from .rows import centred, unit_centred
 
 
 def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
-    """One row per client: its parameters, flattened and side by side.
+    """Flatten each client's parameters into a row, side by side.
 
     Args:
         stack: name to ``[k, ...]``, e.g. ``inbox.stack("model")``; only floating-point tensors
@@ -105,7 +105,7 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
 
 
 def functional_embedding(outputs: Tensor) -> Tensor:
-    """What every client's model says about the same probe graphs, side by side.
+    """Outputs of every client's model on the same probe graphs, side by side.
 
     Args:
         outputs: float ``[k, R, C]``, of each client for each of R graphs (GPFL: log-probabilities).

@@ -23,19 +23,19 @@ def finch(rows: Tensor) -> Tensor:
 
     Source: Sarfraz et al. 2019, https://arxiv.org/abs/1902.11266
     """
-    found = linked(rows)
+    labels = linked(rows)
     while True:
-        size = int(found.max()) + 1
+        size = int(labels.max()) + 1
         if size == 1:
-            return found
-        centres = torch.stack([rows[found == c].mean(0) for c in range(size)])
-        coarser = linked(centres)[found]
+            return labels
+        centres = torch.stack([rows[labels == c].mean(0) for c in range(size)])
+        coarser = linked(centres)[labels]
         left = int(coarser.max()) + 1
         if left == 1 or left == size:
-            return found
-        found = coarser
+            return labels
+        labels = coarser
         if size - left == 1:
-            return found
+            return labels
 
 
 def linked(rows: Tensor) -> Tensor:
@@ -50,15 +50,15 @@ def linked(rows: Tensor) -> Tensor:
     from scipy.sparse import csr_matrix  # slow to import
     from scipy.sparse.csgraph import connected_components
 
-    near = nearest_rows(rows, 1)[:, 0].cpu().numpy()
-    ones = torch.ones(len(near)).numpy()
-    edges = csr_matrix((ones, (range(len(near)), near)), shape=(len(near),) * 2)
+    nearest = nearest_rows(rows, 1)[:, 0].cpu().numpy()
+    ones = torch.ones(len(nearest)).numpy()
+    edges = csr_matrix((ones, (range(len(nearest)), nearest)), shape=(len(nearest),) * 2)
     labels = connected_components(edges, directed=False)[1]
     return torch.from_numpy(labels).long().to(rows.device)
 
 
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """The nearest other rows of each by cosine, int64 ``[n, count]``, fewer where there are fewer.
+    """The nearest other rows of each row by cosine, int64 ``[n, count]``, all if there are fewer.
 
     Example:
         >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()

@@ -1,4 +1,4 @@
-"""Minimum cut: the two parts of a network of clients that have least to do with each other."""
+"""Minimum cut: the two parts of a network of clients with the least weight between them."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def property_network(properties: Tensor) -> Tensor:
 
 
 def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tensor:
-    """The properties whose network is closest to how similarly the clients' models behave.
+    """The properties whose network is closest to the similarity of the clients' models.
 
     Starting with all, the property whose removal brings ``|f(F) - max(0, A_E)|^2`` down most is
     removed, as long as there is one and more than two are left; ``f`` is `property_network`. Of
@@ -96,21 +96,21 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
     """
     check_rows("properties", properties, "k, P")
     _check_square("embedding_similarity", embedding_similarity, len(properties))
-    wanted = embedding_similarity.clamp(min=0).to(properties.dtype)
+    target = embedding_similarity.clamp(min=0).to(properties.dtype)
 
     def error(columns: list[int]) -> float:
-        return float((similarity(properties[:, columns], clip=True) - wanted).square().sum())
+        return float((similarity(properties[:, columns], clip=True) - target).square().sum())
 
-    kept = list(range(properties.shape[1]))
-    best = error(kept)
-    while len(kept) > 2:
-        fewer = [[c for c in kept if c != column] for column in kept]
+    chosen = list(range(properties.shape[1]))
+    best = error(chosen)
+    while len(chosen) > 2:
+        fewer = [[c for c in chosen if c != column] for column in chosen]
         errors = [error(columns) for columns in fewer]
         if min(errors) >= best:
             break
         best = min(errors)
-        kept = fewer[errors.index(best)]
-    return torch.tensor(kept, dtype=torch.int64, device=properties.device)
+        chosen = fewer[errors.index(best)]
+    return torch.tensor(chosen, dtype=torch.int64, device=properties.device)
 
 
 def normalize_rows(network: Tensor) -> Tensor:
@@ -208,13 +208,13 @@ def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None
     check_rows("z @ z.T", products, "k, k")
     share = torch.softmax(products, dim=1)
     if ratio is None:
-        kept = (share >= (0.1 / max(len(z), 1) if threshold is None else threshold)).to(z.dtype)
+        links = (share >= (0.1 / max(len(z), 1) if threshold is None else threshold)).to(z.dtype)
     else:
         if not 0 < ratio <= 1:
             raise ValueError(f"Expected ratio to be in (0, 1], but got {ratio}")
         most = share.topk(max(1, int(ratio * len(z))) if len(z) else 0, dim=1).indices
-        kept = torch.zeros_like(share).scatter(1, most, 1.0)
-    return kept / kept.sum(1, keepdim=True).clamp(min=1)
+        links = torch.zeros_like(share).scatter(1, most, 1.0)
+    return links / links.sum(1, keepdim=True).clamp(min=1)
 
 
 def _check_square(name: str, matrix: Tensor, k: int) -> None:

@@ -17,7 +17,7 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 @typed
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
-    """What each client adds to the rows that all ask for, as graphs.
+    """Graphs of what each client adds to the rows that all clients ask for.
 
     Row (k, v) is ``sum_u [x_u / sqrt(d_u), 1]`` over node v, which client k asks for, and its
     neighbours u, with ``d_u`` the edges into u and one. A client's graph has its own nodes, then a
@@ -66,7 +66,7 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
     wanting = torch.arange(len(parts), device=graph.device).repeat_interleave(
         torch.tensor([len(ids) for ids in asked], device=graph.device)
     )
-    made = []
+    uploads = []
     for client, part in enumerate(parts):
         own = owner[into] == client
         x = dense(graph.x)[part].double() / degree[part].sqrt()[:, None]
@@ -74,11 +74,11 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
         x = torch.cat([x, x.new_zeros(len(rows), x.shape[1])])
         edges = torch.stack([place[into[own]], part.numel() + row[own]])
         mask = torch.cat([torch.zeros_like(part, dtype=torch.bool), wanting == client])
-        made.append(Graph(x, edges, train_mask=mask))
-    return made
+        uploads.append(Graph(x, edges, train_mask=mask))
+    return uploads
 
 
 def dense(x: Any) -> Tensor:
     """Features as a plain tensor."""
-    made: Tensor = x.to_dense() if isinstance(x, SparseMatrix) else x
-    return made
+    values: Tensor = x.to_dense() if isinstance(x, SparseMatrix) else x
+    return values

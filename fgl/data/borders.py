@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
 from ..graph.checks import check_index
+from ..kinds import typed
 
 
 class Borders(NamedTuple):
@@ -36,12 +36,12 @@ class Borders(NamedTuple):
     degree: Tensor
 
 
-@takes_graph
+@typed
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
-    """What each client of a disjoint partition loses: the edges that come from other clients.
+    """Edges into each client of a disjoint partition that come from other clients.
 
     An undirected edge is two, one into each of its ends, so both clients have it. An edge from a
-    node that nobody holds is no border, but counts in the degree.
+    node that no client holds is no border, but counts in the degree.
 
     Args:
         graph: the whole graph.

@@ -1,4 +1,4 @@
-"""Catalogue of the public datasets: who reads each, its home, the checksums of its files.
+"""Catalogue of the public datasets: the reader, home and checksums of each.
 
 A file may also be packed, as ``FILE.xz``, if the catalogue has the checksum of that file too.
 """
@@ -256,7 +256,7 @@ COLLECTIONS: dict[str, Entry[Any]] = {
     **MOLECULES,
 }
 
-# A file in a folder NAME that tells the layout of its files.
+# A file in a folder NAME that identifies the layout of its files.
 GRAPH_LAYOUTS: dict[str, Reader[Graph]] = {
     "ind.{name}.*": read_planetoid,
     "{name}.npz": read_npz,

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..checks import check_number
 from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
-from ..graph.arguments import takes_graph
 from ..graph.fields import present
 from ..kinds import typed
 from ..sparse import Pattern, SparseMatrix
@@ -30,7 +29,7 @@ FIELDS = (*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS, "batch", "edge_label_inde
 KNOWN = ("x", *SPARSE, "edge_index", *FIELDS)
 
 
-@takes_graph
+@typed
 def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
     """Write a client's graph into a folder of its own.
 
@@ -119,10 +118,10 @@ def open_client(
             f"Expected {folder / LIST} to list edge_index, and x or {', '.join(SPARSE)}, "
             f"but got {sorted(arrays)}"
         )
-    given: dict[str, Any] = {name: arrays[name] for name in FIELDS if name in arrays}
+    fields: dict[str, Any] = {name: arrays[name] for name in FIELDS if name in arrays}
     features = arrays["x"] if "x" in arrays else _sparse(arrays, about)
     classes = about.get("num_classes")
-    return Graph(features, arrays["edge_index"], num_classes=classes, **given)
+    return Graph(features, arrays["edge_index"], num_classes=classes, **fields)
 
 
 def _tensors(graph: Graph) -> dict[str, Tensor]:
@@ -147,24 +146,24 @@ def _list(folder: Path) -> dict[str, Any]:
         about: Any = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"Expected {path} to be JSON, but got {error}") from None
-    said = about.get("format") if isinstance(about, dict) else about
-    if said != "fgl client" or not isinstance(about.get("arrays"), dict):
-        raise ValueError(f"Expected {path} to list the arrays of an fgl client, but got {said!r}")
+    kind = about.get("format") if isinstance(about, dict) else about
+    if kind != "fgl client" or not isinstance(about.get("arrays"), dict):
+        raise ValueError(f"Expected {path} to list the arrays of an fgl client, but got {kind!r}")
     if about.get("version") != VERSION:
         got = about.get("version")
         raise ValueError(f"Expected {path} to have version {VERSION}, but got {got!r}")
     unknown = [name for name in about["arrays"] if name not in KNOWN]
     if unknown:
         raise ValueError(f"Expected the arrays of {path} to be of {KNOWN}, but got {unknown}")
-    found: dict[str, Any] = about
-    return found
+    listing: dict[str, Any] = about
+    return listing
 
 
 def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Tensor:
-    """One array of the list, as a tensor."""
-    wanted = ("file", "dtype", "shape", "sha256")
-    if not isinstance(entry, dict) or any(key not in entry for key in wanted):
-        raise ValueError(f"Expected {name} of {folder / LIST} to have {wanted}, but got {entry!r}")
+    """Read an array of the list as a tensor."""
+    keys = ("file", "dtype", "shape", "sha256")
+    if not isinstance(entry, dict) or any(key not in entry for key in keys):
+        raise ValueError(f"Expected {name} of {folder / LIST} to have {keys}, but got {entry!r}")
     file = str(entry["file"])
     path = folder / file
     if path.resolve().parent != folder.resolve():  # nothing outside of the folder is read
@@ -207,8 +206,8 @@ def _check_size(path: Path) -> None:
         if major not in headers:
             return
         shape, _, dtype = headers[major](file)
-        wanted = file.tell() + dtype.itemsize * math.prod(shape)
-    if not dtype.hasobject and path.stat().st_size != wanted:
+        size = file.tell() + dtype.itemsize * math.prod(shape)
+    if not dtype.hasobject and path.stat().st_size != size:
         raise ValueError(f"{path.stat().st_size} bytes for {dtype} {list(shape)}")
 
 

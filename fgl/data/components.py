@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
+from ..kinds import typed
 
 
-@takes_graph
+@typed
 def largest_component(graph: Graph) -> Graph:
     """The part of a graph that is connected and has the most nodes.
 
@@ -41,6 +41,6 @@ def largest_component(graph: Graph) -> Graph:
     if count == 1:
         return graph
     label = torch.from_numpy(component).long()
-    kept = (label == label.bincount().argmax()).nonzero().squeeze(1)
-    part: Graph = graph.subgraph(kept.to(graph.device))
+    nodes = (label == label.bincount().argmax()).nonzero().squeeze(1)
+    part: Graph = graph.subgraph(nodes.to(graph.device))
     return part

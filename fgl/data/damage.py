@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..checks import check_share, check_weight
 from ..graph import Graph
-from ..graph.arguments import check_graphs, takes_graph
+from ..graph.arguments import check_graphs
 from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
@@ -24,7 +24,7 @@ Features = Callable[[Graph], Graph] | None
 
 @dataclass(frozen=True)
 class Damage:
-    """What is missing or wrong in every client's data before it trains.
+    """Missing and wrong data of every client before it trains.
 
     Example:
         >>> Damage(label_noise=0.3).any
@@ -121,7 +121,7 @@ def damaged(
     return [how.labels(how.inputs(own, generator, features), generator) for own in graphs]
 
 
-@takes_graph
+@typed
 def lose_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph without ``round(share m)`` of its m edges, both directions of each.
 
@@ -140,7 +140,7 @@ def lose_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     return graph.with_edges(~_drawn_edges(graph, share, generator))  # type: ignore[no-any-return]
 
 
-@takes_graph
+@typed
 def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share m)`` of its m edges join two other nodes.
 
@@ -171,8 +171,8 @@ def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     owner = torch.zeros(graph.num_nodes, dtype=torch.int64)
     owner = owner if graph.batch is None else graph.batch.cpu()
     sizes = owner.bincount()
-    gone = (lost & (edges[0] <= edges[1])).nonzero().flatten()
-    of_graph = owner[edges[0, gone]]
+    removed = (lost & (edges[0] <= edges[1])).nonzero().flatten()
+    of_graph = owner[edges[0, removed]]
     ids, new = [(~lost).nonzero().flatten()], [edges[:, ~lost]]
     first = sizes.cumsum(0) - sizes
     for index, count in enumerate(of_graph.bincount().tolist()):
@@ -180,11 +180,11 @@ def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
             inside = edges[:, owner[edges[0]] == index] - first[index]
             free = FreePairs(inside, int(sizes[index]))
             ends = free(min(count, free.count), generator=generator) + first[index]
-            moved = gone[of_graph == index][: ends.shape[1]]
-            ids += [moved, back[moved]]
+            replaced = removed[of_graph == index][: ends.shape[1]]
+            ids += [replaced, back[replaced]]
             new += [ends, ends.flip(0)]
-    kept: Graph = graph.with_edges(torch.cat(ids).to(graph.device))
-    return kept.replace(edge_index=torch.cat(new, 1).to(graph.device))
+    reduced: Graph = graph.with_edges(torch.cat(ids).to(graph.device))
+    return reduced.replace(edge_index=torch.cat(new, 1).to(graph.device))
 
 
 def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
@@ -197,7 +197,7 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """Which edges are among a share of the pairs of nodes with an edge, bool ``[num_edges]``."""
+    """Mask of the edges of a drawn share of the linked pairs, bool ``[num_edges]``."""
     check_share(share=share)
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
@@ -207,7 +207,7 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
     return drawn[of_edge].to(graph.device)
 
 
-@takes_graph
+@typed
 def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which each node has lost ``int(share k)`` of its k features that are not 0.
 
@@ -229,19 +229,19 @@ def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Gra
     x: Any = graph.x
     if isinstance(x, SparseMatrix):
         value = x.values
-        there = (value != 0).cpu()
+        nonzero = (value != 0).cpu()
         keep = torch.ones(len(value), dtype=torch.bool)
-        keep[there] = _kept(x.pattern.row.cpu()[there], x.shape[0], share, generator)
+        keep[nonzero] = _kept(x.pattern.row.cpu()[nonzero], x.shape[0], share, generator)
         return graph.replace(x=x.with_value(value * keep.to(value.device)))
     row, column = x.cpu().nonzero().T
     lost = ~_kept(row, len(x), share, generator)
-    made = x.clone()
-    made[row[lost].to(x.device), column[lost].to(x.device)] = 0
-    return graph.replace(x=made)
+    values = x.clone()
+    values[row[lost].to(x.device), column[lost].to(x.device)] = 0
+    return graph.replace(x=values)
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Which entries stay, of rows that each lose ``int(share count)``; `row` is in order."""
+    """Mask of the entries that stay when each row loses ``int(share count)``; `row` is in order."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each
@@ -258,7 +258,7 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
     return place >= lost[row]
 
 
-@takes_graph
+@typed
 def noisy_features(graph: Graph, deviation: float, *, generator: Draws = None) -> Graph:
     """The graph with normal noise on every feature, those that are 0 too.
 

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from ..checks import check_share
 from ..graph import Graph
-from ..graph.arguments import takes_graph
 from ..graph.facts import answered, unscored
+from ..kinds import typed
 
 Draws = torch.Generator | None
 
 
-@takes_graph
+@typed
 def lose_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share n)`` of the n training examples do not train.
 
@@ -39,7 +39,7 @@ def lose_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph
     return graph.replace(train_mask=mask)
 
 
-@takes_graph
+@typed
 def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share n)`` of the n training examples have another class.
 
@@ -76,13 +76,13 @@ def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Grap
 
 
 def _wrong_answers(y: Tensor, noisy: Tensor, share: float, generator: Draws) -> Tensor:
-    known = ~y.isnan()
-    if not bool(((y == 0) | (y == 1) | ~known).all()):
+    answered = ~y.isnan()
+    if not bool(((y == 0) | (y == 1) | ~answered).all()):
         raise TypeError(
             "Expected graph.y to be class labels or answers, 0 and 1, of which some can be "
             "another, but got other numbers: they can be left out (missing_labels, lose_labels)"
         )
-    mask = known & noisy.view(-1, *[1] * (y.dim() - 1))
+    mask = answered & noisy.view(-1, *[1] * (y.dim() - 1))
     chosen, wrong = _drawn(mask.flatten(), share, generator), y.flatten().clone()
     wrong[chosen] = 1 - wrong[chosen]
     return wrong.view_as(y)
@@ -116,7 +116,7 @@ def share_nodes(graphs: Sequence[Graph]) -> bool:
 
 
 def wrong_nodes(graphs: Sequence[Graph], share: float, seed: int) -> list[Graph]:
-    """As `wrong_labels`, of all nodes that train; a node is wrong alike wherever it trains.
+    """Like `wrong_labels`, for all training nodes; a node has the same wrong label in every client.
 
     Example:
         >>> y = torch.tensor([0, 1, 2, 1])

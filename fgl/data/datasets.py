@@ -183,7 +183,7 @@ def load_molecules(
     ``"tox21"`` twelve answers, ``"clintox"`` two and ``"bace"`` one, 1 for yes and 0 for no. They
     are taken from `root`, or downloaded to it, and checked by sha256. Any other name is a
     folder in `root` with ``NAME.csv``, in the folder or in ``raw`` below it: a header, a column
-    ``smiles``, and a column of numbers for each target, empty, NA or NaN where nobody knows it.
+    ``smiles``, and a column of numbers for each target, empty, NA or NaN where it is unknown.
     Columns that number the rows, such as pandas writes, are left out, and a warning names them.
 
     Atoms are nodes and bonds are edges in both directions; hydrogen is counted, not a node. The
@@ -225,12 +225,12 @@ def _places(root: str | os.PathLike[str] | None) -> list[Path]:
     if root is not None:
         return [Path(root).expanduser()]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fgl"
-    given = os.environ.get("FGL_DATA")
-    if not given:
+    folder = os.environ.get("FGL_DATA")
+    if not folder:
         return [cache]
-    if not Path(given).is_dir():
-        raise ValueError(f"Expected FGL_DATA to be a folder, but got {given!r}")
-    return [Path(given), cache]
+    if not Path(folder).is_dir():
+        raise ValueError(f"Expected FGL_DATA to be a folder, but got {folder!r}")
+    return [Path(folder), cache]
 
 
 def _read(
@@ -240,7 +240,7 @@ def _read(
     layouts: Mapping[str, Reader[Content]],
     **options: Any,
 ) -> Content:
-    """What a dataset's reader makes of its files, which are downloaded if they are missing."""
+    """Read a dataset's files; download the files if they are missing."""
     if name in entries:
         read = _accepting(entries[name].read, name, options)
         return read(_public(name, entries[name], places), name, **options)
@@ -279,7 +279,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """A hint for a name that the other function knows, or whose files one must bring."""
+    """Hint for a name that the other function loads, or whose files the user must bring."""
     if name.startswith("ogbn-") and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "
@@ -320,7 +320,7 @@ def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
 
 
 def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
-    """The path of a file, if it is there in a form whose checksum is known."""
+    """Path of a file, if the folder has it with a known checksum."""
     path = there(folder, file)
     return path if path is not None and path.name in entry.sha256 else None
 
@@ -334,7 +334,7 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
-    """Folders that hold a file of a known layout, and who reads it."""
+    """Folders that hold a file of a known layout, and the reader of each."""
     folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):

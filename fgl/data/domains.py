@@ -41,12 +41,12 @@ def one_space(graphs: Sequence[Graph]) -> list[Graph]:
         raise ValueError("Expected graphs to have classes, each of them, but got none")
     width = max(own.num_features for own in graphs)
     classes = sum(int(own.num_classes or 0) for own in graphs)
-    made, first = [], 0
+    widened, first = [], 0
     for own in graphs:
         y = own.labels + first
         first += int(own.num_classes or 0)
-        made.append(own.replace(x=_widened(own.x, width), y=y, num_classes=classes))
-    return made
+        widened.append(own.replace(x=_widened(own.x, width), y=y, num_classes=classes))
+    return widened
 
 
 def _widened(x: Any, width: int) -> Any:

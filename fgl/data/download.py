@@ -111,16 +111,15 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _fetch(
-    url: str, path: Path, sha256: str | None, title: str, wanted: Path, max_bytes: int
+    url: str, path: Path, sha256: str | None, title: str, target: Path, max_bytes: int
 ) -> Path:
-    """Write what an address answers; a bar says `title`, an error where `wanted` would be."""
+    """Write the body of an answer to `path`; a bar shows `title`, an error names `target`."""
     with ExitStack() as stack:
         try:
             source = stack.enter_context(urlopen(url, timeout=60))
         except OSError as error:
             raise OSError(
-                f"Expected {url} to be reachable, but got {error}; "
-                f"a copy at {wanted} would do as well"
+                f"{url} did not answer: {error}; a copy at {target} would do as well"
             ) from error
         size = source.headers["Content-Length"]
         promised = int(size) if size and size.isdigit() else None
@@ -151,8 +150,7 @@ def _write(
             advance(len(block))
         if promised is not None and size < promised:
             raise OSError(
-                f"Expected {name} to send {promised} bytes, but got {size}: the connection was "
-                "cut; try again"
+                f"{name} sent {size} of {promised} bytes: the connection was cut; try again"
             )
         if sha256 is not None:
             _compare(name, sha256, digest.hexdigest())
@@ -160,18 +158,16 @@ def _write(
 
 
 def _block(name: str, source: IO[bytes]) -> bytes:
-    """What comes next; an error of the connection in one sentence."""
+    """Read the next block; describe an error of the connection in one sentence."""
     try:
         return source.read(1 << 16)
     except (OSError, HTTPException) as error:
-        raise OSError(
-            f"Expected {name} to be sent to its end, but got {error!r}; try again"
-        ) from error
+        raise OSError(f"The connection to {name} broke: {error!r}; try again") from error
 
 
 @contextmanager
 def _whole(url: str) -> Iterator[None]:
-    """Errors of a zip file in one sentence."""
+    """Describe an error of a zip file in one sentence."""
     try:
         yield
     except DAMAGES as error:
@@ -185,6 +181,6 @@ def _check_size(name: str, size: int, max_bytes: int) -> None:
         raise ValueError(f"Expected {name} to have at most {max_bytes} bytes, but got {size}")
 
 
-def _compare(name: str, expected: str, found: str) -> None:
-    if found != expected:
-        raise ValueError(f"Expected {name} to have sha256 {expected}, but got {found}")
+def _compare(name: str, expected: str, actual: str) -> None:
+    if actual != expected:
+        raise ValueError(f"Expected {name} to have sha256 {expected}, but got {actual}")

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
+from ..kinds import typed
 from ..sparse import Pattern, SparseMatrix, row_sum
 
 DEGREES = 64
 
 
-@takes_graph
+@typed
 def normalize_features(graph: Graph) -> Graph:
     """Rows of the features divided by their sums, as in Kipf & Welling's GCN.
 
@@ -40,11 +40,11 @@ def normalize_features(graph: Graph) -> Graph:
     return graph.replace(x=graph.x / torch.where(total == 0, 1, total))
 
 
-@takes_graph
+@typed
 def degree_features(graph: Graph) -> Graph:
     """Features for nodes that have none: the degree in this very graph, one-hot.
 
-    So a graph of training edges tells nothing of the other edges; degrees in the whole graph would.
+    So a graph of training edges reveals no other edge; degrees in the whole graph would.
 
     Args:
         graph: both directions of every edge.

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
+from ..kinds import typed
 from .download import replacing
 
 ROWS = 2**16  # that are copied at a time
 
 
-@takes_graph
+@typed
 def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
     """The graph with its features in a file, of which the system keeps in memory what is used.
 

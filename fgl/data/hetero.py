@@ -70,13 +70,13 @@ def from_hetero(
         6
     """
     _check_types("data", data)
-    given = _fields(data, ignore)
-    for of, adj in given["adj_t"].items():
+    fields = _fields(data, ignore)
+    for of, adj in fields["adj_t"].items():
         own = edges_of(adj)
-        given["edge_index"][of] = own["edge_index"]
+        fields["edge_index"][of] = own["edge_index"]
         if len(own) > 1:
-            given["edge_attr"][of] = own.get("edge_weight", own.get("edge_attr"))
-    nodes = {of: narrowed(given["x"].get(of, data[of].num_nodes)) for of in data.node_types}
+            fields["edge_attr"][of] = own.get("edge_weight", own.get("edge_attr"))
+    nodes = {of: narrowed(fields["x"].get(of, data[of].num_nodes)) for of in data.node_types}
     unknown = [of for of, own in nodes.items() if own is None]
     if unknown:
         raise ValueError(
@@ -84,17 +84,17 @@ def from_hetero(
             f"data[{unknown[0]!r}].num_nodes = ..."
         )
     for name in MASKS:
-        given[name] = {of: one_split(name, mask, split) for of, mask in given[name].items()}
+        fields[name] = {of: one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
-        masks, ids = ({n: given[n].get(of) for n in names} for names in (MASKS, ALL_IDS))
+        masks, ids = ({n: fields[n].get(of) for n in names} for names in (MASKS, ALL_IDS))
         for name, mask in masks_of_ids(masks, ids, data[of].num_nodes).items():
-            given[name][of] = mask
-    labels = _of_targets(given, targets)
-    attr = {of: a[:, None] if a.dim() == 1 else a for of, a in given["edge_attr"].items()}
+            fields[name][of] = mask
+    labels = _of_targets(fields, targets)
+    attr = {of: a[:, None] if a.dim() == 1 else a for of, a in fields["edge_attr"].items()}
     attr = {of: narrowed(a) for of, a in attr.items()}
-    edges = {of: given["edge_index"][of] for of in data.edge_types}
-    times = given["edge_time"] or None
-    if not given["edge_label"]:
+    edges = {of: fields["edge_index"][of] for of in data.edge_types}
+    times = fields["edge_time"] or None
+    if not fields["edge_label"]:
         return typed_graph(
             nodes, edges, both=both, edge_attr=attr or None, edge_time=times, **labels
         )
@@ -105,7 +105,7 @@ def from_hetero(
             f"ignore={of_nodes} learns edge_label, and ignore={[*PAIR_KEYS]} learns y"
         )
     graph = typed_graph(nodes, edges, both=both, edge_attr=attr or None, edge_time=times)
-    return graph.replace(**_pairs(data, given))
+    return graph.replace(**_pairs(data, fields))
 
 
 def _fields(data: Any, ignore: Collection[str]) -> dict[str, dict[Any, Any]]:
@@ -114,7 +114,7 @@ def _fields(data: Any, ignore: Collection[str]) -> dict[str, dict[Any, Any]]:
     Raises:
         ValueError: for one that has no place in a typed graph and is not ignored.
     """
-    given: dict[str, dict[Any, Any]] = {n: {} for n in (*NODE_KEYS, *EDGE_KEYS, "adj_t")}
+    fields: dict[str, dict[Any, Any]] = {n: {} for n in (*NODE_KEYS, *EDGE_KEYS, "adj_t")}
     for of, values in data.to_dict().items():
         keys = NODE_KEYS if of in data.node_types else EDGE_KEYS if of in data.edge_types else ()
         if keys is EDGE_KEYS and values.get("edge_index") is None:
@@ -129,15 +129,15 @@ def _fields(data: Any, ignore: Collection[str]) -> dict[str, dict[Any, Any]]:
             )
         for key in keys:
             if values.get(key) is not None and key not in ignore:
-                given[key][of] = values[key]
-    return given
+                fields[key][of] = values[key]
+    return fields
 
 
 def _of_targets(
-    given: dict[str, dict[Any, Any]], targets: Collection[str] | None
+    fields: dict[str, dict[Any, Any]], targets: Collection[str] | None
 ) -> dict[str, Any]:
     """Labels and masks of the types of nodes that are learned, for `typed_graph`."""
-    y = {of: flat(own) for of, own in given["y"].items()}
+    y = {of: flat(own) for of, own in fields["y"].items()}
     wrong = [name for name in targets or () if name not in y]
     if isinstance(targets, str) or wrong:
         raise ValueError(f"Expected targets to be a list of {list(y)}, but got {targets!r}")
@@ -150,30 +150,30 @@ def _of_targets(
     read = y if targets is None else {of: y[of] for of in targets}
     labels: dict[str, Any] = {"y": read or None}
     for name in MASKS:
-        others = [of for of in given[name] if y and of not in read]
+        others = [of for of in fields[name] if y and of not in read]
         if others and targets is None:
             raise ValueError(
                 f"Expected {name} to be of types with y, but got it of {others}: "
                 f"targets={list(read)} leaves it out"
             )
-        labels[name] = {of: m for of, m in given[name].items() if of not in others} or None
+        labels[name] = {of: m for of, m in fields[name].items() if of not in others} or None
     if len([of for of in read if of in several]) > 1:
         labels["num_classes"] = 1 + max(int(own.max()) for own in read.values() if own is not None)
     return labels
 
 
-def _pairs(data: Any, given: dict[str, dict[Any, Any]]) -> dict[str, Any]:
+def _pairs(data: Any, fields: dict[str, dict[Any, Any]]) -> dict[str, Any]:
     """The pairs that one relation asks about, in the numbers of all nodes, and their answers."""
-    copies = {(end, f"rev_{name}", start) for start, name, end in given["edge_label"]}
-    relations = [of for of in given["edge_label"] if of not in copies]  # ToUndirected copies labels
+    copies = {(end, f"rev_{name}", start) for start, name, end in fields["edge_label"]}
+    relations = [of for of in fields["edge_label"] if of not in copies]  # ToUndirected copies them
     if len(relations) > 1:
         raise ValueError(
             f"Expected edge_label of one relation, but got it of {relations}: "
             f"del data[{relations[1]}].edge_label, and its edge_label_index, leaves one out"
         )
     of = relations[0]
-    labels, edges = given["edge_label"][of], given["edge_index"][of]
-    pairs = pairs_of(labels, given["edge_label_index"].get(of), edges)
+    labels, edges = fields["edge_label"][of], fields["edge_index"][of]
+    pairs = pairs_of(labels, fields["edge_label_index"].get(of), edges)
     sizes = [data[name].num_nodes for name in data.node_types]
     start = dict(zip(data.node_types, [0, *accumulate(sizes)], strict=False))
     shift = pairs.new_tensor([[start[of[0]]], [start[of[2]]]])
@@ -279,7 +279,7 @@ def _cut(x: Tensor | SparseMatrix, rows: Tensor, columns: range) -> Tensor:
 
 
 def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
-    """Names of relations, those of reverses behind them if the graph has any."""
+    """Names of relations, then the names of reverses if the graph has any."""
     reverses = [(target, f"rev_{name}", source) for source, name, target in named]
     count = int(edge_type.max()) + 1 if len(edge_type) else 0
     if count > 2 * len(named):
@@ -293,7 +293,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
 
 
 def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) -> None:
-    """Refuse edges whose ends are of other types than their relation says."""
-    wanted = [node_types.index(name) for name in (relation[0], relation[2])]
-    if (types != types.new_tensor(wanted)[:, None]).any():
+    """Refuse edges whose ends have other types than their relation."""
+    expected = [node_types.index(name) for name in (relation[0], relation[2])]
+    if (types != types.new_tensor(expected)[:, None]).any():
         raise ValueError(f"Expected edges of {relation} to join these types, but got others")

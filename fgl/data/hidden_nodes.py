@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
 from ..graph.checks import check_index
 from ..graph.neighbours import neighbour_features, neighbour_table
+from ..kinds import typed
 
 
 class HiddenNodes(NamedTuple):
@@ -33,7 +33,7 @@ class HiddenNodes(NamedTuple):
     features: Tensor
 
 
-@takes_graph
+@typed
 def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
     """A graph without `nodes`, and which of the other nodes lost a neighbour.
 
@@ -54,11 +54,11 @@ def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
     Source: Zhang et al. 2021, FedSage+, https://arxiv.org/abs/2106.13430
     """
     check_index("nodes", nodes, (None,), graph.num_nodes)
-    gone = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-    gone[nodes] = True
-    stay = (~gone).nonzero().squeeze(1)
+    hidden = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    hidden[nodes] = True
+    stay = (~hidden).nonzero().squeeze(1)
     source, target = graph.edge_index
-    lost = graph.edge_index[:, gone[source] & ~gone[target]]
+    lost = graph.edge_index[:, hidden[source] & ~hidden[target]]
     table, number = neighbour_table(lost, graph.num_nodes, width)
     missing = lost[1].bincount(minlength=graph.num_nodes)[stay]
     features = neighbour_features(graph, table[stay], number[stay])

@@ -56,7 +56,7 @@ def large_graph(
     0.8`` with u uniform in (0, 1], up to `max_degree`. Edges join nodes of one community, of one
     class, or any two, in proportion to these weights; a hub has at most half of its community and
     of its class as neighbours there, so its other edges go further. Strays take the class of a
-    random node, but keep their edges. Ids tell nothing. Features are normal with mean
+    random node, but keep their edges. Ids reveal nothing. Features are normal with mean
     ``signal * centre[y]``, the centres standard normal.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
@@ -186,7 +186,7 @@ def _pairs(
     """Edges as ``low end * n + high end``, int64 ``[count]``; -1 for a node with itself."""
     n = weight.numel()
     mass = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
-    each = int(count >= 2 * n)  # every node begins an edge, where there are so many
+    each = int(count >= 2 * n)  # every node begins an edge if there are 2 n edges
     begins = (mass / mass[-1] * (count - each * n) + torch.rand((), generator=generator)).long()
     begins += each * torch.arange(n + 1)
     first = torch.arange(n, dtype=torch.int32).repeat_interleave(begins.diff())

@@ -15,7 +15,7 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
     """People who rate each other in the course of time: directed edges, from -10 to 10.
 
     Every person is liked to a degree of its own, is a judge of its own strictness, and joins at a
-    time of its own; raters and rated are drawn among those who have joined. Nobody rates the same
+    time of its own; raters and rated are drawn among people that have joined. Nobody rates the same
     person twice. A rating is the sum of what the rated is liked, of strictness and of chance,
     rounded, without 0.
 
@@ -35,9 +35,9 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
     """
     rng = torch.Generator().manual_seed(seed)
     time = torch.rand(num_edges, generator=rng).sort().values
-    there = (3 + time * (num_nodes - 3)).long()  # how many have joined
+    joined = (3 + time * (num_nodes - 3)).long()  # how many have joined
     chance = torch.rand(2, num_edges, generator=rng)
-    source, target = (chance * there).long()
+    source, target = (chance * joined).long()
     liked, strict = 5 * torch.randn(2, num_nodes, generator=rng)
     noise = torch.randn(num_edges, generator=rng)
     value = (2 + liked[target] - strict[source] / 3 + 2 * noise).round().clamp(-10, 10)
@@ -88,8 +88,8 @@ def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
     lead = draw(num_authors, num_papers)
     area = torch.where(chance(0.25), draw(4, num_papers), y[lead])
     others = 4 * draw(num_authors // 4, num_papers, 2) + area[:, None]  # authors of the area
-    there = torch.stack([chance(1.0), chance(0.6), chance(0.3)], 1)
-    paper, place = there.nonzero(as_tuple=True)
+    present = torch.stack([chance(1.0), chance(0.6), chance(0.3)], 1)
+    paper, place = present.nonzero(as_tuple=True)
     author = torch.cat([lead[:, None], others], 1)[paper, place]
     conf = torch.where(chance(0.1), draw(12, num_papers), 4 * draw(3, num_papers) + area)
     words = torch.cat([25 * area[:, None] + draw(25, num_papers, 2), draw(100, num_papers, 3)], 1)

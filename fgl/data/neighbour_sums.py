@@ -17,7 +17,7 @@ from .borders import Borders, borders
 
 
 class NeighbourSums(NamedTuple):
-    """What FedGCN's clients hold after their exchange.
+    """Graphs of FedGCN's clients after their exchange.
 
     Args:
         clients: graphs whose features are sums, and whose weighted edges are the operator.
@@ -68,7 +68,7 @@ def neighbour_sums(
         total: adds up the rows that clients ask for, of the graphs of `asked_rows`, and says what
             each client is told (float64 ``[rows, F + 1]``) and how many bytes that took. With two
             hops clients ask for the rows of their neighbours elsewhere too; the last column of a
-            row is its node's degree. Nodes that nobody holds are in no sum. Default: in the open.
+            row is its node's degree. Nodes of no client are in no sum. Default: in the open.
 
     Raises:
         ValueError: if `hops` is another number, parts are not disjoint, or the graph of a `total`
@@ -132,8 +132,8 @@ def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)
     edges = torch.stack([own.num_nodes + place, cut.node])
-    given = ids if whole.node_id is None else whole.node_id[ids]
-    return own.append(x, edges, edge_weight=weight[cut.edge], node_id=given)
+    node_id = ids if whole.node_id is None else whole.node_id[ids]
+    return own.append(x, edges, edge_weight=weight[cut.edge], node_id=node_id)
 
 
 def _exchanged(
@@ -144,21 +144,21 @@ def _exchanged(
     places = [each.node.unique() for each in cut]
     far = [whole.edge_index[0, each.edge].unique() for each in cut]
     own = [part[place] for part, place in zip(parts, places, strict=True)]
-    asked = [torch.cat(pair) for pair in zip(own, far, strict=True)] if hops == 2 else own
-    told, num_bytes = total(asked_rows(graph, parts, asked))
+    nodes = [torch.cat(pair) for pair in zip(own, far, strict=True)] if hops == 2 else own
+    answers, num_bytes = total(asked_rows(graph, parts, nodes))
     clients = []
-    for part, place, ids, edges, rows in zip(parts, places, far, cut, told, strict=True):
+    for part, place, ids, edges, rows in zip(parts, places, far, cut, answers, strict=True):
         degree = rows[:, -1:]
         sums = (rows[:, :-1] / degree.sqrt()).to(whole.x.dtype)
         client = whole.subgraph(part)
         x = dense(client.x).index_copy(0, place, sums[: len(place)])
         if hops == 2:
-            found = torch.searchsorted(ids, whole.edge_index[0, edges.edge])
-            weight = (degree[len(place) + found, 0] * edges.degree[edges.node]).rsqrt()
-            into = torch.stack([client.num_nodes + found, edges.node])
-            given = ids if whole.node_id is None else whole.node_id[ids]
+            position = torch.searchsorted(ids, whole.edge_index[0, edges.edge])
+            weight = (degree[len(place) + position, 0] * edges.degree[edges.node]).rsqrt()
+            into = torch.stack([client.num_nodes + position, edges.node])
+            node_id = ids if whole.node_id is None else whole.node_id[ids]
             client = client.append(
-                sums[len(place) :], into, edge_weight=weight.to(x.dtype), node_id=given
+                sums[len(place) :], into, edge_weight=weight.to(x.dtype), node_id=node_id
             )
             x = torch.cat([x, sums[len(place) :]])
         sparse = isinstance(whole.x, SparseMatrix)
@@ -177,6 +177,6 @@ def _num_bytes(graph: Graph, cut: Sequence[Borders], hops: int) -> int:
     total = sum(different(each.node, each.client) + different(each.node) for each in cut) * row
     if hops == 1:
         return total
-    wanted = [(each.client, each.neighbour) for each in cut]
-    asked = different(*torch.cat([torch.stack(pair) for pair in wanted], 1))
-    return total + asked * row + sum(different(*pair) for pair in wanted) * (row + size)
+    pairs = [(each.client, each.neighbour) for each in cut]
+    num_rows = different(*torch.cat([torch.stack(pair) for pair in pairs], 1))
+    return total + num_rows * row + sum(different(*pair) for pair in pairs) * (row + size)

@@ -52,7 +52,7 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
 
 
 def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
-    """Which molecules share a scaffold, the largest group first.
+    """Groups of molecules that share a scaffold, the largest group first.
 
     Of groups of one size that comes first whose first molecule comes last, as in DeepChem.
 

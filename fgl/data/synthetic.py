@@ -33,7 +33,7 @@ def csbm(
     flavour: float = 0.1,
     seed: int = 0,
 ) -> Graph:
-    """A contextual stochastic block model: communities with labels, and words that tell of both.
+    """A contextual stochastic block model: communities with labels, and words that depend on both.
 
     Every class has communities of equal size. Edges join nodes of one community, of two communities
     of one class, or of two classes. Every node is the first end of one edge; the other ends are
@@ -119,7 +119,7 @@ def csbm(
         generator,
     )
 
-    place = torch.randperm(num_nodes, generator=generator)  # so that ids do not tell the class
+    place = torch.randperm(num_nodes, generator=generator)  # so that ids do not reveal the class
     pair = (place[node] * num_features + word).unique()
     ends = (pair // num_features, pair % num_features)
     x = SparseMatrix.from_entries(*ends, (num_nodes, num_features), torch.ones(pair.numel()))
@@ -206,7 +206,7 @@ def small_graphs(
 
     A third of the nodes begins a chord, to the node two steps on (class 0: triangles) or three
     (class 1: squares). Features are one of `num_features` kinds, one-hot; kind 0 is the more
-    frequent in class 0. Neither tells the classes surely.
+    frequent in class 0. Neither reveals the classes surely.
 
     Args:
         num_graphs: number of graphs, the classes in turn.

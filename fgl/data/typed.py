@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
 from ..graph.checks import check_features, check_index
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -80,8 +79,8 @@ def typed_graph(
     types = {name: place for place, name in enumerate(blocks)}
     start = dict(zip(blocks, [0, *accumulate(sizes.values())], strict=False))
     ends = [_ends(each, edges, sizes, start) for each, edges in relations.items()]
-    given = {"edge_attr": edge_attr, "edge_time": edge_time}
-    for name, value in given.items():
+    of_edges = {"edge_attr": edge_attr, "edge_time": edge_time}
+    for name, value in of_edges.items():
         _check_names(name, value, relations)
     fields: dict[str, Any] = {
         "edge_attr": _side_by_side(relations, edge_attr),
@@ -116,7 +115,7 @@ def typed_graph(
     )
 
 
-@takes_graph
+@typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
     """Parts that have the nodes of shared types which their own nodes touch.
 
@@ -198,14 +197,14 @@ def _ends(
 
 
 def _numbers(counts: Sequence[int]) -> Tensor:
-    """0 as often as the first count says, then 1, and so on."""
+    """Repeat each index from 0 on as often as its count says."""
     return torch.arange(len(counts)).repeat_interleave(torch.tensor(counts, dtype=torch.int64))
 
 
-def _check_names(name: str, value: Mapping[Any, Any] | None, known: Mapping[Any, Any]) -> None:
-    unknown = [key for key in value or {} if key not in known]
+def _check_names(name: str, value: Mapping[Any, Any] | None, allowed: Mapping[Any, Any]) -> None:
+    unknown = [key for key in value or {} if key not in allowed]
     if unknown:
-        raise ValueError(f"Expected {name} to be of {list(known)}, but got {unknown[0]!r}")
+        raise ValueError(f"Expected {name} to be of {list(allowed)}, but got {unknown[0]!r}")
 
 
 def _of_nodes(

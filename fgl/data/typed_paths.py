@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..graph.arguments import takes_graph
+from ..kinds import typed
 
 
-@takes_graph
+@typed
 def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
     """A graph whose relations are paths over the relations of a typed graph.
 

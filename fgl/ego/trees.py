@@ -23,7 +23,7 @@ BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2
 
 
 def levels(fanouts: Sequence[int]) -> list[int]:
-    """Where the levels of a tree begin, and its size at the end.
+    """Index of the first node of each level of a tree, and last the tree's size.
 
     Args:
         fanouts: children per node, level by level, each at least 1.
@@ -99,7 +99,7 @@ class EgoSampler:
         self.table = table.int() if narrow else table
 
     def __call__(self, centres: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """One tree per centre.
+        """Draw a tree for each centre.
 
         Args:
             centres: int64 ``[batch]`` on the graph's device.
@@ -114,15 +114,15 @@ class EgoSampler:
         """
         check_index("centres", centres, (None,), self.num_nodes)
         batch = centres.numel()
-        found, parents, width = [centres[:, None]], centres, 1
+        layers, parents, width = [centres[:, None]], centres, 1
         for fanout in self.fanouts:
             begin, degree = self.table.index_select(0, parents).unsqueeze(2).unbind(1)
             entry = _draws((parents.numel(), fanout), centres.device, generator)
             entry.mul_(degree).bitwise_right_shift_(BITS).add_(begin)
             parents = self.neighbour.index_select(0, entry.flatten())
             width *= fanout
-            found.append(parents.view(batch, width))
-        return torch.cat(found, 1)
+            layers.append(parents.view(batch, width))
+        return torch.cat(layers, 1)
 
 
 def training_trees(
@@ -264,7 +264,7 @@ def tree_minibatches(
     *,
     fanouts: Sequence[int] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """What a server's steps on mashed ego-graphs see: per epoch a fifth, by torch's generator.
+    """Yield a server's minibatches of mashed ego-graphs: a fifth per epoch, by torch's generator.
 
     Args:
         trees: ``[num_trees, size, H]``.
@@ -290,8 +290,8 @@ def tree_minibatches(
     for _ in range(num_epochs):
         order = torch.randperm(len(trees), device=trees.device)
         for chosen in order[: max(len(trees) // 5, 1)].split(batch_size):
-            seen = trees[chosen]
-            yield seen if fanouts is None else resample(seen, fanouts=fanouts), labels[chosen]
+            batch = trees[chosen]
+            yield batch if fanouts is None else resample(batch, fanouts=fanouts), labels[chosen]
 
 
 def check_steps(epochs: int, batch_size: int) -> None:

@@ -55,8 +55,8 @@ def check_mashed(
             f"{float(embeddings[graph].abs().max()):.4g} in graph {graph}"
         )
     total, least = labels.double().sum(2), labels.amin(2)
-    near = (total - 1).abs() <= max(1e-3, torch.finfo(labels.dtype).eps)
-    bad = ~near | (least < 0)  # a NaN is not near
+    close = (total - 1).abs() <= max(1e-3, torch.finfo(labels.dtype).eps)
+    bad = ~close | (least < 0)  # a NaN is not close
     if bad.any():
         graph, position = (int(i) for i in bad.nonzero()[0])
         low, whole = float(least[graph, position]), float(total[graph, position])
@@ -77,7 +77,7 @@ def mashed_check(
     Args:
         fanouts: of the trees.
         head: float ``[C, H]``, the classifier's matrix, whose width and dtype embeddings must have.
-        most: ego-graphs that a client can have: as many as its training nodes.
+        most: largest number of ego-graphs of a client: its number of training nodes.
         base: another `accept` that is asked before; default none.
 
     Example:

@@ -47,7 +47,7 @@ class Graph(Facts):
         x: node features, float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
         edge_index: int64 ``[2, num_edges]``, rows (source, target).
         y: labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or numbers, float
-            ``[num_examples]`` or ``[num_examples, t]``, NaN where nobody knows it: see
+            ``[num_examples]`` or ``[num_examples, t]``, NaN where it is unknown: see
             `fgl.targets`.
         num_classes: number of classes; by default the largest label plus one, with a warning if
             labels below it do not occur.
@@ -99,9 +99,9 @@ class Graph(Facts):
 
     def __post_init__(self) -> None:
         check_features(self.x)
-        given = self.x.pattern.backend if isinstance(self.x, SparseMatrix) else "torch"
-        object.__setattr__(self, "backend", self.backend or given)
-        if isinstance(self.x, SparseMatrix) and given != self.backend:
+        backend = self.x.pattern.backend if isinstance(self.x, SparseMatrix) else "torch"
+        object.__setattr__(self, "backend", self.backend or backend)
+        if isinstance(self.x, SparseMatrix) and backend != self.backend:
             object.__setattr__(self, "x", self.x.using(str(self.backend)))
         n = self.x.shape[0]
         check_index("edge_index", self.edge_index, (2, None), n)
@@ -150,7 +150,7 @@ class Graph(Facts):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """What a model is called with: ``x, adj``, and ``pool`` where there is a `batch`."""
+        """Arguments of a model's forward: ``x, adj``, and ``pool`` if the graph has a `batch`."""
         return (self.x, self.adj) if self.batch is None else (self.x, self.adj, self.pool)
 
     @cached_property
@@ -187,7 +187,7 @@ class Graph(Facts):
 
     @cached_property
     def reading(self) -> Reading:
-        """What models whose forward has `edge_index` read of it, made once."""
+        """Fields of the graph for models whose forward takes `edge_index`; computed once."""
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
@@ -230,7 +230,7 @@ class Graph(Facts):
         if self.edge_label_index is not None:
             examples = inside(self.edge_label_index, position)
             pairs = position[self.edge_label_index[:, examples]]
-        kept = {
+        fields = {
             **taken(self, NODE_FIELDS, nodes),
             **taken(self, EDGE_FIELDS, edges),
             **taken(self, EXAMPLE_FIELDS, examples),
@@ -241,7 +241,7 @@ class Graph(Facts):
             num_classes=self.num_classes,
             edge_label_index=pairs,
             backend=self.backend,
-            **{"node_id": nodes, **kept},
+            **{"node_id": nodes, **fields},
         )
 
     def append(
@@ -251,7 +251,7 @@ class Graph(Facts):
         *,
         edge_weight: Tensor | None = None,
         node_id: Tensor | None = None,
-        **given: Tensor,
+        **fields: Tensor,
     ) -> Graph:
         """The graph with new nodes after its own, which nothing is trained or scored on.
 
@@ -265,7 +265,7 @@ class Graph(Facts):
                 ``num_nodes``.
             edge_weight: float, of the new edges; 1 where only some edges have weights.
             node_id: int64 ``[m]``, of the new nodes; without it the result has no `node_id`.
-            given: `edge_attr`, `edge_type` and `edge_time` of the new edges and `node_type` of the
+            fields: `edge_attr`, `edge_type` and `edge_time` of the new edges and `node_type` of the
                 new nodes: each that the graph has, and no other.
 
         Raises:
@@ -283,7 +283,7 @@ class Graph(Facts):
         if self.batch is not None:
             raise ValueError("Expected a graph without batch (see join), but got one with it")
         check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
-        return self.replace(**appended(self, x, edge_index, edge_weight, node_id, given))
+        return self.replace(**appended(self, x, edge_index, edge_weight, node_id, fields))
 
     def select(self, graphs: Tensor) -> Graph:
         """The collection of the graphs named by `graphs` (int64 ``[m]``), in that order.
@@ -306,8 +306,8 @@ class Graph(Facts):
         return chosen
 
     @classmethod
-    def join(cls, graphs: Sequence[Graph], y: Tensor | None = None, **given: Any) -> Graph:
-        """Graphs without `batch` as one collection; `y` and the masks among `given` are per graph.
+    def join(cls, graphs: Sequence[Graph], y: Tensor | None = None, **fields: Any) -> Graph:
+        """Graphs without `batch` as one collection; `y` and the masks among `fields` are per graph.
 
         Features (dense), edges and fields of both are kept, the graphs' own labels and masks are
         not. If only some have weights, the others' weights are 1.
@@ -322,7 +322,7 @@ class Graph(Facts):
             >>> fgl.Graph.join(graphs, torch.tensor([1, 0])).batch
             tensor([0, 0, 1])
         """
-        return cls(**collection.joined(graphs), y=y, **given)
+        return cls(**collection.joined(graphs), y=y, **fields)
 
     def to(self, device: torch.device | str, *, features: bool = True) -> Graph:
         """The graph on another device.
@@ -332,12 +332,12 @@ class Graph(Facts):
             features: whether `x` moves too. Features that stay where they are, such as mapped ones
                 (`fgl.data.map_features`), are read by minibatches (`fgl.sampler.NeighbourSampler`).
         """
-        moved: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             stays = not hasattr(value, "to") or (field.name == "x" and not features)
-            moved[field.name] = value if stays else value.to(device)
-        return Graph(**moved)
+            fields[field.name] = value if stays else value.to(device)
+        return Graph(**fields)
 
     @classmethod
     def from_pyg(

@@ -18,7 +18,7 @@ def appended(
     edge_index: Tensor,
     edge_weight: Tensor | None,
     node_id: Tensor | None,
-    given: dict[str, Tensor],
+    fields: dict[str, Tensor],
 ) -> dict[str, Any]:
     """The fields of `Graph.append` that change.
 
@@ -47,7 +47,7 @@ def appended(
         changes["edge_weight"] = torch.cat([old, weight])
     if graph.node_id is not None and node_id is not None:
         changes["node_id"] = torch.cat([graph.node_id, node_id])
-    return changes | _more(graph, given)
+    return changes | _more(graph, fields)
 
 
 def _examples(graph: Any, new: int) -> dict[str, Tensor]:
@@ -65,14 +65,14 @@ def _examples(graph: Any, new: int) -> dict[str, Tensor]:
     return changes
 
 
-def _more(graph: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
+def _more(graph: Any, fields: dict[str, Tensor]) -> dict[str, Tensor]:
     """The fields without a default, of the old nodes and edges and the new ones."""
     names = [name for name in (*EDGE_FIELDS[1:], "node_type") if getattr(graph, name) is not None]
-    if list(given) != names and set(given) != set(names):
+    if list(fields) != names and set(fields) != set(names):
         raise ValueError(
-            f"Expected new nodes and edges to come with {names}, but got {list(given)}"
+            f"Expected new nodes and edges to come with {names}, but got {list(fields)}"
         )
-    return {name: torch.cat([getattr(graph, name), given[name]]) for name in names}
+    return {name: torch.cat([getattr(graph, name), fields[name]]) for name in names}
 
 
 def _below(above: Tensor | SparseMatrix, below: Tensor | SparseMatrix) -> Tensor | SparseMatrix:

@@ -1,4 +1,4 @@
-"""The graph that a function is given: a `Graph`, or an error that says how one is made."""
+"""Checks that an argument is a `Graph`; an error names the call that makes one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..kinds import typed
 from .facts import Facts
 
-takes_graph = typed  # the name that functions of a graph use
 FROM = {
     "Data": ": fgl.Graph.from_pyg(data)",
     "Batch": ": fgl.Graph.from_pyg(batch)",
@@ -20,7 +18,7 @@ FROM = {
 
 
 def kind_of(value: object) -> str:
-    """What is given in a graph's place, and how it becomes one.
+    """Name of a value's type, and the call that turns such a value into a graph.
 
     Example:
         >>> kind_of([1, 2])

@@ -15,7 +15,7 @@ from .fields import EDGE_FIELDS, taken
 
 
 def answered(mask: Tensor, y: Tensor | None) -> Tensor:
-    """A mask of examples without those whose answers are all unknown, NaN.
+    """Remove the examples whose answers are all unknown, NaN, from a mask.
 
     Example:
         >>> answered(torch.tensor([True, True, False]), torch.tensor([1.0, torch.nan, 0.0]))
@@ -23,8 +23,8 @@ def answered(mask: Tensor, y: Tensor | None) -> Tensor:
     """
     if y is None or not y.is_floating_point():
         return mask
-    known = ~y.isnan()
-    return mask & (known if y.dim() == 1 else known.any(1))
+    has_answer = ~y.isnan()
+    return mask & (has_answer if y.dim() == 1 else has_answer.any(1))
 
 
 def unscored(graph: Any) -> Tensor:
@@ -36,7 +36,7 @@ def unscored(graph: Any) -> Tensor:
         tensor([ True, False])
     """
     mask: Tensor = graph.training_mask
-    for scored in (graph.val_mask, graph.test_mask):  # where no mask says who trains, all do
+    for scored in (graph.val_mask, graph.test_mask):  # without a training mask all train
         mask = mask if scored is None else mask & ~scored
     return mask
 
@@ -58,12 +58,12 @@ class Facts:
         """The shapes of the graph's fields, as PyG writes them."""
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}  # type: ignore[arg-type]
         shown = {name: value for name, value in values.items() if name != "backend"}
-        said = (
+        parts = (
             f"{name}={list(value.shape) if hasattr(value, 'shape') else value}"
             for name, value in shown.items()
             if value is not None
         )
-        return f"Graph({', '.join(said)})"
+        return f"Graph({', '.join(parts)})"
 
     @property
     def num_nodes(self) -> int:
@@ -83,7 +83,7 @@ class Facts:
 
     @property
     def num_train(self) -> int:
-        """Number of training examples; those of which no answer is known do not count.
+        """Number of training examples; examples without a known answer do not count.
 
         Every example trains where there is no training mask, and needs no answer without `y`.
         """
@@ -93,16 +93,16 @@ class Facts:
             return self.num_examples
         if any(each.is_inference() for each in read):  # it counts no changes
             return int(answered(self.training_mask, self.y).sum())
-        known = self.__dict__.get("_counted")
+        cached = self.__dict__.get("_counted")
         versions = [each._version for each in read]
-        if known is None or known[1] != versions or any(map(is_not, known[0], read)):
+        if cached is None or cached[1] != versions or any(map(is_not, cached[0], read)):
             count = int(answered(self.training_mask, self.y).sum())
-            known = self.__dict__["_counted"] = read, versions, count
-        return int(known[2])
+            cached = self.__dict__["_counted"] = read, versions, count
+        return int(cached[2])
 
     @property
     def training_mask(self) -> Tensor:
-        """Which examples are trained on, bool; all real ones where there is no training mask."""
+        """Mask of the training examples, bool; all real examples if there is no training mask."""
         return self.example_mask if self.train_mask is None else self.train_mask
 
     @property
@@ -114,7 +114,7 @@ class Facts:
 
     @property
     def num_outputs(self) -> int:
-        """Numbers that a model says of an example: one a class, or one a column of a float `y`.
+        """Number of a model's outputs per example: one a class, or one a column of a float `y`.
 
         Raises:
             ValueError: if the graph has no `y` and no number of classes.
@@ -144,10 +144,10 @@ class Facts:
 
     @property
     def train_labels(self) -> Tensor:
-        """What a node may know of labels: a training node's, -1 elsewhere, int64 ``[num_nodes]``.
+        """Labels of the training nodes, and -1 for other nodes, int64 ``[num_nodes]``.
 
-        Labels of nodes that validate or are tested are never known, also where no mask says who
-        trains.
+        Labels of nodes that validate or are tested are never known, also if no mask names the
+        training nodes.
 
         Raises:
             ValueError: if the examples are no nodes.
@@ -180,7 +180,7 @@ class Facts:
 
     @cached_property
     def ptr(self) -> Tensor:
-        """Where each graph's nodes begin, int64 ``[num_graphs + 1]``."""
+        """Index of each graph's first node, and the number of nodes, int64 ``[num_graphs + 1]``."""
         if self.batch is None:
             return torch.tensor([0, self.num_nodes], device=self.device)
         sizes = self.batch.bincount(minlength=self.num_graphs)
@@ -188,12 +188,12 @@ class Facts:
 
     @property
     def node_mask(self) -> Tensor:
-        """Which nodes are real: all, except in a batch of clients, where some are padding."""
+        """Mask of the real nodes: all, except in a batch of clients, where some are padding."""
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 
     @property
     def example_mask(self) -> Tensor:
-        """Which examples are real: as `node_mask`, but for graphs or pairs where these count."""
+        """Mask of the real examples: like `node_mask`, but for graphs or pairs if these count."""
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
@@ -228,11 +228,11 @@ class Facts:
 
     def _entries(self, name: str) -> Tensor:
         value: Tensor = getattr(self, name)
-        made: dict[str, Tensor] = self.__dict__.setdefault("in_order", {})
-        if name not in made:
+        cache: dict[str, Tensor] = self.__dict__.setdefault("in_order", {})
+        if name not in cache:
             with outside(value):
-                made[name] = value.index_select(0, self.entry_order)
-        return made[name]
+                cache[name] = value.index_select(0, self.entry_order)
+        return cache[name]
 
     @cached_property
     def entry_order(self) -> Tensor:

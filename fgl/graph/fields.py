@@ -105,7 +105,7 @@ def check_pair_type(value: Any, pairs: Tensor | None) -> None:
 def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
     """Raise unless `y` is labels, int64 ``[n]``, or numbers, float ``[n]`` or ``[n, t]``.
 
-    A number may be NaN: nobody knows it.
+    A number may be NaN: it is unknown.
     """
     if not isinstance(y, Tensor) or not y.is_floating_point():
         if isinstance(y, Tensor) and y.dim() == 2 and not y.is_complex():

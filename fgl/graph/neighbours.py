@@ -57,6 +57,6 @@ def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
     """
     rows = rows_of(graph.x, table.flatten())
     rows = rows.to_dense() if isinstance(rows, SparseMatrix) else rows
-    there = torch.arange(table.shape[1], device=table.device) < number[:, None]
-    features: Tensor = rows.unflatten(0, table.shape) * there[..., None]
+    filled = torch.arange(table.shape[1], device=table.device) < number[:, None]
+    features: Tensor = rows.unflatten(0, table.shape) * filled[..., None]
     return features

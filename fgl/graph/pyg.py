@@ -44,26 +44,26 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
             f"Expected data to be a Data or a Batch, but got {type(data).__name__}: {way}"
         )
     _check_all_read(data, ignore)
-    given = {name: getattr(data, name, None) for name in READ if name not in ignore}
-    if given.get("edge_index") is None and getattr(data, "adj_t", None) is not None:
-        given |= edges_of(data.adj_t)
-    if given["x"] is None:
+    fields = {name: getattr(data, name, None) for name in READ if name not in ignore}
+    if fields.get("edge_index") is None and getattr(data, "adj_t", None) is not None:
+        fields |= edges_of(data.adj_t)
+    if fields["x"] is None:
         raise ValueError(
             "Expected data.x to be the features of nodes, but got None: give every node a 1, "
             "data.x = torch.ones(data.num_nodes, 1), and count neighbours by "
             "fgl.data.degree_features if you like"
         )
-    given |= _answers(data, given, ignore)
+    fields |= _answers(data, fields, ignore)
     for name in MASKS:
-        given[name] = one_split(name, given.get(name), split)
+        fields[name] = one_split(name, fields.get(name), split)
     for name in ("x", "edge_attr", "edge_weight"):
-        given[name] = narrowed(given.get(name))
+        fields[name] = narrowed(fields.get(name))
     read = {name: getattr(data, name, None) for name in ALL_IDS if name not in ignore}
-    given |= masks_of_ids(given, read, _num_examples(given))
-    attr = given.get("edge_attr")
+    fields |= masks_of_ids(fields, read, _num_examples(fields))
+    attr = fields.get("edge_attr")
     if attr is not None and attr.dim() == 1:
-        given["edge_attr"] = attr[:, None]
-    owners, y = given.get("batch"), given["y"]
+        fields["edge_attr"] = attr[:, None]
+    owners, y = fields.get("batch"), fields["y"]
     if owners is not None and y is not None and len(owners) == len(y) > 1 + owners[-1:].sum():
         if y.is_floating_point():
             raise ValueError(
@@ -71,20 +71,20 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
                 "node: numbers of a graph are y [1, t] in each Data; for numbers of nodes set "
                 "batch to None"
             )
-        given["batch"] = None  # a batch of graphs with labels for nodes: as one graph
+        fields["batch"] = None  # a batch of graphs with labels for nodes: as one graph
     numbers = y is not None and y.is_floating_point()
-    return {**given, "num_classes": None if numbers else getattr(data, "num_classes", None)}
+    return {**fields, "num_classes": None if numbers else getattr(data, "num_classes", None)}
 
 
-def _num_examples(given: Mapping[str, Any]) -> int:
-    if given.get("edge_label_index") is not None:
-        return int(given["edge_label_index"].shape[-1])
-    y = given["y"]
-    return int(given["x"].shape[0] if y is None or not y.dim() else y.shape[0])
+def _num_examples(fields: Mapping[str, Any]) -> int:
+    if fields.get("edge_label_index") is not None:
+        return int(fields["edge_label_index"].shape[-1])
+    y = fields["y"]
+    return int(fields["x"].shape[0] if y is None or not y.dim() else y.shape[0])
 
 
 def _check_all_read(data: Any, ignore: Collection[str]) -> None:
-    """Raise if something would be lost."""
+    """Raise if a field would be lost."""
     keys = getattr(data, "keys", None)
     stored = [str(key) for key in keys()] if callable(keys) else []
     readable = {*READ, *DERIVED, *ALL_IDS, *ignore}
@@ -118,15 +118,15 @@ def hint(unread: Collection[str]) -> str:
     return ""
 
 
-def _answers(data: Any, given: dict[str, Any], ignore: Collection[str]) -> dict[str, Any]:
+def _answers(data: Any, fields: dict[str, Any], ignore: Collection[str]) -> dict[str, Any]:
     """Labels ``[n]`` or numbers; labels of pairs of nodes are called ``edge_label`` in PyG."""
     labels = None if "edge_label" in ignore else getattr(data, "edge_label", None)
     if labels is None:
-        return {"y": flat(given.get("y"))}
-    pairs = pairs_of(labels, given.get("edge_label_index"), given.get("edge_index"))
-    of_nodes = ["y"] if given.get("y") is not None else []
+        return {"y": flat(fields.get("y"))}
+    pairs = pairs_of(labels, fields.get("edge_label_index"), fields.get("edge_index"))
+    of_nodes = ["y"] if fields.get("y") is not None else []
     of_nodes += [
-        n for n in MASKS if given.get(n) is not None and given[n].shape[:1] != labels.shape[:1]
+        n for n in MASKS if fields.get(n) is not None and fields[n].shape[:1] != labels.shape[:1]
     ]
     if of_nodes:
         raise ValueError(
@@ -164,7 +164,7 @@ def narrowed(value: Any) -> Any:
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
     """The edges in ``adj_t``, as `ToSparseTensor` leaves them: its rows are targets.
 
-    Its numbers are `edge_weight`, or `edge_attr` where each edge has several; ones are none.
+    Its numbers are `edge_weight`, or `edge_attr` if each edge has several; ones do not count.
 
     Raises:
         TypeError: if it is neither a sparse tensor of torch nor one of torch-sparse.
@@ -193,27 +193,27 @@ def masks_of_ids(
     Raises:
         ValueError: for ids beside a mask, or outside ``[0, num_examples)``.
     """
-    made = {}
+    new = {}
     for mask, names in IDS.items():
         for name in names:
             own = ids.get(name)
             if own is None:
                 continue
-            if masks.get(mask) is not None or mask in made:
+            if masks.get(mask) is not None or mask in new:
                 raise ValueError(
                     f"Expected {mask} or {name}, but got both: ignore=[{name!r}] reads {mask}"
                 )
             if isinstance(own, Tensor) and own.dtype == torch.bool:
-                made[mask] = own
+                new[mask] = own
                 continue
             check_index(name, own, (None,), num_examples)
-            made[mask] = torch.zeros(num_examples, dtype=torch.bool, device=own.device)
-            made[mask][own] = True
-    return made
+            new[mask] = torch.zeros(num_examples, dtype=torch.bool, device=own.device)
+            new[mask][own] = True
+    return new
 
 
 def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | None:
-    """One of the masks ``[n, splits]``, which many datasets have."""
+    """Choose a column of a mask ``[n, splits]``, which many datasets have."""
     if mask is None or mask.dim() != 2:
         return mask
     if split is None or not 0 <= split < mask.shape[1]:
@@ -225,14 +225,14 @@ def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | Non
 
 
 def pyg_fields(graph: Any) -> dict[str, Any]:
-    """The attributes of PyG's data that says the same; features become dense."""
-    given = {name: value for name in READ if (value := getattr(graph, name)) is not None}
+    """Attributes for PyG's data with the same content; features become dense."""
+    fields = {name: value for name in READ if (value := getattr(graph, name)) is not None}
     if isinstance(graph.x, SparseMatrix):
-        given["x"] = graph.x.to_dense()
+        fields["x"] = graph.x.to_dense()
     if graph.num_classes is not None:
-        given["num_classes"] = graph.num_classes
+        fields["num_classes"] = graph.num_classes
     if graph.edge_label_index is not None and graph.y is not None:
-        given["edge_label"] = given.pop("y")
+        fields["edge_label"] = fields.pop("y")
     if graph.batch is not None:
-        given["ptr"] = graph.ptr
-    return given
+        fields["ptr"] = graph.ptr
+    return fields

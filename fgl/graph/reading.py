@@ -1,4 +1,4 @@
-"""What a model whose forward has `edge_index` reads of a graph, name by name."""
+"""Fields of a graph, by name, for a model whose forward takes `edge_index`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Reading:
     def __init__(self, graph: Any) -> None:
         self.graph = graph
         with outside(graph.adj.value):
-            kept = graph.adj.present if "edges_of" in graph.__dict__ else None
-            self.kept = None if kept is None or bool(kept.all()) else kept.nonzero().squeeze(1)
+            real = graph.adj.present if "edges_of" in graph.__dict__ else None
+            self.kept = None if real is None or bool(real.all()) else real.nonzero().squeeze(1)
 
     def value(self, name: str) -> Any:
-        """What the graph has of this name; None where it has nothing."""
+        """Return the graph's value of this name, or None if the graph has no such value."""
         graph, adj = self.graph, self.graph.adj
         if name == "x":
             return dense(graph.x)
@@ -60,7 +60,7 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """What a model is called in: it may not write into the client's features.
+        """Refuse a model call in this block that writes into the client's features.
 
         Raises:
             ValueError: if it did.

@@ -70,8 +70,8 @@ def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
     if key.is_inference() or y.is_inference():  # they count no changes
         return _made(y, mask, dtype)
     state = y._version, key._version, dtype
-    labels, known, targets = _known.get(key, (None, None, None))
-    if targets is None or labels() is not y or known != state:
+    labels, version, targets = _known.get(key, (None, None, None))
+    if targets is None or labels() is not y or version != state:
         targets = _made(y, mask, dtype)
         _known[key] = weakref.ref(y), state, targets
     return targets  # type: ignore[no-any-return]
@@ -121,10 +121,10 @@ class _MaskedMean(Function):
         return wrong * (share * grad[..., None]).to(logits.dtype)[..., None], None, None
 
     @staticmethod
-    def jvp(ctx: Any, moved: Tensor, *rest: Any) -> tuple[Tensor, None, None]:
+    def jvp(ctx: Any, tangent: Tensor, *rest: Any) -> tuple[Tensor, None, None]:
         logits, y, mask = ctx.saved_tensors
         target, _, share = _targets(y, mask, logits.dtype)
-        slope = (logits.softmax(-1) * _shifted(moved, target)).sum(-1)
+        slope = (logits.softmax(-1) * _shifted(tangent, target)).sum(-1)
         return (slope * share).sum(-1).to(logits.dtype), None, None
 
     @staticmethod

@@ -82,7 +82,7 @@ def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float
 
     def each(out: Tensor, answer: Tensor) -> Tensor:
         error = (out - answer).abs()
-        near = error.clamp(max=delta)
-        return near * (error - near / 2)
+        small = error.clamp(max=delta)
+        return small * (error - small / 2)
 
     return known_mean(each, output, y, mask)

@@ -40,7 +40,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
         )
     weight = mask_weight("mask", mask, mu.shape[:1], mu)
     if mask is not None:  # 0 times the infinity of a node that is not there is not 0
-        there = mask.bool()[:, None]
-        mu, log_sigma = torch.where(there, mu, 0), torch.where(there, log_sigma, 0)
+        counted = mask.bool()[:, None]
+        mu, log_sigma = torch.where(counted, mu, 0), torch.where(counted, log_sigma, 0)
     each = (mu.square() + (2 * log_sigma).exp() - 2 * log_sigma - 1).sum(1) / 2
     return weighted_mean(each, weight)

@@ -1,4 +1,4 @@
-"""Contrast between models: near the received model, far from one's own earlier ones."""
+"""Contrast between models: near the received model, far from the client's earlier models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def model_contrast(
     mask: Tensor | None = None,
     queue_mask: Tensor | None = None,
 ) -> Tensor:
-    """Pull embeddings to the received model's, push them from one's own earlier ones (FedVGAE).
+    """Pull embeddings to the received model's, push them from earlier models' (FedVGAE).
 
     ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and ``p_qu =
     exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3), where zg are the received model's
@@ -65,14 +65,14 @@ def model_contrast(
     check_length(len(previous), queue_mask=queue_mask)
     check_number("temperature", temperature, above=0)
     if mask is not None:  # 0 times the NaN of a node that is not there is not 0
-        there = mask.bool()[:, None]
-        z, received, previous = (torch.where(there, rows, 0) for rows in (z, received, previous))
+        counted = mask.bool()[:, None]
+        z, received, previous = (torch.where(counted, rows, 0) for rows in (z, received, previous))
     if queue_mask is not None:
         previous = torch.where(queue_mask.bool()[:, None, None], previous, 0)
     own = unit_rows(z)
-    near = (own * unit_rows(received.detach())).sum(-1) / temperature
+    positive = (own * unit_rows(received.detach())).sum(-1) / temperature
     far = (own * unit_rows(previous.detach())).sum(-1) / temperature
     if queue_mask is not None:
         far = torch.where(queue_mask.bool()[:, None], far, -torch.inf)
-    loss = torch.cat([near[None], far]).logsumexp(0) - near
+    loss = torch.cat([positive[None], far]).logsumexp(0) - positive
     return weighted_mean(loss, mask)

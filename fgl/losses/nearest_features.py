@@ -17,7 +17,7 @@ def nearest_features(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """How far each generated neighbour is from the nearest true one, averaged over all entries.
+    """Mean square error of each generated neighbour against the nearest true neighbour.
 
     ``1 / (n P d) sum_i sum_{j < min(P, floor c_i)} min_{k < m_i} ||made_ij - hidden_ik||^2``
     (FedSage+, Eq. 6), over the n nodes of the mask. A node without a true neighbour adds 0. The
@@ -46,10 +46,10 @@ def nearest_features(
     _check(made, count, hidden, hidden_count)
     weight = mask_weight("mask", mask, made.shape[:1], made)
     places = torch.arange(max(made.shape[1], hidden.shape[1]), device=made.device)
-    there = places[: hidden.shape[1]] < hidden_count[:, None]
+    filled = places[: hidden.shape[1]] < hidden_count[:, None]
     with torch.no_grad():
         apart = torch.cdist(made, hidden)
-        nearest = torch.where(there[:, None], apart, torch.inf).argmin(2)
+        nearest = torch.where(filled[:, None], apart, torch.inf).argmin(2)
     target = hidden.detach().gather(1, nearest[..., None].expand(-1, -1, made.shape[2]))
     counts = places[: made.shape[1]] < count.floor()[:, None]
     counts = counts & (hidden_count > 0)[:, None] & (weight > 0)[:, None]
@@ -58,10 +58,10 @@ def nearest_features(
     return difference.square().sum() / (entries + (entries == 0))
 
 
-def _check(made: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor) -> None:
-    if made.dim() != 3:
-        raise ValueError(f"Expected made to have shape [n, P, d], but got {list(made.shape)}")
-    n, _, d = made.shape
+def _check(generated: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor) -> None:
+    if generated.dim() != 3:
+        raise ValueError(f"Expected made to have shape [n, P, d], but got {list(generated.shape)}")
+    n, _, d = generated.shape
     if hidden.dim() != 3 or (hidden.shape[0], hidden.shape[2]) != (n, d) or not hidden.shape[1]:
         raise ValueError(
             f"Expected hidden to have shape [{n}, Q, {d}] with Q > 0, but got {list(hidden.shape)}"

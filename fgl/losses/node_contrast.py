@@ -83,7 +83,7 @@ def node_contrast(
     check_choice("denominator", denominator, ("negatives", "all"))
     check_choice("direction", direction, ("anchor", "symmetric"))
     scale = temperature**-0.5
-    given = anchor.dtype
+    dtype = anchor.dtype
     anchor, keys = (unit_rows(widened(rows)) * scale for rows in (anchor, keys))
     if mask is None:
         mask = torch.ones_like(y, dtype=torch.bool)
@@ -92,7 +92,7 @@ def node_contrast(
     if direction == "symmetric":
         other = _Contrast.apply(keys, anchor, *options)[0]  # type: ignore[no-untyped-call]
         loss = (loss + other) / 2
-    return loss.to(given)
+    return loss.to(dtype)
 
 
 class _Contrast(Function):
@@ -229,10 +229,10 @@ def _blocks(
 
 def _over_negatives(sim: Tensor, columns: slice, own: slice | None) -> tuple[Tensor, Tensor]:
     """Sum of ``-log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))`` over a block's positives."""
-    near = sim[:, columns].clone()
+    positives = sim[:, columns].clone()
     sim[:, columns] = -torch.inf
     rest = sim.logsumexp(1, keepdim=True)
-    gap = rest - near
+    gap = rest - positives
     if own is not None:
         gap[:, own].diagonal().fill_(-torch.inf)  # a node's own key is no positive
     loss = F.softplus(gap, threshold=40).sum()
@@ -247,13 +247,13 @@ def _over_all(sim: Tensor, columns: slice, own: slice | None) -> tuple[Tensor, T
     """Sum of ``-log(phi_ip / sum_k phi_ik)`` over a block's positives."""
     if own is not None:
         sim[:, columns][:, own].diagonal().fill_(-torch.inf)
-    near = sim.log_softmax(1)[:, columns]
-    slope = sim.softmax(1).mul_(near.shape[1] - (own is not None))
+    log_shares = sim.log_softmax(1)[:, columns]
+    slope = sim.softmax(1).mul_(log_shares.shape[1] - (own is not None))
     slope[:, columns] -= 1
     if own is not None:
-        near[:, own].diagonal().zero_()  # a node's own key is no positive
+        log_shares[:, own].diagonal().zero_()  # a node's own key is no positive
         slope[:, columns][:, own].diagonal().zero_()
-    return -near.sum(), slope
+    return -log_shares.sum(), slope
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
@@ -292,21 +292,21 @@ def _contrast_batch(
     """
     nodes = _taking_part(mask)
     a, k = _rows(anchor, nodes), _rows(keys, nodes)
-    label, there = y.gather(1, nodes), mask.gather(1, nodes)
-    pairs = there[:, :, None] & there[:, None, :]
+    label, counted = y.gather(1, nodes), mask.gather(1, nodes)
+    pairs = counted[:, :, None] & counted[:, None, :]
     if not include_self:
         pairs = pairs & ~torch.eye(nodes.shape[1], dtype=torch.bool, device=nodes.device)
-    alike = (label[:, :, None] == label[:, None, :]) & pairs
-    rivals = pairs if divide_by_all else pairs & ~alike
-    count = alike.sum(2, keepdim=True)
+    same_class = (label[:, :, None] == label[:, None, :]) & pairs
+    rivals = pairs if divide_by_all else pairs & ~same_class
+    count = same_class.sum(2, keepdim=True)
     anchors = (count > 0).sum(1, keepdim=True)
     scale = 1 / (count * anchors).clamp(min=1).to(a.dtype)
     sim = a @ k.mT
     rest = sim.masked_fill(~rivals, -torch.inf).logsumexp(2, keepdim=True)
-    gap = (rest - sim).masked_fill_(~alike, -torch.inf)
+    gap = (rest - sim).masked_fill_(~same_class, -torch.inf)
     if divide_by_all:
-        losses = gap.masked_fill(~alike, 0)
-        pull = alike.to(sim.dtype)
+        losses = gap.masked_fill(~same_class, 0)
+        pull = same_class.to(sim.dtype)
         strength = count.to(sim.dtype)
     else:
         losses = F.softplus(gap, threshold=40)

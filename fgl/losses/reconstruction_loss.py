@@ -55,9 +55,9 @@ def sampled_reconstruction(
     other = mask_weight("negative_mask", negative_mask, negatives.shape[1:], z)
     # What is masked out asks for the pair of node 0 and itself: 0 times infinity is not 0.
     edges, negatives = _kept(edges, mask), _kept(negatives, negative_mask)
-    given, z = z.dtype, widened(z)
+    dtype, z = z.dtype, widened(z)
     loss = torch.cat([F.softplus(-pair_scores(z, edges)), F.softplus(pair_scores(z, negatives))])
-    return weighted_mean(loss, torch.cat([own, other])).to(given)
+    return weighted_mean(loss, torch.cat([own, other])).to(dtype)
 
 
 def dense_reconstruction(
@@ -94,19 +94,19 @@ def dense_reconstruction(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; Kipf and Welling 2016
     """
-    given, z = z.dtype, widened(z)
-    there = mask_weight("mask", mask, edges.shape[1:], z)
+    dtype, z = z.dtype, widened(z)
+    weights = mask_weight("mask", mask, edges.shape[1:], z)
     nodes = mask_weight("node_mask", node_mask, z.shape[:1], z)
     if node_mask is not None:
         z = torch.where(node_mask.bool()[:, None], z, 0)
-    n, m = nodes.sum(), there.sum()
+    n, m = nodes.sum(), weights.sum()
     everywhere = nodes @ F.softplus(z @ z.t()) @ nodes  # as if there were no edge
     scores = pair_scores(z, edges)
     absent = n * n - m
     weight = absent / (m + (m == 0)) if weighted else 1.0
-    total = everywhere + ((weight * F.softplus(-scores) - F.softplus(scores)) * there).sum()
+    total = everywhere + ((weight * F.softplus(-scores) - F.softplus(scores)) * weights).sum()
     scale = 2 * absent if weighted else n
-    return (total / (scale + (scale == 0))).to(given)
+    return (total / (scale + (scale == 0))).to(dtype)
 
 
 def reconstruction_loss(

@@ -58,11 +58,11 @@ def structure_distillation(
     if edges.shape != (student.shape[0], student.shape[0]):
         raise ValueError(f"Expected edges to join {student.shape[0]} nodes, but got {edges.shape}")
     pattern = edges.pattern
-    given, student, teacher = student.dtype, widened(student), widened(teacher)
+    dtype, student, teacher = student.dtype, widened(student), widened(teacher)
     ours = row_log_softmax(pattern, sampled_product(pattern, student, student) / temperature)
     theirs = row_log_softmax(pattern, sampled_product(pattern, teacher, teacher) / temperature)
     divergence = row_sum(pattern, theirs.exp() * (theirs - ours))
     weight = pattern.crow.diff() > 0
     if mask is not None:
         weight = weight * mask
-    return weighted_mean(divergence, weight).to(given)
+    return weighted_mean(divergence, weight).to(dtype)

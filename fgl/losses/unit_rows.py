@@ -28,7 +28,7 @@ def unit_rows(x: Tensor, eps: float = 1e-6) -> Tensor:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
-    given, x = x.dtype, widened(x)
+    dtype, x = x.dtype, widened(x)
     length = x.norm(dim=-1, keepdim=True)
     unit = x / torch.where(length > eps, length, torch.inf)  # x / inf: no value and no gradient
-    return unit.to(given)
+    return unit.to(dtype)

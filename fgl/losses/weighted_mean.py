@@ -11,12 +11,12 @@ from ..sparse import widened
 
 def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
     """``sum_i w_i each_i / sum_i w_i``; 0, with a gradient, where nothing counts."""
-    given, each = each.dtype, widened(each)
+    dtype, each = each.dtype, widened(each)
     if weight is None:
-        return (each.sum() / max(each.numel(), 1)).to(given)
+        return (each.sum() / max(each.numel(), 1)).to(dtype)
     weight = weight.to(each.dtype)
     total = weight.sum()
-    return ((each * weight).sum() / (total + (total == 0))).to(given)
+    return ((each * weight).sum() / (total + (total == 0))).to(dtype)
 
 
 def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tensor) -> Tensor:

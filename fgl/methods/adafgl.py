@@ -1,4 +1,4 @@
-"""AdaFGL's second step: each client learns alone how to propagate along what all have learnt."""
+"""AdaFGL's second step: each client alone learns to propagate along the federated answers."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
     """Personal training around a federated model that stays as it is (AdaFGL, step 2).
 
     The model is a `fgl.nn.AdaFGL`, whose extractor the first step has trained: FedAvg, or any
-    method. `fgl.tasks.adapted` does both. Nothing is sent. In its first round a client asks how
-    well labels propagate: half of its training nodes, drawn, tell theirs, and it counts how many of
-    the other half are right, see `propagation_accuracy`. If the share is at least `threshold`
-    its neighbours are alike, and it minimises
+    method. `fgl.tasks.adapted` does both. Nothing is sent. In its first round a client
+    spreads labels from a drawn half of its training nodes and counts how many of the other half
+    are right, see `propagation_accuracy`. If this share is at least `threshold`, it minimises
 
     ``CE(MLP(S)) + mean (MLP(S) - P)^2``,
 
@@ -46,8 +45,8 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
     CE(signed)`` of its three networks.
 
     The public code trains each client in one go, so the optimiser's state is kept between rounds.
-    It stops each client at its best epoch of validation; here that is for whoever scores the
-    rounds. Each of its clients draws its networks; here all start from one draw, which nobody
+    It stops each client at its best epoch of validation; here the caller chooses the
+    round. Each of its clients draws its networks; here all start from one draw, which nobody
     shares afterwards. Nodes that are neither trained on nor scored tell their labels in it; here
     they do not. Published are Adam with a rate of .01 and a weight decay of 5e-4, 200 epochs, 3
     hops, alpha .05, beta .2, a width of 64 and dropout .5. Code and paper differ in how confident a
@@ -87,17 +86,17 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
             raise ValueError("Expected adafgl's examples to be nodes, but got pairs of nodes")
         if "model" not in state:
             like = params["homophilous"]
-            alike = propagation_accuracy(graph) >= threshold
-            params = {**params, "homophilous": torch.full_like(like, float(alike))}
+            homophilous = propagation_accuracy(graph) >= threshold
+            params = {**params, "homophilous": torch.full_like(like, float(homophilous))}
         with in_mode(model, False):
             answers = predict(model.extractor, within(params, "extractor."), graph).softmax(1)
-        seen = model.propagated(graph.x, graph.adj, answers)
-        return params, {**context, "seen": Ragged(seen), "answers": Ragged(answers)}
+        propagated = model.propagated(graph.x, graph.adj, answers)
+        return params, {**context, "seen": Ragged(propagated), "answers": Ragged(answers)}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         answers, mask = context["answers"].values, context["answers"].mask
-        given = (context["seen"].values, answers, mask)
-        homo, *hetero = functional_call(model.personal, within(params, "personal."), given)
+        inputs = (context["seen"].values, answers, mask)
+        homo, *hetero = functional_call(model.personal, within(params, "personal."), inputs)
         apart = weighted_mean((homo - answers).square().mean(1), mask)
         fit = cross_entropy(homo, graph.labels, graph.train_mask) + apart
         fits = [cross_entropy(each, graph.labels, graph.train_mask) for each in hetero]
@@ -113,7 +112,7 @@ def within(params: Params, prefix: str) -> Params:
 
 
 def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -> float:
-    """How often labels that half of the training nodes tell reach the other half.
+    """Accuracy of labels that spread from one half of the training nodes to the other half.
 
     ``F <- alpha A^ F + (1 - alpha) F_0``, and ``F_0`` once more on those that tell; ``F_0`` is
     their label, and the same for all classes elsewhere; ``A^ = D^-1/2 (A + I) D^-1/2``. The halves
@@ -125,7 +124,7 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
         alpha: weight of neighbours.
 
     Returns:
-        A share; 0 where there is nobody to ask.
+        A share; 0 without a node in the other half.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -137,13 +136,13 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
     """
     labels, nodes = graph.labels, graph.training_mask.nonzero().squeeze(1)
     nodes = nodes[torch.randperm(nodes.numel(), device=nodes.device)]
-    tell, asked = nodes.tensor_split([nodes.numel() // 2])
-    if not asked.numel():
+    shown, hidden = nodes.tensor_split([nodes.numel() // 2])
+    if not hidden.numel():
         return 0.0
     classes = int(graph.num_classes or 1)
     matrix = normalised(graph.adj.to_dense().double())
     first = torch.full_like(matrix[:, :1], 1 / classes).repeat(1, classes)
-    first[tell] = torch.eye(classes, dtype=first.dtype, device=first.device)[labels[tell]]
-    told = torch.zeros_like(first).index_copy(0, tell, first[tell])
-    found = spread(matrix, first, told, steps=steps, alpha=alpha)
-    return float((found[asked].argmax(1) == labels[asked]).double().mean())
+    first[shown] = torch.eye(classes, dtype=first.dtype, device=first.device)[labels[shown]]
+    shown_labels = torch.zeros_like(first).index_copy(0, shown, first[shown])
+    scores = spread(matrix, first, shown_labels, steps=steps, alpha=alpha)
+    return float((scores[hidden].argmax(1) == labels[hidden]).double().mean())

@@ -26,7 +26,7 @@ from ..federation import (
 from ..graph import Graph
 from ..losses import proximal
 
-OWN = "own."  # before the name of a tensor: that of the client's own model
+OWN = "own."  # prefix of the names of the client's own model
 
 
 @layer
@@ -39,8 +39,8 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
     share nothing, so that one optimiser of both is two; the history shows the sum of both losses.
 
     As the authors' code with ``lam``; there the personal step also uses examples of the same draw.
-    There participants are drawn by their numbers of examples and weigh the same; here who takes
-    part is the run's, and drawn evenly. A client that was never here uses what it receives; there
+    There participants are drawn by their numbers of examples and weigh the same; here the run
+    draws participants evenly. A client that was never here uses what it receives; there
     the initial model. A `max_grad_norm`
     would clip both gradients as one, and is refused.
 
@@ -75,14 +75,14 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         common = {name: value for name, value in params.items() if name not in first}
         own = {**common, **{name: params[OWN + name] for name in trained}}
-        near = proximal({name: own[name] for name in trained}, context["start"])
+        distance = proximal({name: own[name] for name in trained}, context["start"])
         both = fedavg.loss(common, graph, context) + fedavg.loss(own, graph, context)
-        return both + penalty * near
+        return both + penalty * distance
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         common = {name: value for name, value in params.items() if name not in first}
-        message, kept = fedavg.send(common, context, state, graph)
-        return message, {**kept, "own": {name: params[name] for name in first}}
+        message, new_state = fedavg.send(common, context, state, graph)
+        return message, {**new_state, "own": {name: params[name] for name in first}}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -102,7 +102,7 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
 
 
 def _check_alone(method: Method) -> None:
-    """Raise where two models trained as one would not be two."""
+    """Raise if two models that are trained as one would influence each other."""
     buffers = [name for name, _ in method.model.named_buffers()]
     if buffers:
         raise ValueError(

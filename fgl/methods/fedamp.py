@@ -30,7 +30,7 @@ def fedamp(
     (`distance_attention`);
     ``loss + lambda / (2 alpha_K) ||theta - u_i||^2`` at a client, which goes on with the model that
     it trained, and uses it. In its first round there is no mix yet: u_i is the model that it starts
-    from. A client that is absent counts for nobody in this round.
+    from. An absent client has no part in this round's mixes.
 
     Args:
         fedavg: what clients train and send; its server averages.
@@ -122,16 +122,16 @@ def passing(
         own = {"model": state["model"]} if "model" in state else {}
         params, context = fedavg.receive({**message, **own}, state, graph)
         sent = message["model"] if own else {}  # at first none: held near its start
-        cloud, held = {**params, **sent}, torch.tensor(at_first or bool(own))
-        return params, {**context, "cloud": cloud, "received": cloud, "held": held}
+        cloud, has_cloud = {**params, **sent}, torch.tensor(at_first or bool(own))
+        return params, {**context, "cloud": cloud, "received": cloud, "held": has_cloud}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        near: Tensor = context["held"] * weight * proximal(params, context["cloud"])
-        return fedavg.loss(params, graph, context) + near
+        pull: Tensor = context["held"] * weight * proximal(params, context["cloud"])
+        return fedavg.loss(params, graph, context) + pull
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
-        return message, {**kept, "model": params}
+        message, new_state = fedavg.send(params, context, state, graph)
+        return message, {**new_state, "model": params}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:

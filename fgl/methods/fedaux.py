@@ -23,13 +23,13 @@ from .mix_models import mean_for_strangers, mix_models
 
 @layer
 def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Method:
-    """FedAvg whose server mixes models for each client by how alike the clients' vectors are.
+    """FedAvg whose server mixes models for each client by the similarity of the clients' vectors.
 
     Client i gets ``sum_j S_ij theta_j``, ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale
-    cos(a_i, a_k))`` over those who are here, a_i being a parameter of the model which its training
+    cos(a_i, a_k))`` over the participants, a_i being a parameter of the model which its training
     turns to where its nodes are (`fgl.nn.AuxSAGE`). The vector is mixed with the rest. Clients
-    train and send as in FedAvg. An absent client counts for nobody in this round, and keeps the
-    last model that it was sent; who was never here gets the mean, as in the public code.
+    train and send as in FedAvg. An absent client has no part in this round's mixes and keeps
+    the last model that it was sent; a client that never took part gets the mean, as in the code.
 
     The public code has three such methods. This is its ``fedaux``; ``fedpub_aux``, the one of its
     README, trains masks of all weights besides. ``fedaux`` also adds a distance to the received
@@ -55,8 +55,8 @@ def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Metho
     check_weight(scale=scale)
     check_averages(fedavg, "fedaux")
     check_one_architecture(fedavg, "fedaux")
-    found = dict(fedavg.model.named_parameters()).get(vector)
-    if found is None or found.dim() != 1:
+    parameter = dict(fedavg.model.named_parameters()).get(vector)
+    if parameter is None or parameter.dim() != 1:
         raise ValueError(
             f"Expected the model to have a vector {vector!r}, as fgl.nn.AuxSAGE has (model='aux' "
             f"in a task), but got {type(fedavg.model).__name__}"
@@ -67,9 +67,9 @@ def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Metho
         vectors = inbox.stack("model").get(vector)
         if vectors is None:
             raise ValueError(f"Expected uploads to have the vector {vector!r}, but got none")
-        alike = similarity(vectors, centre=False)
-        outbox, new = mix_models(inbox, softmax_attention(alike, scale=scale))
-        outbox, seen = mean_for_strangers(inbox, outbox, state)
-        return outbox, {**new, **seen}
+        similarities = similarity(vectors, centre=False)
+        outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
+        outbox, participated = mean_for_strangers(inbox, outbox, state)
+        return outbox, {**new, **participated}
 
     return replace(fedavg, aggregate=aggregate)

@@ -94,7 +94,7 @@ def feddc(
         return fedavg.loss(params, graph, context) + term
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = base.send(params, context, state, graph)
+        message, new_state = base.send(params, context, state, graph)
         own, common, start = context["own"], context["common"], context["start"]
         steps = int(context["trained"]["num_steps"])
         if not steps or not message["num_examples"]:
@@ -107,7 +107,7 @@ def feddc(
             change = {name: grads[name] - own[name] for name in own}
         shift = {name: context["share"] * value for name, value in change.items()}
         new = {name: own[name] + value for name, value in change.items()}
-        return {**message, "shift": shift}, {**kept, "own": new}
+        return {**message, "shift": shift}, {**new_state, "own": new}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -115,7 +115,7 @@ def feddc(
         if not outbox:
             return outbox, state
         gradient = common_control(Means.over(inbox, equally=["shift"]), state.get("gradient", {}))
-        told = changed_messages(outbox, lambda message: {**message, "gradient": gradient})
-        return told, {**new, "gradient": gradient}
+        messages = changed_messages(outbox, lambda message: {**message, "gradient": gradient})
+        return messages, {**new, "gradient": gradient}
 
     return replace(base, receive=receive, loss=loss, send=send, aggregate=aggregate)

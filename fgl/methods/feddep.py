@@ -61,7 +61,7 @@ def feddep(
     (`fgl.nn.DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
     groups its nodes' embeddings by k-means. It sends the groups' means, its prototypes, and how
     many nodes each has; from then on a node's embedding is its group's mean. The server passes
-    prototypes on. A client who gets those of others trains its generator: it hides a share of its
+    prototypes on. A client that gets others' trains its generator: it hides a share of its
     validation nodes, and minimises ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over
     training nodes: the count of hidden neighbours, their embeddings, the labels. Then what makes
     embeddings goes on, and all else stays: ``(L + b sum_j near(z, prototypes of j)) / K`` over the
@@ -84,8 +84,8 @@ def feddep(
     once a step, with one draw of noise for all clients; there it is used twice, and gradients for
     one client stay in those for the next. A graph is mended whole, without noise and dropout,
     whenever the model is asked about it; there once, without its hidden nodes, in training mode,
-    and what is scored has no such neighbours. All clients start from one generator. Nobody's
-    number of missing neighbours is sent, which nobody reads. The neighbours drawn for embeddings
+    and what is scored has no such neighbours. All clients start from one generator. Numbers
+    of missing neighbours are not sent: no client reads them. The neighbours drawn for embeddings
     are one draw for both layers. ``l CE`` asks a copy of the classifier as it came, after the first
     round, there one of the generator's own, which is drawn: nothing holds its labels. Here as there
     it learns `gen_local_epochs` steps and is thrown away. So classifiers train once before anybody
@@ -149,13 +149,13 @@ def feddep(
             how: Any = {"weights": weights, "targets": targets, "optimizer": fedavg.train.optimizer}
             epochs = gen_local_epochs, gen_epochs
             params = {**params, **generated(model, params, *hidden, others, epochs=epochs, **how)}
-        kept = {key: own[key] for key in KEYS}
-        return params, {**context, **kept, "cluster": Ragged(own["cluster"])}
+        prototypes = {key: own[key] for key in KEYS}
+        return params, {**context, **prototypes, "cluster": Ragged(own["cluster"])}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = base.send(params, context, state, graph)
+        message, new_state = base.send(params, context, state, graph)
         sent = {key: context[key] for key in KEYS}
-        return {**message, **sent}, {**kept, **sent, "cluster": context["cluster"].values}
+        return {**message, **sent}, {**new_state, **sent, "cluster": context["cluster"].values}
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
@@ -178,10 +178,10 @@ def feddep(
         if not outbox:
             return outbox, new
         uploads = means.inbox
-        came = {key: {str(client): uploads[client][key] for client in uploads} for key in KEYS}
-        known: Any = {key: {**state.get(key, {}), **came[key]} for key in KEYS}
-        told = {k: {**message, **but(known, str(k))} for k, message in outbox.items()}
-        return told, {**new, **known}
+        uploaded = {key: {str(client): uploads[client][key] for client in uploads} for key in KEYS}
+        latest: Any = {key: {**state.get(key, {}), **uploaded[key]} for key in KEYS}
+        messages = {k: {**message, **but(latest, str(k))} for k, message in outbox.items()}
+        return messages, {**new, **latest}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         whole = base.receive(plain(message), state, graph)[0]
@@ -202,9 +202,9 @@ def check_client(graph: Graph) -> None:
         raise ValueError("Expected feddep's clients to have val_mask, but got none")
 
 
-def but(known: Mapping[str, Any], client: str) -> dict[str, Any]:
-    """What the server knows of all clients but one."""
-    return {key: {k: v for k, v in each.items() if k != client} for key, each in known.items()}
+def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
+    """Return the prototypes of all clients but one."""
+    return {key: {k: v for k, v in each.items() if k != client} for key, each in prototypes.items()}
 
 
 def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
@@ -219,20 +219,20 @@ def hidden_neighbours(
     """The graph without some validation nodes, how many neighbours each misses, their prototypes.
 
     Returns:
-        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros where nobody is missing.
+        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros where none is missing.
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)
-    gone = torch.zeros_like(graph.node_mask)
-    gone[nodes[order[: int(share * len(nodes))]]] = True
+    hidden = torch.zeros_like(graph.node_mask)
+    hidden[nodes[order[: int(share * len(nodes))]]] = True
     source, target = graph.edge_index
-    lost = graph.edge_index[:, gone[source] & ~gone[target]]
-    stay = (~gone).nonzero().squeeze(1)
+    lost = graph.edge_index[:, hidden[source] & ~hidden[target]]
+    stay = (~hidden).nonzero().squeeze(1)
     table, number = neighbour_table(lost, graph.num_nodes, model.generator.num_neighbours)
     rows = graph.replace(x=own["prototypes"][own["cluster"]])
-    wanted = neighbour_features(rows, table[stay], number[stay])
+    targets = neighbour_features(rows, table[stay], number[stay])
     missing = lost[1].bincount(minlength=graph.num_nodes)[stay]
-    return graph.subgraph(stay), missing, wanted
+    return graph.subgraph(stay), missing, targets
 
 
 def generated(
@@ -254,29 +254,29 @@ def generated(
         The generator's tensors, and `mends`, by their names in the model.
     """
 
-    def loss(params: Params, told: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
+    def loss(params: Params, prototypes: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
         own, rest = within(params, "generator."), within(params, "classifier.")
-        count, made = functional_call(model.generator, own, (graph.x, graph.adj))
-        read = graph.x, graph.adj, fused(count, made)
+        count, embeddings = functional_call(model.generator, own, (graph.x, graph.adj))
+        read = graph.x, graph.adj, fused(count, embeddings)
         logits = functional_call(model.classifier, rest, read)
-        total = local_loss(count, made, logits, graph, missing, hidden, weights)
-        for rows, counts in told.values():
-            total = total + weights[1] * compared(made, count, rows, counts, targets)
-        return total / (len(told) + 1)
+        total = local_loss(count, embeddings, logits, graph, missing, hidden, weights)
+        for rows, counts in prototypes.values():
+            total = total + weights[1] * compared(embeddings, count, rows, counts, targets)
+        return total / (len(prototypes) + 1)
 
     names = [n for n in params if n.startswith(("generator.", "classifier."))]
     last = [n for n in names if n.startswith("generator.embedding.")]
     with in_mode(model.generator, True), in_mode(model.classifier, True):
-        for steps, told, learns in ((epochs[0], {}, names), (epochs[1], dict(others), last)):
-            step: Any = [(told,)] * steps
+        for steps, prototypes, learns in ((epochs[0], {}, names), (epochs[1], dict(others), last)):
+            step: Any = [(prototypes,)] * steps
             params = minimise(loss, params, step, optimizer=optimizer, names=learns).params
-    kept = {n: p for n, p in params.items() if n.startswith("generator.")}
-    return {**kept, "mends": torch.ones_like(params["mends"])}
+    trained = {n: p for n, p in params.items() if n.startswith("generator.")}
+    return {**trained, "mends": torch.ones_like(params["mends"])}
 
 
 def local_loss(
     count: Tensor,
-    made: Tensor,
+    embeddings: Tensor,
     logits: Tensor,
     graph: Graph,
     missing: Tensor,
@@ -289,26 +289,26 @@ def local_loss(
     number = missing.clamp(max=hidden.shape[1])
     return (
         weights[0] * weighted_mean(apart, mask)
-        + weights[1] * nearest_features(made, count.round(), hidden, number, mask=mask)
+        + weights[1] * nearest_features(embeddings, count.round(), hidden, number, mask=mask)
         + weights[2] * cross_entropy(logits, graph.labels, mask)
     )
 
 
-def compared(made: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets: Targets) -> Tensor:
-    """How far the generated embeddings are from another client's prototypes.
+def compared(z: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets: Targets) -> Tensor:
+    """Distance of the generated embeddings to another client's prototypes.
 
     Args:
-        made: float ``[n, P, d]``.
+        z: float ``[n, P, d]``.
         count: float ``[n]``, how many are there; its fraction is cut off.
         rows: float ``[K, d]``, the prototypes.
         counts: int64 ``[K]``, how many nodes each has; not all are 0.
         targets: one of them, drawn by their counts for each node, or the nearest.
     """
-    if not len(made):
-        return made.sum()
+    if not len(z):
+        return z.sum()
     if targets == "nearest":
-        known = rows[counts > 0].expand(len(made), -1, -1)
+        references = rows[counts > 0].expand(len(z), -1, -1)
     else:
-        known = rows[torch.multinomial(counts.double(), len(made), replacement=True)][:, None]
-    number = counts.new_full((len(made),), known.shape[1])
-    return nearest_features(made, count, known, number)
+        references = rows[torch.multinomial(counts.double(), len(z), replacement=True)][:, None]
+    number = counts.new_full((len(z),), references.shape[1])
+    return nearest_features(z, count, references, number)

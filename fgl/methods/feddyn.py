@@ -28,7 +28,7 @@ from ..federation import (
 )
 from ..graph import Graph
 
-SIZES = ("num_examples", "num_clients")  # what the server knows of all clients, and tells them
+SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all clients
 
 
 @layer
@@ -109,10 +109,10 @@ def drifting(fedavg: Method, name: str) -> Method:
         return params, {**context, "drift": drift, "share": share}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         start, drift = context["start"], context["drift"]
         drift = {key: drift[key] + (params[key] - start[key]) for key in drift}
-        return message, {**kept, "drift": drift}
+        return message, {**new_state, "drift": drift}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -122,8 +122,8 @@ def drifting(fedavg: Method, name: str) -> Method:
         counts = (count > 0).to(torch.float64)
         models: Params = mean(inbox.each("model"), counts)
         before, share = state.get("drift", {}), counts.sum() / inbox.num_clients
-        moved = mean(inbox.changes("model"), counts)
-        drift = {key: before.get(key, 0) + share * moved[key] for key in moved if key in names}
+        change = mean(inbox.changes("model"), counts)
+        drift = {key: before.get(key, 0) + share * change[key] for key in change if key in names}
         drift = {key: value.to(models[key]) for key, value in drift.items()}
         new = {key: value + drift[key] if key in drift else value for key, value in models.items()}
         message: Message = {"model": new, **{key: state[key] for key in SIZES if key in state}}
@@ -136,7 +136,7 @@ def drifting(fedavg: Method, name: str) -> Method:
 
 
 def say_size(graph: Graph) -> Message:
-    """A client's number of training examples, int64, which it says when it joins."""
+    """Number of a client's training examples, int64, which the client sends when it joins."""
     return {"num_examples": torch.tensor(graph.num_train)}
 
 

@@ -64,7 +64,7 @@ def fedgm(
 
     CE_c being the mean over training nodes of class c, n_c the condensed nodes of c. It sends the
     graph with the smallest loss. The server puts the graphs side by side, draws a model and
-    trains it on them: this is what everybody uses. In later rounds clients send ``grad CE_c(own)``
+    trains it on them: all clients use this model. In later rounds clients send ``grad CE_c(own)``
     at a model that the server has drawn, and the server's Adam takes one step of the condensed
     features on the same loss with ``sum_k (n_kc / n_c) grad_k CE_c``, then trains a drawn model
     anew. Clients train nothing else.
@@ -126,8 +126,8 @@ def fedgm(
         with in_mode(model, True), torch.enable_grad():
             if "count" not in state:
                 return first_upload(graph)
-            found = class_gradients(model, names, context["probe"], graph)
-        return {"gradient": found, "count": state["count"]}, state
+            gradients = class_gradients(model, names, context["probe"], graph)
+        return {"gradient": gradients, "count": state["count"]}, state
 
     def first_upload(graph: Graph) -> tuple[Message, State]:
         y = condensed_labels(graph, reduction)
@@ -140,9 +140,9 @@ def fedgm(
         return {"x": x, "y": y, "adjacency": adjacency}, {"count": count}
 
     def accept(message: Message, client: int, state: State) -> None:
-        known = str(client) in state.get("x", {})
-        check_keys(message, KEYS[known], "the upload")
-        if known:
+        condensed = str(client) in state.get("x", {})
+        check_keys(message, KEYS[condensed], "the upload")
+        if condensed:
             return
         x, y, adjacency = (message[key] for key in KEYS[0])
         if x.dtype != adjacency.dtype or y.dtype != torch.int64 or (y < 0).any():
@@ -158,42 +158,42 @@ def fedgm(
             )
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        came = {str(k): message for k, message in inbox.items() if "x" in message}
-        kept: Any = {
-            key: {**state.get(key, {}), **{k: message[key] for k, message in came.items()}}
+        uploaded = {str(k): message for k, message in inbox.items() if "x" in message}
+        condensed: Any = {
+            key: {**state.get(key, {}), **{k: message[key] for k, message in uploaded.items()}}
             for key in KEYS[0]
         }
-        if not any(map(len, kept["y"].values())):
+        if not any(map(len, condensed["y"].values())):
             return {}, state
-        told: list[Any] = [  # who has no condensed node has nothing to match
+        uploads: list[Any] = [  # a client without a condensed node has no gradient to match
             message
             for message in inbox.values()
             if "gradient" in message and message["count"].any()
         ]
-        moments = {} if came else state.get("moments", {})
+        moments = {} if uploaded else state.get("moments", {})
         with in_mode(model, True), torch.enable_grad():
-            if told:
-                kept["x"], moments = matched(kept, told, state["probe"], moments)
-            probe, fitted = drawn(model), fit(drawn(model), side_by_side(kept))
+            if uploads:
+                condensed["x"], moments = matched(condensed, uploads, state["probe"], moments)
+            probe, fitted = drawn(model), fit(drawn(model), side_by_side(condensed))
         sent: Message = {"model": fitted, "probe": probe}
         more = {"moments": moments} if moments else {}
-        return Broadcast(sent, inbox.num_clients), {**sent, **kept, **more}
+        return Broadcast(sent, inbox.num_clients), {**sent, **condensed, **more}
 
-    def matched(kept: Any, told: list[Any], probe: Any, moments: Any) -> tuple[Params, Params]:
-        """One step of the condensed features towards the clients' gradients."""
-        count = torch.stack([each["count"] for each in told]).to(probe[names[0]])
+    def matched(graphs: Any, uploads: list[Any], probe: Any, moments: Any) -> tuple[Params, Params]:
+        """Move the condensed features by one step towards the clients' gradients."""
+        count = torch.stack([each["count"] for each in uploads]).to(probe[names[0]])
         of_class = count.sum(0)
         share = count / torch.where(of_class == 0, 1, of_class)
-        wanted = {}
+        target = {}
         for name in names:
-            each = torch.stack([message["gradient"][name] for message in told])
-            wanted[name] = torch.einsum("kc,kc...->c...", share, each)
+            each = torch.stack([message["gradient"][name] for message in uploads])
+            target[name] = torch.einsum("kc,kc...->c...", share, each)
 
         def loss(features: Params) -> Tensor:
-            whole = side_by_side({**kept, "x": features}, len(of_class))
-            return apart(model, names, probe, whole, wanted, of_class / of_class.max())
+            whole = side_by_side({**graphs, "x": features}, len(of_class))
+            return apart(model, names, probe, whole, target, of_class / of_class.max())
 
-        done = minimise(loss, kept["x"], [()], optimizer=adam, state=moments)
+        done = minimise(loss, graphs["x"], [()], optimizer=adam, state=moments)
         return done.params, done.optimizer
 
     def fit(params: Params, graph: Graph) -> Params:
@@ -228,32 +228,32 @@ def condense(
         return x.detach(), x.detach().new_zeros(0, 0)
     adams = adam(list(net.values())), adam([x])
     count = y.bincount(minlength=int(graph.num_classes or 1)).to(x)
-    best, found = float("inf"), (x.detach(), functional_call(edges, net, (x,)).detach())
+    best, best_graph = float("inf"), (x.detach(), functional_call(edges, net, (x,)).detach())
     for step in range(steps):
         params = {name: p.to(x.device) for name, p in drawn(model).items()}
         adjacency = functional_call(edges, net, (x,))
-        wanted = class_gradients(model, names, params, graph)
-        made = whole_graph(x, y, adjacency, graph.num_classes)
-        loss = apart(model, names, params, made, wanted, count / count.max())
+        target = class_gradients(model, names, params, graph)
+        synthetic = whole_graph(x, y, adjacency, graph.num_classes)
+        loss = apart(model, names, params, synthetic, target, count / count.max())
         if float(loss.detach()) < best:
-            best, found = float(loss.detach()), (x.detach().clone(), adjacency.detach())
+            best, best_graph = float(loss.detach()), (x.detach().clone(), adjacency.detach())
         for each in adams:
             each.zero_grad()
         loss.backward()
         adams[step % sum(turns) >= turns[0]].step()
-    return found
+    return best_graph
 
 
 def apart(
-    model: Any, names: list[str], params: Params, graph: Graph, wanted: Params, weight: Tensor
+    model: Any, names: list[str], params: Params, graph: Graph, target: Params, weight: Tensor
 ) -> Tensor:
     """``sum_c w_c ||grad CE_c(graph) - wanted_c||^2`` over the classes of the graph."""
-    made = class_gradients(model, names, params, graph, create_graph=True)
-    there = graph.labels.bincount(minlength=len(weight)) > 0
+    gradients = class_gradients(model, names, params, graph, create_graph=True)
+    present = graph.labels.bincount(minlength=len(weight)) > 0
     total = weight.new_zeros(len(weight))
     for name in names:
-        total = total + (made[name] - wanted[name]).square().flatten(1).sum(1)
-    return (weight * torch.where(there, total, 0)).sum()
+        total = total + (gradients[name] - target[name]).square().flatten(1).sum(1)
+    return (weight * torch.where(present, total, 0)).sum()
 
 
 def class_gradients(
@@ -321,12 +321,12 @@ def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None
     return graph
 
 
-def side_by_side(kept: Any, num_classes: int | None = None) -> Graph:
+def side_by_side(condensed: Any, num_classes: int | None = None) -> Graph:
     """The clients' condensed graphs as one, in the order of the clients."""
-    order = sorted(kept["y"], key=int)
-    x, y = (torch.cat([kept[key][k] for k in order]) for key in ("x", "y"))
-    adjacency = torch.block_diag(*[kept["adjacency"][k] for k in order])
-    pairs = torch.block_diag(*[torch.ones_like(kept["adjacency"][k]) for k in order])
+    order = sorted(condensed["y"], key=int)
+    x, y = (torch.cat([condensed[key][k] for k in order]) for key in ("x", "y"))
+    adjacency = torch.block_diag(*[condensed["adjacency"][k] for k in order])
+    pairs = torch.block_diag(*[torch.ones_like(condensed["adjacency"][k]) for k in order])
     pairs = pairs.fill_diagonal_(0).nonzero().T
     weight = adjacency[pairs[0], pairs[1]]
     graph: Graph = learned(

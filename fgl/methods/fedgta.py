@@ -90,20 +90,20 @@ def fedgta(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         with fedavg.at(graph), in_mode(stand_in(fedavg.model), False):
             logits = widened(predict(fedavg.model, params, graph))
         rows = propagated(logits.softmax(1), graph, hops=propagations, alpha=neighbour_share)
         sharp, flat = (with_labels(f.softmax(1), graph) for f in (rows, rows / temperature))
         says = {"moments": column_moments(sharp, num_moments, moments).flatten()}
-        return {**message, **says, "confidence": confidence(flat, graph)}, kept
+        return {**message, **says, "confidence": confidence(flat, graph)}, new_state
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        near = similarity(inbox.stack("moments"), centre=False) > threshold
-        near = near | torch.eye(len(near), dtype=torch.bool, device=near.device)
-        weight = near * inbox.stack("confidence")
-        weight = torch.where(weight.sum(1, keepdim=True) > 0, weight, near.to(weight))
+        similar = similarity(inbox.stack("moments"), centre=False) > threshold
+        similar = similar | torch.eye(len(similar), dtype=torch.bool, device=similar.device)
+        weight = similar * inbox.stack("confidence")
+        weight = torch.where(weight.sum(1, keepdim=True) > 0, weight, similar.to(weight))
         return mix_models(inbox, weight / weight.sum(1, keepdim=True))
 
     return replace(fedavg, send=send, aggregate=aggregate)
@@ -139,7 +139,7 @@ def propagated(probabilities: Tensor, graph: Graph, *, hops: int, alpha: float) 
     """Labels after some steps of propagation: ``F <- alpha S F + (1 - alpha) Y + Y_train``.
 
     Args:
-        probabilities: what the model says, float ``[num_nodes, num_classes]``.
+        probabilities: the model's output, float ``[num_nodes, num_classes]``.
         graph: its edges, labels and training mask.
         hops: number of steps.
         alpha: share of the neighbours.
@@ -203,7 +203,7 @@ def column_moments(rows: Tensor, num_moments: int, kind: Moments = "origin") -> 
 
 
 def confidence(probabilities: Tensor, graph: Graph) -> Tensor:
-    """How sure nodes are, by their degrees: ``sum_v d_v sum_c (1 / e + p_vc log(p_vc + 1e-8))``.
+    """Confidence of nodes, by degree: ``sum_v d_v sum_c (1 / e + p_vc log(p_vc + 1e-8))``.
 
     Args:
         probabilities: p, float ``[num_nodes, num_classes]``.

@@ -1,4 +1,4 @@
-"""FedHGN: relations share matrices, and how each is made of them stays with the client."""
+"""FedHGN: relations share matrices; the coefficients that mix them stay with the client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..graph import Graph
 def fedhgn(
     fedavg: Method, *, align: float = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
-    """FedAvg of all but the relations' coefficients, each near some relation of another client.
+    """FedAvg of all but the relations' coefficients, which stay near another client's.
 
     A relation's matrix is ``W_r = sum_b c_rb V_b``. The bases V and all other tensors are averaged;
     the coefficients c are a client's own, so that clients need not agree on what a relation is. The
@@ -26,7 +26,7 @@ def fedhgn(
 
     ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``,
 
-    r' being the relations of all other clients; of one who has not sent any yet they are 0.
+    r' being the relations of all other clients; 0 for a client that has not sent any yet.
 
     Published are 20 bases, SGD with a rate of .1 and 3 epochs a round. The public code's network
     begins with a layer that sums embeddings of nodes, each client's own, and has no features, no
@@ -63,7 +63,7 @@ def fedhgn(
             f"Expected the model to have coefficients of bases, called {coefficients!r}, but got "
             f"{list(first)}: fgl.nn.RGCN has them with num_bases"
         )
-    nobody = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
+    empty = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
 
     def whole(message: Message, state: State) -> Message:
         """The message, with the client's own coefficients."""
@@ -75,36 +75,36 @@ def fedhgn(
             fresh = {name: nn.init.xavier_uniform_(torch.empty_like(first[name])) for name in own}
             state = {**state, "coefficients": fresh}
         params, context = fedavg.receive(whole(message, state), state, graph)
-        return params, {**context, "others": message.get("others", nobody)}
+        return params, {**context, "others": message.get("others", empty)}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         apart = [nearest(params[name], context["others"][name]) for name in own]
         return fedavg.loss(params, graph, context) + align * torch.stack(apart).sum()
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         model = message["model"]
         shared = {name: value for name, value in model.items() if name not in own}
         mine = {name: model[name] for name in own}
         upload = {**message, "model": shared, "coefficients": mine}
-        return upload, {**kept, "coefficients": mine}
+        return upload, {**new_state, "coefficients": mine}
 
     @torch.no_grad()
     def with_others(
         outbox: Mapping[int, Message], new: State, means: Means, state: State
     ) -> tuple[Mapping[int, Message], State]:
         inbox = means.inbox
-        came, known = inbox.stack("coefficients"), state.get("coefficients", {})
+        uploaded, tables = inbox.stack("coefficients"), state.get("coefficients", {})
         index = torch.tensor(inbox.clients)
-        everybody = {}
-        for name, rows in came.items():
-            table = known.get(name, rows.new_zeros(inbox.num_clients, *rows.shape[1:]))
-            everybody[name] = table.index_copy(0, index.to(rows.device), rows)
+        latest = {}
+        for name, rows in uploaded.items():
+            table = tables.get(name, rows.new_zeros(inbox.num_clients, *rows.shape[1:]))
+            latest[name] = table.index_copy(0, index.to(rows.device), rows)
         sent = {
-            client: {**message, "others": {n: _without(t, client) for n, t in everybody.items()}}
+            client: {**message, "others": {n: _without(t, client) for n, t in latest.items()}}
             for client, message in outbox.items()
         }
-        return sent, {**new, "coefficients": everybody}
+        return sent, {**new, "coefficients": latest}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(whole(message, state), state, graph)
@@ -115,14 +115,14 @@ def fedhgn(
 
 
 def nearest(own: Tensor, others: Tensor) -> Tensor:
-    """How far relations are from the nearest of others: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
+    """Distance of relations to the nearest in others: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
 
     Args:
         own: float ``[R, B]``.
         others: float ``[*, B]``, of all other clients.
 
     Returns:
-        Scalar; 0 where there is nobody else.
+        Scalar; 0 if there is no other client.
 
     Example:
         >>> nearest(torch.tensor([[0.0, 1.0], [5.0, 0.0]]), torch.tensor([[0.0, 0.0], [5.0, 2.0]]))

@@ -58,8 +58,8 @@ def fedopt(
     check_number("beta2", beta2, at_least=0, below=1)
     if bias_correction and rule != "adam":
         raise ValueError(f"Expected rule to be adam with bias_correction, but got {rule!r}")
-    why = "a cluster that splits has no common model to step towards: write gcfl(fedopt(...))"
-    refuse(fedavg, ("gcfl", "gcfl_plus"), "fedopt", why)
+    reason = "a cluster that splits has no common model to step towards: write gcfl(fedopt(...))"
+    refuse(fedavg, ("gcfl", "gcfl_plus"), "fedopt", reason)
     refuse(fedavg, "opfgl", "fedopt", "its clients send sums, and no model")
     how: Any = {"rule": rule, "lr": server_lr, "beta1": momentum, "beta2": beta2, "tau": tau}
     how["bias_correction"] = bias_correction
@@ -75,15 +75,15 @@ def fedopt(
             raise ValueError(
                 "Expected the server to send everybody the same model, but got one for each"
             )
-        kept = () if anew else ("m", "v", "t")
-        moments: Any = {key: state[key] for key in kept if key in state}
+        names = () if anew else ("m", "v", "t")
+        moments: Any = {key: state[key] for key in names if key in state}
         before = state["model"]
         # what travels, at first the whole model
         old = {name: before[name] for name in target if name not in buffers}
         decayed = {name: target[name] - weight_decay * old[name] for name in old}
         stepped, moments = server_step(old, decayed if weight_decay else target, moments, **how)
         model = {**target, **stepped}
-        moved = changed_messages(outbox, lambda message: {**message, "model": model})
-        return moved, {**new, "model": model, **moments}
+        messages = changed_messages(outbox, lambda message: {**message, "model": model})
+        return messages, {**new, "model": model, **moments}
 
     return replace(fedavg, aggregate=after(fedavg.aggregate, optimize))

@@ -34,10 +34,10 @@ def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Metho
     """Clients keep their models; what travels is each class's mean embedding (FedProto).
 
     Every client draws its first model. After training client i sends ``C_i^c``, the mean embedding
-    of its training examples of class c (Eq. 3). The server sends everybody ``C^c``, the mean over
+    of its training examples of class c (Eq. 3). The server sends all clients ``C^c``, the mean over
     the clients that have the class, and a client minimises ``loss + lambda mean_v ||h_v -
     C^{y_v}||^2 / d`` over its training examples v and the d entries of an embedding. There is no
-    such term in the first round, nor for a class that nobody has sent. A class that no participant
+    such term in the first round, nor for a class that no client sent. A class that no participant
     has keeps its earlier ``C^c``.
 
     The paper's Eq. 6 weighs the clients by their examples and its Eq. 7 compares means; this is the
@@ -76,11 +76,11 @@ def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Metho
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         rows, has = inbox.stack("prototypes"), inbox.stack("classes")
-        mean, there = mean_prototypes(rows, has)
+        mean, present = mean_prototypes(rows, has)
         before = state.get("prototypes", torch.zeros_like(mean))
-        known = state.get("classes", torch.zeros_like(there))
-        new = torch.where(there[:, None], mean, before)
-        message: Message = {"prototypes": new, "classes": known | there}
+        earlier = state.get("classes", torch.zeros_like(present))
+        new = torch.where(present[:, None], mean, before)
+        message: Message = {"prototypes": new, "classes": earlier | present}
         return Broadcast(message, inbox.num_clients), {**state, **message}
 
     return replace(near_prototypes(fedavg, weight, draw=draw), aggregate=aggregate)
@@ -103,27 +103,27 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
         return params, {**context, **sent}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        with observed(stand_in(base.model)) as seen:
+        with observed(stand_in(base.model)) as passes:
             total = base.loss(params, graph, context)
         if "prototypes" not in context:
             return total
-        near = context["prototypes"], context["classes"]
-        return total + weight * distance(seen[-1].embedding, graph, *near)
+        anchors = context["prototypes"], context["classes"]
+        return total + weight * distance(passes[-1].embedding, graph, *anchors)
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = base.send(params, context, state, graph)
+        message, new_state = base.send(params, context, state, graph)
         rest = {key: value for key, value in message.items() if key != "model"}
         with base.at(graph), in_mode(stand_in(base.model), False):
             embedding = predict(base.model, params, graph, return_embedding=True)[1]
         rows, has = prototypes(embedding, graph)
-        return {**rest, "prototypes": rows, "classes": has}, kept
+        return {**rest, "prototypes": rows, "classes": has}, new_state
 
     return replace(base, receive=receive, loss=loss, send=send)
 
 
 def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of each class's prototypes over the clients that have it, and which there are.
+    """Mean of each class's prototypes over the clients that have it, and a mask of the classes.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
@@ -143,7 +143,7 @@ def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """The mean embedding of each class's training examples (FedProto, Eq. 3), and which there are.
+    """Mean embedding of each class's training examples (FedProto, Eq. 3), and a mask of classes.
 
     Args:
         embedding: float ``[num_examples, d]``.
@@ -198,7 +198,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels, 0 where nobody reads them, and 1 for each training example, of `embedding`'s dtype.
+    """Labels, 0 outside training, and 1 for each training example, of `embedding`'s dtype.
 
     Raises:
         ValueError: without class labels, or if an example has not one embedding.

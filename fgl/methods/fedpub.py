@@ -1,4 +1,4 @@
-"""FED-PUB: clients mask their weights; each gets a mix of models that answer as its own."""
+"""FED-PUB: clients mask their weights; each gets a mix of models with similar answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Embedding = Literal["auto", "embedding", "answers"]
 
 
 def mean_answer(answers: Tensor) -> Tensor:
-    """FED-PUB's embedding of a model: the mean of what it says on the proxy graph."""
+    """FED-PUB's embedding of a model: the mean of its outputs on the proxy graph."""
     return answers.mean(0)
 
 
@@ -58,9 +58,9 @@ def fedpub(
     model's tensors, in W and m, from its own m, at first 1; the last term begins in the second
     round. Entries with ``|m| < l1`` are 0 in the model that it uses. It sends W and ``e_i``, the
     mean of this model's embeddings of the nodes of `probes`: the server has no masks to ask with.
-    Client i gets ``sum_j S_ij W_j``, ``S_ij = exp(scale cos(e_i, e_j))``, rows with sum 1; who was
-    never here gets the mean. Masks and statistics of batch norm stay. An absent client counts for
-    nobody in this round.
+    Client i gets ``sum_j S_ij W_j``, ``S_ij = exp(scale cos(e_i, e_j))``, rows with sum 1; a new
+    client gets the mean. Masks and statistics of batch norm stay. An absent client has no part in
+    this round's mixes.
 
     As the public code, but for the penalties: there they have no gradient, since ``state_dict()``
     detaches its tensors, and the paper's loss asks for one. And a client without a training example
@@ -80,7 +80,7 @@ def fedpub(
         of: what `embed` gets: the model's embeddings, which are the last hidden convolution's
             output before its activation, or its answers; by default embeddings where the model
             takes ``return_embedding=True``, else answers.
-        embed: of what the model says of the probes, ``[R, C]``.
+        embed: function of the model's outputs on the probes, ``[R, C]``.
 
     Raises:
         ValueError: if a number is out of range, a choice unknown, or the server of `fedavg` does
@@ -139,21 +139,21 @@ def fedpub(
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         plain = {name: value for name, value in params.items() if name not in ones}
-        message, kept = fedavg.send(plain, context, state, graph)
+        message, new_state = fedavg.send(plain, context, state, graph)
         model = message["model"]
         used = masked(params, bound=sparsity)
-        said = predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
-        read: Tensor = said[1] if embeds else said
+        output = predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
+        read: Tensor = output[1] if embeds else output
         travels = {name: value for name, value in model.items() if name not in statistics}
         own = {name: params[name] for name in first}
-        return {**message, "model": travels, "embedding": embed(read)}, {**kept, "own": own}
+        return {**message, "model": travels, "embedding": embed(read)}, {**new_state, "own": own}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        alike = similarity(inbox.stack("embedding"), centre=False)
-        outbox, new = mix_models(inbox, softmax_attention(alike, scale=scale))
-        outbox, seen = mean_for_strangers(inbox, outbox, state)
-        return outbox, {**new, **seen}
+        similarities = similarity(inbox.stack("embedding"), centre=False)
+        outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
+        outbox, participated = mean_for_strangers(inbox, outbox, state)
+        return outbox, {**new, **participated}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         used = fedavg.deploy(whole(message, state), state, graph)

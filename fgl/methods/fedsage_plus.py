@@ -85,10 +85,10 @@ def fedsage_plus(
     """Generators of neighbours that learn from all clients, and stay where they are (FedSage+).
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
-    (Eq. 9), H_i being what it generates for its training nodes; only what makes features learns.
+    (Eq. 9), H_i being its generated neighbours of training nodes; only the feature part learns.
     A node that misses m hidden neighbours is compared with the first m neighbours of j's node, one
-    that misses none with nothing. Neither features nor generators travel, only what is generated
-    and gradients of it. One who is absent in a round is left out: without gradients a client learns
+    that misses none with nothing. Features and generators do not travel, only generated rows and
+    their gradients. An absent client is left out of the round: without gradients a client learns
     from its own loss alone.
 
     Args:
@@ -122,8 +122,8 @@ def fedsage_plus(
         stage = int(message.get("stage", torch.tensor(OFFER)))
         context = {**context, "stage": torch.tensor(stage)}
         if stage == OFFER:
-            _, seen = next(iter(steps(graph, {})))
-            context |= {name: seen[name] for name in (*DRAWN, "missing")}
+            _, step_context = next(iter(steps(graph, {})))
+            context |= {name: step_context[name] for name in (*DRAWN, "missing")}
         if stage == STEP:
             context |= kept_draws(state) or first_draws(steps, graph)
             context |= pulled(model, graph, message if "drawn" in state else {})
@@ -136,12 +136,12 @@ def fedsage_plus(
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         if "pull" not in context:
             return base.loss(params, graph, context)
-        with outputs(model) as seen:
+        with outputs(model) as passes:
             total = base.loss(params, graph, context)
-        made = seen[-1][1]
+        generated = passes[-1][1]
         # By the chain rule, this product's gradient is that of the others' losses: the pull is
-        # their gradient to `made`, and a constant here.
-        others = (context["pull"].values * made).sum()
+        # their gradient to `generated`, and a constant here.
+        others = (context["pull"].values * generated).sum()
         joint: Tensor = (total + weight * others) / context["owners"]
         return joint
 
@@ -150,14 +150,14 @@ def fedsage_plus(
         return {n: p if n.startswith("features.") else old[n] for n, p in new.items()}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        _, kept = base.send(params, context, state, graph)
+        _, new_state = base.send(params, context, state, graph)
         stage = int(context["stage"])
         if stage == OFFER:
             drawn = {name: context[name].values for name in DRAWN}
-            return offer(model, params, graph, context, drawn), {**kept, "drawn": drawn}
+            return offer(model, params, graph, context, drawn), {**new_state, "drawn": drawn}
         if stage == JUDGE:
-            return {"gradients": gradients(context, graph, neighbours)}, kept
-        return {}, {name: value for name, value in kept.items() if name != "drawn"}
+            return {"gradients": gradients(context, graph, neighbours)}, new_state
+        return {}, {name: value for name, value in new_state.items() if name != "drawn"}
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
@@ -179,8 +179,8 @@ def fedsage_plus(
 
 def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
     """Noise and dropout of a client that made no offer."""
-    _, seen = next(iter(steps(graph, {})))
-    return {name: seen[name] for name in DRAWN}
+    _, step_context = next(iter(steps(graph, {})))
+    return {name: step_context[name] for name in DRAWN}
 
 
 def kept_draws(state: State) -> dict[str, Any]:
@@ -191,26 +191,26 @@ def kept_draws(state: State) -> dict[str, Any]:
 
 @torch.no_grad()
 def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) -> Message:
-    """What a client generates for its training nodes, and how many neighbours these miss."""
-    count, made, _ = functional_call(model, params, (graph.x, graph.adj), drawn)
+    """Message of a client: generated neighbours of its training nodes, and how many each misses."""
+    count, generated, _ = functional_call(model, params, (graph.x, graph.adj), drawn)
     rows, dtype = graph.training_mask, model.count.weight.dtype
-    sent = {"made": made[rows].to(dtype), "count": model.number(count)[rows].to(dtype)}
+    sent = {"made": generated[rows].to(dtype), "count": model.number(count)[rows].to(dtype)}
     return {**sent, "missing": context["missing"].values[rows]}
 
 
 def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
     """The gradient of the greedy loss to what each of the other clients offered."""
-    found = {}
-    for owner, made in context.get("made", {}).items():
-        features, number = neighbours(graph, made.shape[0], made.shape[1])
+    by_owner = {}
+    for owner, generated in context.get("made", {}).items():
+        features, number = neighbours(graph, generated.shape[0], generated.shape[1])
         number = torch.minimum(number, context["missing"][owner])
         count = context["count"][owner]
-        found[owner] = torch.func.grad(nearest_features)(made, count, features, number)
-    return found
+        by_owner[owner] = torch.func.grad(nearest_features)(generated, count, features, number)
+    return by_owner
 
 
 def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
-    """The gradients that came back, for all nodes, and of how many clients the loss is a mean."""
+    """Returned gradients, for all nodes, and the number of clients in the mean of the loss."""
     like: Tensor = model.count.weight
     whole = like.new_zeros(graph.num_nodes, model.num_neighbours, graph.num_features)
     if "pull" in message:
@@ -223,7 +223,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-    """The server passes on what clients offered, then the gradients that came back for each."""
+    """Relay the clients' offers to the other clients, then the gradients for each offer."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
     relays: dict[int, Callable[[Inbox, int], Message]] = {
@@ -238,33 +238,33 @@ def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
 
 
 def rows_of(inbox: Inbox) -> dict[str, Tensor]:
-    """For how many nodes each client has generated neighbours."""
+    """Number of nodes for which each client has generated neighbours."""
     generated: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
     return {client: torch.tensor(len(each)) for client, each in generated.items()}
 
 
 def offers_of_others(inbox: Inbox, client: int) -> Message:
-    """What the other clients generated."""
+    """Collect the generated neighbours of the other clients."""
     others = {str(k): message for k, message in inbox.items() if k != client}
     return {key: {k: m[key] for k, m in others.items()} for key in UPLOADS[OFFER]}
 
 
 def gradients_for(inbox: Inbox, client: int) -> Message:
-    """The sum of the gradients that the others sent to a client, if they did."""
+    """Sum of the other clients' gradients for a client; empty if no client sent one."""
     sent: list[Any] = [message["gradients"] for message in inbox.values()]
-    found = [each[str(client)] for each in sent if str(client) in each]
-    if not found:
+    pulls = [each[str(client)] for each in sent if str(client) in each]
+    if not pulls:
         return {}
-    total = mean({"pull": found}, torch.ones(len(found), device=found[0].device))["pull"]
-    owners = torch.tensor(len(found) + 1, device=total.device)
-    return {"pull": total * len(found), "owners": owners}
+    total = mean({"pull": pulls}, torch.ones(len(pulls), device=pulls[0].device))["pull"]
+    owners = torch.tensor(len(pulls) + 1, device=total.device)
+    return {"pull": total * len(pulls), "owners": owners}
 
 
 def check_offer(model: Any, message: Any, most: float) -> None:
     """Refuse all but P neighbours a row and two numbers for each, for at most `most` nodes."""
-    made, count, missing = (message[name] for name in UPLOADS[OFFER])
-    _check(model, "made", made, count.numel())
-    if count.dim() != 1 or count.dtype != made.dtype:
+    generated, count, missing = (message[name] for name in UPLOADS[OFFER])
+    _check(model, "made", generated, count.numel())
+    if count.dim() != 1 or count.dtype != generated.dtype:
         raise ValueError("Expected count to be a number for each node, but got others")
     if missing.shape != count.shape or missing.dtype != torch.int64:
         raise ValueError("Expected missing to be an int64 for each node, but got others")

@@ -82,16 +82,16 @@ def fedselect(
     check_one_architecture(fedavg, "fedselect")
     if not passes:
         raise ValueError("Expected passes to be at least one, but got none")
-    why = "it counts local steps, of which each entry moves in one pass alone"
-    refuse(fedavg, "scaffold", "fedselect", why)
+    reason = "it counts local steps, of which each entry moves in one pass alone"
+    refuse(fedavg, "scaffold", "fedselect", reason)
     settled = fedavg.train.settle
     names = [name for name in fedavg.initial() if name in trainable(fedavg) and "weight" in name]
     none = {name: torch.zeros_like(fedavg.initial()[name], dtype=torch.bool) for name in names}
     statistics = [name for name, _ in fedavg.model.named_buffers()]
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        held = with_held_entries(message, state, statistics)
-        params, context = fedavg.receive(held, state, graph)
+        completed = with_held_entries(message, state, statistics)
+        params, context = fedavg.receive(completed, state, graph)
         return params, {**context, "mask": state.get("mask", none)}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
@@ -109,30 +109,30 @@ def fedselect(
         return moving(new, old, context)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new = fedavg.send(params, context, state, graph)
         mask = context["mask"]
         reference = state.get("reference", {name: context["start"][name] for name in mask})
         rounds = state.get("rounds", torch.tensor(0))
-        held = {name: mask[name] for name in mask if name in message["model"]}
+        masks = {name: mask[name] for name in mask if name in message["model"]}
         if rounds and rounds % every == 0:
-            moved = {name: (params[name] - reference[name]).abs() for name in held}
-            more = {name: select(moved[name], held[name], top=top, cap=cap) for name in held}
+            changes = {name: (params[name] - reference[name]).abs() for name in masks}
+            more = {name: select(changes[name], masks[name], top=top, cap=cap) for name in masks}
             mask = {name: mask[name] | more[name] if name in more else mask[name] for name in mask}
             reference = {name: params[name] for name in mask}
         shared = {
-            name: value.masked_fill(held[name], 0) if name in held else value
+            name: value.masked_fill(masks[name], 0) if name in masks else value
             for name, value in message["model"].items()
             if name not in statistics
         }
-        kept = {**kept, "model": params, "mask": mask, "held": held, "reference": reference}
-        return {**message, "model": shared, "own": held}, {**kept, "rounds": rounds + 1}
+        new = {**new, "model": params, "mask": mask, "held": masks, "reference": reference}
+        return {**message, "model": shared, "own": masks}, {**new, "rounds": rounds + 1}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         weight = inbox.stack("num_examples")
         if not weight.any():
             return fedavg.aggregate(inbox, state)
         outbox, new = fedavg.aggregate(completed(inbox, weight, state["model"]), state)
-        if "model" not in new:  # to fill with what nobody shares, in the next round
+        if "model" not in new:  # fills entries that no client shares, in the next round
             raise ValueError(
                 "Expected fedselect to be given a method whose server keeps one model for all, "
                 f"but got a state with {list(new)}"
@@ -149,33 +149,33 @@ def fedselect(
 
 
 def with_held_entries(message: Message, state: State, statistics: Sequence[str]) -> Message:
-    """The message, in its model what the client holds: its own entries, and all its statistics."""
+    """Put the client's own entries and its statistics into the model of a message."""
     if "held" not in state or "model" not in message:
         return message
-    trained, held, model = state["model"], state["held"], dict(message["model"])
-    for name, mask in held.items():
+    trained, masks, model = state["model"], state["held"], dict(message["model"])
+    for name, mask in masks.items():
         if name in model:
             model[name] = torch.where(mask, trained[name], model[name])
     return {**message, "model": {**model, **{name: trained[name] for name in statistics}}}
 
 
 def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Graph, dict[str, Any]]]:
-    """The steps of a pass, told whether it moves the client's own entries.
+    """Steps of a pass, with a mark in the context: whether the pass moves the client's own entries.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
         >>> [context for _, context in marked([(graph, {"lr": 1})], True)]
         [{'lr': 1, 'moves_own': tensor(True)}]
     """
-    last, told = None, {}
-    for seen, context in steps:
+    last, extra = None, {}
+    for batch, context in steps:
         if context is not last:  # the same context in all steps stays one
-            last, told = context, {**context, "moves_own": torch.tensor(own, device=seen.device)}
-        yield seen, told
+            last, extra = context, {**context, "moves_own": torch.tensor(own, device=batch.device)}
+        yield batch, extra
 
 
 def moving(new: Params, old: Params, context: Any) -> Params:
-    """What is new where the pass moves entries, and what was old elsewhere.
+    """Take the new value of each entry that the pass moves, and the old value of the other entries.
 
     Example:
         >>> context = {"mask": {"w": torch.tensor([True, False])}, "moves_own": torch.tensor(False)}
@@ -189,8 +189,8 @@ def moving(new: Params, old: Params, context: Any) -> Params:
     return {name: torch.where(where[name], new[name], old[name]) for name in new}
 
 
-def select(moved: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
-    """The shared entries that moved most, where the client's share is not above `cap` already.
+def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
+    """Select the shared entries that changed most, unless the client's share exceeds `cap`.
 
     Example:
         >>> mask = torch.tensor([True, False, False])
@@ -201,12 +201,12 @@ def select(moved: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
     first = round((1 - top) * (mask.numel() - taken))
     if first == mask.numel() - taken or float(torch.tensor(taken) / mask.numel()) > cap:
         return torch.zeros_like(mask)
-    in_order = moved.masked_fill(mask, torch.inf).flatten().sort().values
-    return (moved >= in_order[first]) & ~mask
+    in_order = changes.masked_fill(mask, torch.inf).flatten().sort().values
+    return (changes >= in_order[first]) & ~mask
 
 
 def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
-    """The inbox with whole models: where an entry is a client's own, the mean of the others'."""
+    """Complete the models of an inbox: a client's own entry becomes the mean of the others'."""
     own, models = inbox.stack("own"), inbox.stack("model")
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])

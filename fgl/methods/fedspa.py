@@ -49,7 +49,7 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
     the square of a mean gradient, not a mean of squares. Its "global" vectors for unknown
     neighbours, frozen and handed to each layer, are not read in training, and are left out.
 
-    Five things are not as there. Its F reads the labels of validation and test nodes too, and so
+    The code differs in five things. Its F reads the labels of validation and test nodes too, and so
     tells the server of labels that are kept for the test; here those of training nodes. Its server
     draws an order of the clients and gives the i-th in it the weight of client i's energy; here a
     client has its own. Where all are equal it divides by 0, and so where a client's drawn features
@@ -84,12 +84,12 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
         )
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         energy = state.get("energy")
         if energy is None:
             energy = feature_energy(graph, share=feature_share)
         squares = fisher(fedavg, params, graph, list(shapes), graph.training_mask)
-        return {**message, "energy": energy, "fisher": squares}, {**kept, "energy": energy}
+        return {**message, "energy": energy, "fisher": squares}, {**new_state, "energy": energy}
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
@@ -108,15 +108,15 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         models, squares = inbox.each("model"), inbox.stack("fisher")
         energy = inbox.stack("energy")
-        there = inbox.stack("num_examples").to(energy) > 0  # a client with nothing looks smoothest
-        if not there.any():
+        active = inbox.stack("num_examples").to(energy) > 0  # a client with nothing looks smoothest
+        if not active.any():
             return {}, state
-        squares = {name: each[there] for name, each in squares.items()}
-        far = {"": energy[there]}
+        squares = {name: each[active] for name, each in squares.items()}
+        far = {"": energy[active]}
         far |= {kind: distances(squares, kind) for kind in KINDS}
         model: dict[str, Tensor] = {}
         for kind, distance in far.items():
-            weight = distance.new_zeros(len(there)).masked_scatter(there, shares(distance))
+            weight = distance.new_zeros(len(active)).masked_scatter(active, shares(distance))
             model |= mean({n: each for n, each in models.items() if kind_of(n) == kind}, weight)
         message: Message = {"model": {name: model[name] for name in models}}
         return Broadcast(message, inbox.num_clients), dict(message)
@@ -125,7 +125,7 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
 
 
 def kind_of(name: str) -> str:
-    """Which kind of neighbours a tensor scores, "" for all others.
+    """Kind of neighbours that a tensor scores, or "" for any other tensor.
 
     Example:
         >>> kind_of("convs.0.unlike_low"), kind_of("convs.0.itself")
@@ -135,7 +135,7 @@ def kind_of(name: str) -> str:
 
 
 def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
-    """How much features differ along edges: the mean over them of ``x^T (D - A) x / x^T x``.
+    """Energy of features along edges: the mean over features of ``x^T (D - A) x / x^T x``.
 
     Args:
         graph: the graph; weights of edges do not count.
@@ -182,7 +182,7 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
 
 
 def distances(squares: Params, kind: str) -> Tensor:
-    """How far each client's F is from the mean, over the tensors of one kind, float ``[K]``."""
+    """Distance of each client's F to the mean F, over the tensors of one kind, float ``[K]``."""
     far = [
         widened(each - each.mean(0)).abs().flatten(1).sum(1)
         for name, each in squares.items()

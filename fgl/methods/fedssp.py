@@ -98,18 +98,18 @@ def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method
         agreed = context.get("consensus")
         if agreed is None:
             params = {**params, "preference": params["preference"].detach()}
-        with observed(stand_in(base.model)) as seen:
+        with observed(stand_in(base.model)) as passes:
             total = base.loss(params, graph, context)
         if agreed is None:
             return total
-        far: Tensor = (seen[-1].embedding.mean(0) - agreed).square().mean()
+        far: Tensor = (passes[-1].embedding.mean(0) - agreed).square().mean()
         return total + weight / 2 * far
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = base.send(params, context, state, graph)
+        message, new_state = base.send(params, context, state, graph)
         model = {name: value for name, value in message["model"].items() if name in shared}
         own = {"mean_embedding": message["model"]["mean_embedding"]}
-        return {**message, "model": model, **own}, kept
+        return {**message, "model": model, **own}, new_state
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
@@ -120,12 +120,12 @@ def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        there = (inbox.stack("num_examples") > 0).to(torch.float64)
-        if not there.any():
+        weight = (inbox.stack("num_examples") > 0).to(torch.float64)
+        if not weight.any():
             return {}, state
-        message: Message = mean({"consensus": inbox.stack("mean_embedding")}, there)
+        message: Message = mean({"consensus": inbox.stack("mean_embedding")}, weight)
         if "consensus" in state:  # each client's first encoders stay its own for two rounds
-            message = {**message, "model": mean(inbox.each("model"), there)}
+            message = {**message, "model": mean(inbox.each("model"), weight)}
         return Broadcast(message, inbox.num_clients), {**state, **message}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:

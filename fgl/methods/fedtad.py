@@ -40,7 +40,7 @@ Topology = Callable[[Graph], Tensor]
 
 
 def walks(graph: Graph) -> Tensor:
-    """How probably a random walk is back after 1 to 5 steps: what FedTAD knows of the topology."""
+    """Probability that a random walk is back after 1 to 5 steps, FedTAD's features of topology."""
     return walk_returns(graph.edge_index, graph.num_nodes, steps=5)
 
 
@@ -61,10 +61,10 @@ def fedtad(
     fit: float = 1.0,
     diversity: float = 1.0,
 ) -> Method:
-    """FedAvg whose mean learns, on generated graphs, from each client what it is reliable for.
+    """FedAvg whose mean model learns from each client, on generated graphs, its reliable classes.
 
-    A client sends how reliable it is for each class besides, see `class_reliability`; ``w_kc`` is
-    its share in the sum over those who are here. The server takes `epochs` turns. In each it draws
+    A client also sends its reliability for each class, see `class_reliability`; ``w_kc`` is
+    its share in the sum over the participants. The server takes `epochs` turns. In each it draws
     noise z, and a graph is generated: `num_nodes` nodes, as many of each class, features ``x =
     G(z, c)``, each joined to its `neighbours` most similar ones, itself included (cosine). Adam
     takes `generator_steps` steps of G on ``fit L_CE - L_div + diversity L_dis``, then
@@ -128,11 +128,11 @@ def fedtad(
     adam = partial(torch.optim.Adam, weight_decay=distil_decay)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
-        known = state.get("reliability")
-        if known is None:
-            known = class_reliability(graph, classes, topology=topology)
-        return {**message, "reliability": known}, {**kept, "reliability": known}
+        message, new_state = fedavg.send(params, context, state, graph)
+        reliability = state.get("reliability")
+        if reliability is None:
+            reliability = class_reliability(graph, classes, topology=topology)
+        return {**message, "reliability": reliability}, {**new_state, "reliability": reliability}
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
@@ -162,13 +162,13 @@ def fedtad(
         labels = torch.arange(num_nodes, device=reliable.device)
         labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
         weight = shares(reliable)[:, labels] / labels.bincount()[labels]
-        here = (reliable != 0).any(1).sum()  # who knows nothing is no teacher
+        here = (reliable != 0).any(1).sum()  # a client that knows nothing is no teacher
 
-        def made(net: Params, z: Tensor) -> Graph:
+        def drawn_graph(net: Params, z: Tensor) -> Graph:
             return joined(functional_call(generator, net, (z, labels)), neighbours)
 
         def generates(net: Params, params: Params, z: Tensor) -> Tensor:
-            graph = made(net, z)
+            graph = drawn_graph(net, z)
             student = predict(model, params, graph)
             taught = torch.stack([predict(model, teacher, graph) for teacher in teachers])
             wrong = torch.nn.functional.cross_entropy(
@@ -189,7 +189,7 @@ def fedtad(
                 how: Any = {"optimizer": partial(adam, lr=generator_lr), "state": adams[0]}
                 net, _, first_adam = minimise(generates, net, batches, **how)
                 with torch.no_grad():
-                    graph = made(net, z)
+                    graph = drawn_graph(net, z)
                     taught = torch.stack([predict(model, each, graph) for each in teachers])
             with in_mode(model, True):
                 how = {"optimizer": partial(adam, lr=distil_lr), "state": adams[1]}
@@ -225,19 +225,19 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
     """
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        made = NodeGenerator(like.num_features, graph_classes(like), **sizes)
-    return made.to(like.device, like.x.dtype)
+        generator = NodeGenerator(like.num_features, graph_classes(like), **sizes)
+    return generator.to(like.device, like.x.dtype)
 
 
 def graph_classes(graph: Graph) -> int:
-    """The number of a graph's classes; it raises where labels are no classes."""
+    """Number of a graph's classes; raises if its labels are not classes."""
     if graph.num_classes is None:
         raise ValueError("Expected fedtad's clients to have class labels, but got none")
     return graph.num_classes
 
 
 def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = walks) -> Tensor:
-    """How much a client knows of each class: its training nodes, by how they resemble neighbours.
+    """Reliability of a client for each class: how its training nodes resemble their neighbours.
 
     ``r_c = sum_{i of c} (1 + sum_{j in N(i)} cos(h_i, h_j)) / (1 + |N(i)|)`` over the training
     nodes, ``h = [x || topology]``.
@@ -269,14 +269,14 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
     h = torch.cat([x, topology(graph).to(x)], 1)
     source, target = graph.edge_index
     cos = torch.cosine_similarity(h[source], h[target])
-    near = 1 + sum_rows(cos, source, graph.num_nodes)
+    resemblance = 1 + sum_rows(cos, source, graph.num_nodes)
     number = 1 + sum_rows(torch.ones_like(cos), source, graph.num_nodes)
-    each = torch.where(graph.training_mask, near / number, 0)
+    each = torch.where(graph.training_mask, resemblance / number, 0)
     return sum_rows(each, graph.labels, num_classes)
 
 
 def shares(reliable: Tensor) -> Tensor:
-    """Each client's share of a class, float ``[K, C]``; 0 where nobody knows the class."""
+    """Each client's share of a class, float ``[K, C]``; 0 if no client knows the class."""
     total = reliable.sum(0)
     return torch.where(total == 0, 0, reliable / torch.where(total == 0, 1, total))
 
@@ -284,8 +284,8 @@ def shares(reliable: Tensor) -> Tensor:
 def joined(x: Tensor, neighbours: int) -> Graph:
     """The graph that joins each node to the nodes most similar to it (cosine)."""
     unit = torch.nn.functional.normalize(x.detach(), dim=1)
-    near = (unit @ unit.t()).topk(neighbours, dim=1).indices
-    edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, near, True)
+    nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
+    edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)
     edges = (edges | edges.t()).fill_diagonal_(False)  # a network adds its own loops
     graph: Graph = learned(Graph(x.detach(), edges.nonzero().t()), x=x)
     return graph
@@ -297,7 +297,7 @@ def distance(student: Tensor, taught: Tensor, weight: Tensor) -> Tensor:
 
 
 def alike(z: Tensor, x: Tensor) -> Tensor:
-    """How little x differs where z does: ``exp(-mean_ij ||z_i - z_j||^2 / d_z |x_i - x_j| / d_x)``.
+    """Agreement of distances in x and z: ``exp(-mean_ij ||z_i - z_j||^2 / d_z |x_i - x_j| / d_x)``.
 
     Example:
         >>> alike(torch.tensor([[0.0], [1.0]]), torch.tensor([[3.0], [3.0]]))
@@ -309,5 +309,5 @@ def alike(z: Tensor, x: Tensor) -> Tensor:
 
 
 def noise(rows: int, width: int, like: Tensor) -> Tensor:
-    """What a turn draws."""
+    """Draw the noise of a turn."""
     return torch.randn(rows, width, dtype=like.dtype, device=like.device)

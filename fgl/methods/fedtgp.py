@@ -41,8 +41,8 @@ def fedtgp(
     A row per class, a hidden layer and an output layer give ``z_c``. On the clients' prototypes
     ``C_i^c`` they minimise ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``: near the own
     class by a margin. ``delta`` is the largest distance of a class's mean prototype to its nearest
-    other one, `margin` at most. Then everybody gets the ``z_c``, of every class. Clients are those
-    of `fedproto`.
+    other one, `margin` at most. Then all clients get the ``z_c`` of every class. Clients work
+    as in `fedproto`.
 
     As the authors' code, but for two things: their clients predict by the nearest prototype, here
     by the model's own output, since what is deployed is a model; and two rows that are equal have
@@ -73,12 +73,12 @@ def fedtgp(
     sgd = partial(torch.optim.SGD, lr=server_lr)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        came, has = inbox.stack("prototypes"), inbox.stack("classes")
+        prototypes, has = inbox.stack("prototypes"), inbox.stack("classes")
         if not has.any():
             return {}, state
-        rows, classes = came[has], has.nonzero()[:, 1]
-        generator = state["generator"] if "generator" in state else drawn_like(came[0])
-        bound = largest_gap(came, has).clamp(max=margin)
+        rows, classes = prototypes[has], has.nonzero()[:, 1]
+        generator = state["generator"] if "generator" in state else drawn_like(prototypes[0])
+        bound = largest_gap(prototypes, has).clamp(max=margin)
 
         def loss(params: Params, rows: Tensor, classes: Tensor) -> Tensor:
             return contrast(rows, classes, made(params), bound)
@@ -137,9 +137,9 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
         >>> largest_gap(rows, torch.tensor([[True, True, True]]))
         tensor(5.)
     """
-    mean, known = mean_prototypes(rows, has)
-    there = mean[known]
-    apart = torch.cdist(there, there, compute_mode="donot_use_mm_for_euclid_dist")
+    mean, present = mean_prototypes(rows, has)
+    means = mean[present]
+    apart = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist")
     return apart.fill_diagonal_(torch.inf).min(1).values.max()
 
 

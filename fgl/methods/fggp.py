@@ -108,25 +108,25 @@ def fggp(
             raise ValueError("Expected fggp's clients to have nodes, but got none")
         params, context = fedavg.receive(message, state, graph)
         rounds: Any = state.get("rounds", torch.tensor(0))
-        near = state.get("near")
-        if near is None or int(rounds) % every == 0:
-            near = nearest_rows(embed(params, graph)[1], neighbours)
+        nearest = state.get("near")
+        if nearest is None or int(rounds) % every == 0:
+            nearest = nearest_rows(embed(params, graph)[1], neighbours)
         sent = message.get("augmentor", first)
-        union = Ragged(both_views(graph, near))
-        told = {"union": union, "near": Ragged(near), "rounds": rounds}
-        return {**params, **sent}, {**context, **told}
+        union = Ragged(both_views(graph, nearest))
+        round_context = {"union": union, "near": Ragged(nearest), "rounds": rounds}
+        return {**params, **sent}, {**context, **round_context}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         own = {name: value for name, value in params.items() if name not in first}
-        with observed(model) as seen:
+        with observed(model) as passes:
             total = fedavg.loss(own, graph, context)
-        matrix = dense(context["union"].values, context["union"].mask, seen[-1].output)
+        matrix = dense(context["union"].values, context["union"].mask, passes[-1].output)
         logits, drawn_edges = augmented(params, graph, matrix)
         other = second_view(model, own, graph, drawn_edges, matrix)
-        label, sure = believed(seen[-1].output, graph)
+        label, sure = believed(passes[-1].output, graph)
         means = [
-            class_means(hidden, label, sure, seen[-1].output.shape[1])
-            for hidden in (other[1], seen[-1].embedding.relu())
+            class_means(hidden, label, sure, passes[-1].output.shape[1])
+            for hidden in (other[1], passes[-1].embedding.relu())
         ]
         y, weight = labelled(other[0], graph)
         total = total + cross_entropy(other[0], y, weight) + edge_loss(logits, matrix, graph)
@@ -135,12 +135,12 @@ def fggp(
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         own = {name: value for name, value in params.items() if name not in first}
-        message, kept = fedavg.send(own, context, state, graph)
+        message, new_state = fedavg.send(own, context, state, graph)
         out, hidden = embed(own, graph)
         rows, has = class_means(hidden, *believed(out, graph), out.shape[1])
         says = {"augmentor": {name: params[name] for name in first}}
-        kept = {**kept, "rounds": context["rounds"] + 1, "near": context["near"].values}
-        return {**message, **says, "prototypes": rows, "classes": has}, kept
+        new_state = {**new_state, "rounds": context["rounds"] + 1, "near": context["near"].values}
+        return {**message, **says, "prototypes": rows, "classes": has}, new_state
 
     @torch.no_grad()
     def with_prototypes(
@@ -173,7 +173,7 @@ def drawn(method: Method) -> Params:
     return {f"{AUGMENTOR}{i}": (w / math.sqrt(w.shape[1])).to(like) for i, w in enumerate(each)}
 
 
-def both_views(graph: Graph, near: Tensor) -> Tensor:
+def both_views(graph: Graph, nearest: Tensor) -> Tensor:
     """The graph's edges, those to the nearest others, and each node's own: ``[E, 2]``, each once.
 
     Example:
@@ -181,8 +181,8 @@ def both_views(graph: Graph, near: Tensor) -> Tensor:
         >>> both_views(graph, torch.tensor([[1], [0]])).tolist()
         [[0, 0], [0, 1], [1, 0], [1, 1]]
     """
-    nodes = torch.arange(graph.num_nodes, device=near.device)
-    joined = torch.stack([nodes[:, None].expand_as(near), near], -1).flatten(0, 1)
+    nodes = torch.arange(graph.num_nodes, device=nearest.device)
+    joined = torch.stack([nodes[:, None].expand_as(nearest), nearest], -1).flatten(0, 1)
     edges = torch.cat([graph.edge_index.T, joined, torch.stack([nodes, nodes], 1)])
     once: Tensor = edges.unique(dim=0)
     return once
@@ -250,7 +250,7 @@ def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
 
 
 def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels, of training nodes true ones, else predicted, and how sure they are; 0 of padding."""
+    """Labels (true for training nodes, else predicted) and their confidence; 0 for padding."""
     y, weight = labelled(logits, graph)
     sure, guess = logits.softmax(1).max(1)
     train = weight > 0
@@ -260,7 +260,7 @@ def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 def class_means(
     hidden: Tensor, label: Tensor, sure: Tensor, num_classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Weighted means of rows by label, ``[C, d]``, and which labels there are, bool ``[C]``.
+    """Weighted means of rows by label, ``[C, d]``, and a mask of the labels that occur, ``[C]``.
 
     Example:
         >>> class_means(torch.tensor([[1.0], [4.0]]), torch.tensor([1, 1]), torch.ones(2), 2)[1]
@@ -295,7 +295,7 @@ def align(
 
 
 def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The means of each class's clusters of prototypes: ``[C, most, d]``, and which there are.
+    """Means of each class's clusters of prototypes: ``[C, most, d]``, and a mask of the clusters.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
@@ -307,16 +307,16 @@ def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
         >>> clustered(rows, torch.ones(2, 1, dtype=torch.bool), 3)[1]
         tensor([[ True, False, False]])
     """
-    made = rows.new_zeros(rows.shape[1], most, rows.shape[2])
-    there = torch.zeros(made.shape[:2], dtype=torch.bool, device=rows.device)
-    for c in range(len(made)):
+    centres = rows.new_zeros(rows.shape[1], most, rows.shape[2])
+    present = torch.zeros(centres.shape[:2], dtype=torch.bool, device=rows.device)
+    for c in range(len(centres)):
         own = rows[has[:, c], c]
         if len(own):
-            found = finch(own)
-            size = int(found.max()) + 1
-            made[c, :size] = torch.stack([own[found == k].mean(0) for k in range(size)])
-            there[c, :size] = True
-    return made, there
+            cluster = finch(own)
+            size = int(cluster.max()) + 1
+            centres[c, :size] = torch.stack([own[cluster == k].mean(0) for k in range(size)])
+            present[c, :size] = True
+    return centres, present
 
 
 def by_prototypes(
@@ -337,7 +337,7 @@ def by_prototypes(
         tensor([0])
     """
     classes = has.nonzero()[:, 0]
-    near = unit_rows(embedding) @ unit_rows(rows[has]).T
-    value, index = near.topk(min(k, near.shape[1]), dim=1)
+    cosine = unit_rows(embedding) @ unit_rows(rows[has]).T
+    value, index = cosine.topk(min(k, cosine.shape[1]), dim=1)
     share = (value / temperature).softmax(1)
     return share.new_zeros(len(share), len(rows)).scatter_add(1, classes[index], share)

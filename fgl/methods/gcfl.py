@@ -21,7 +21,7 @@ Measure = Callable[[Inbox, Tensor], Tensor]
 
 
 def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
-    """How alike the updates of clients are: ``cos(Delta_i, Delta_j) + 1`` (GCFL).
+    """Similarity of the clients' updates: ``cos(Delta_i, Delta_j) + 1`` (GCFL).
 
     Args:
         updates: float ``[k, P]``, what each client changed.
@@ -35,13 +35,13 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
         tensor([[2., 0.],
                 [0., 2.]])
     """
-    alike = similarity(updates, centre=False)
-    alike = (alike + alike.T) / 2  # long products are summed in another order on either side
-    return (alike + 1).clamp(0, 2)
+    cosines = similarity(updates, centre=False)
+    cosines = (cosines + cosines.T) / 2  # long products are summed in another order on either side
+    return (cosines + 1).clamp(0, 2)
 
 
 def trends(updates: Tensor, sequences: Tensor) -> Tensor:
-    """How alike the sequences of clients run: ``max_kl d_kl - d_ij``, d their `dtw_distances`.
+    """Similarity of the clients' sequences: ``max_kl d_kl - d_ij``, d their `dtw_distances`.
 
     Args:
         updates: not used.
@@ -139,25 +139,25 @@ def gcfl(
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         before = state if "clusters" in state else _start(state, inbox.num_clients, seq_length)
-        who, updates = torch.tensor(inbox.clients), flat_updates(inbox, without=buffers)
+        clients, updates = torch.tensor(inbox.clients), flat_updates(inbox, without=buffers)
         rounds, clusters = before["rounds"] + 1, before["clusters"].clone()
         sequences, lengths = before["sequences"].clone(), before["lengths"].clone()
         newest = measure(inbox, updates).to(sequences)
-        sequences[who] = torch.cat([sequences[who], newest[:, None]], dim=1)[:, 1:]
-        lengths[who] += 1
+        sequences[clients] = torch.cat([sequences[clients], newest[:, None]], dim=1)[:, 1:]
+        lengths[clients] += 1
         parents: dict[int, int] = {}
-        for cluster in before["clusters"][who].unique().tolist():
-            rows = (before["clusters"][who] == cluster).nonzero().squeeze(1)
+        for cluster in before["clusters"][clients].unique().tolist():
+            rows = (before["clusters"][clients] == cluster).nonzero().squeeze(1)
             begun_again = bool(parents) and seq_length > 0
-            long_enough = not begun_again and bool((lengths[who[rows]] >= seq_length).all())
+            long_enough = not begun_again and bool((lengths[clients[rows]] >= seq_length).all())
             if (
                 rounds > first_round
                 and long_enough
                 and disagree(updates[rows], eps1=eps1, eps2=eps2)
             ):
-                part = min_cut(similarity(updates[rows], sequences[who[rows]]))
+                part = min_cut(similarity(updates[rows], sequences[clients[rows]]))
                 parents[int(clusters.max()) + 1] = cluster
-                clusters[who[rows[part]]] = clusters.max() + 1
+                clusters[clients[rows[part]]] = clusters.max() + 1
         if parents:
             sequences, lengths = torch.zeros_like(sequences), torch.zeros_like(lengths)
         outbox, inner = _clusterwise(fedavg, inbox, clusters, before, parents)
@@ -223,7 +223,7 @@ def gcfl_plus(
 
 
 def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) -> Tensor:
-    """The length of the loss's gradient at `params`, a scalar: on what a first step would see.
+    """Norm of the loss's gradient at `params` on the batch of a first step, a scalar.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -233,14 +233,14 @@ def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) ->
     """
     batches = method.train.batches
     steps = iter(batches(graph, context) if batches else ())
-    seen, given = next(steps, (graph, context))
-    flat = [grad.flatten() for grad in gradient(method, params, seen, given).values()]
+    batch, batch_context = next(steps, (graph, context))
+    flat = [grad.flatten() for grad in gradient(method, params, batch, batch_context).values()]
     length: Tensor = torch.cat([*flat, next(iter(params.values())).new_zeros(1)]).norm()
     return length
 
 
 def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
-    """What each client changed, one row per client that is here: float ``[k, P]``.
+    """Flatten the update of each client that is here into a row: float ``[k, P]``.
 
     Args:
         inbox: the clients' models.
@@ -270,7 +270,7 @@ def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:
 
 
 def _start(state: State, num_clients: int, seq_length: int) -> State:
-    """The server's first state: one cluster, which keeps what the server had."""
+    """First state of the server: one cluster, with the state of the method inside."""
     return {
         "clusters": torch.zeros(num_clients, dtype=torch.int64),
         "rounds": torch.tensor(0),
@@ -283,7 +283,7 @@ def _start(state: State, num_clients: int, seq_length: int) -> State:
 def _clusterwise(
     fedavg: Method, inbox: Inbox, clusters: Tensor, state: State, parents: Mapping[int, int]
 ) -> tuple[dict[int, Message], State]:
-    """What `fedavg` makes of each cluster's messages, for all of its clients, and its states."""
+    """Aggregate each cluster's messages by `fedavg`; return the outbox and the clusters' states."""
     outbox: dict[int, Message] = {}
     new_state: State = {}
     for cluster in clusters.unique().tolist():
@@ -292,7 +292,7 @@ def _clusterwise(
         prefix = f"{parents.get(cluster, cluster)}/"
         own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
         if here:
-            made, own = fedavg.aggregate(Inbox(here, inbox.num_clients, inbox.sent), own)
-            outbox |= {client: made[client] for client in members if client in made}
+            messages, own = fedavg.aggregate(Inbox(here, inbox.num_clients, inbox.sent), own)
+            outbox |= {client: messages[client] for client in members if client in messages}
         new_state |= {f"{cluster}/{key}": value for key, value in own.items()}
     return dict(sorted(outbox.items())), new_state

@@ -93,7 +93,7 @@ def graphfl(
     names = trainable(fedavg)
 
     def step(params: Params, graph: Graph, context: Any) -> Params:
-        """One step of gradient descent."""
+        """Take a step of gradient descent."""
         fixed = {name: value for name, value in params.items() if name not in names}
         free = {name: value for name, value in params.items() if name in names}
         grads = torch.func.grad(lambda own: fedavg.loss({**fixed, **own}, graph, context))(free)
@@ -102,10 +102,10 @@ def graphfl(
         return {**fixed, **{name: free[name] - adapt_lr * grads[name] for name in free}}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        for seen, given in local_steps(fedavg.train, graph, context):
+        for batch, extra in local_steps(fedavg.train, graph, context):
             if query == "validation":
-                check_validation(seen, context, given)
-            yield seen, {**given, "support": halves(seen, given)} if query == "half" else given
+                check_validation(batch, context, extra)
+            yield batch, {**extra, "support": halves(batch, extra)} if query == "half" else extra
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         support = side(graph, context, True) if query == "half" else (graph, context)
@@ -117,9 +117,9 @@ def graphfl(
         return fedavg.loss(params, *last)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         examples: Any = message["num_examples"]
-        return {**message, "num_examples": (examples > 0).long()}, kept
+        return {**message, "num_examples": (examples > 0).long()}, new_state
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         params = fedavg.deploy(message, state, graph)
@@ -139,7 +139,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Statistics are counted in place, which no gradient of a gradient allows."""
+    """Refuse a batch norm with running statistics: second gradients allow no change in place."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()

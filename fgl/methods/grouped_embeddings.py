@@ -71,7 +71,7 @@ def clusters(rows: Tensor, number: int, *, starts: int = 20, steps: int = 300) -
         >>> found[0] == found[2] != found[1] == found[3]
         tensor(True)
     """
-    best, found = float("inf"), torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+    best, best_labels = float("inf"), torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
     for _ in range(starts if min(len(rows), number) > 1 else 0):
         centres = first_centres(rows, min(len(rows), number))
         for _ in range(steps):
@@ -82,8 +82,8 @@ def clusters(rows: Tensor, number: int, *, starts: int = 20, steps: int = 300) -
                 break
             centres = means
         if float(apart.square().sum()) < best:
-            best, found = float(apart.square().sum()), cluster
-    return found
+            best, best_labels = float(apart.square().sum()), cluster
+    return best_labels
 
 
 def group_means(rows: Tensor, cluster: Tensor, number: int) -> tuple[Tensor, Tensor]:

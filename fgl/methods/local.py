@@ -46,8 +46,8 @@ def local(fedavg: Method) -> Method:
         return fedavg.receive(with_own(message, state), state, graph)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        _, kept = fedavg.send(params, context, state, graph)
-        return {}, {**kept, "model": params}
+        _, new_state = fedavg.send(params, context, state, graph)
+        return {}, {**new_state, "model": params}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(with_own(message, state), state, graph)

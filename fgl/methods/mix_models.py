@@ -13,9 +13,9 @@ from ..federation import Inbox, Message, Method, Params, State, trainable
 
 
 def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Message], State]:
-    """Everybody who is here gets a mix of the models that came: ``u_i = sum_j A_ij theta_j``.
+    """Send each participant a mix of the received models: ``u_i = sum_j A_ij theta_j``.
 
-    Those who are here are mixed, and nobody else: an absent client counts for nobody in this round,
+    The participants alone are mixed: an absent client has no part in this round's mixes,
     and keeps the last message that it was sent.
 
     Args:
@@ -43,12 +43,12 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
 def mean_for_strangers(
     inbox: Inbox, outbox: dict[int, Message], state: State
 ) -> tuple[dict[int, Message], State]:
-    """The messages, and the mean of the models that came for everybody who was never here.
+    """Add a message for each client that never took part: the mean of the received models.
 
     Args:
         inbox: the clients' models.
-        outbox: the messages to those who are here.
-        state: of the server; its ``"seen"`` says who was here before.
+        outbox: the messages to the participants.
+        state: of the server; its ``"seen"`` marks earlier participants.
 
     Returns:
         The messages, and the new ``"seen"``.
@@ -60,18 +60,18 @@ def mean_for_strangers(
         >>> float(outbox[0]["model"]["w"]), seen["seen"].tolist()
         (3.0, [False, True, True])
     """
-    seen = state.get("seen", torch.zeros(inbox.num_clients, dtype=torch.bool))
-    seen = seen.index_fill(0, torch.tensor(inbox.clients), True)
-    strangers = (~seen).nonzero().flatten().tolist()
+    participated = state.get("seen", torch.zeros(inbox.num_clients, dtype=torch.bool))
+    participated = participated.index_fill(0, torch.tensor(inbox.clients), True)
+    strangers = (~participated).nonzero().flatten().tolist()
     if strangers:
         model = mean(inbox.each("model"), torch.ones(len(inbox)))
         common: Message = {"model": model, "num_clients": torch.tensor(len(inbox))}
         outbox = dict(sorted({**outbox, **dict.fromkeys(strangers, common)}.items()))
-    return outbox, {"seen": seen}
+    return outbox, {"seen": participated}
 
 
 def moved(inbox: Inbox, initial: Params) -> Tensor:
-    """How far each client's model is from the initial one: ``theta_i - theta_0``.
+    """Difference of each client's model to the initial model: ``theta_i - theta_0``.
 
     Args:
         inbox: the clients' models, or what travels of them.
@@ -90,7 +90,7 @@ def moved(inbox: Inbox, initial: Params) -> Tensor:
 
 
 def initial_parameters(method: Method) -> Params:
-    """What is trained of a method's first model, without a batch norm's statistics.
+    """Trained parameters of a method's first model, without a batch norm's statistics.
 
     Example:
         >>> list(initial_parameters(fgl.fedavg(torch.nn.BatchNorm1d(1))))

@@ -1,4 +1,4 @@
-"""Mixing by a client matrix: everybody gets a model of its own, mixed from all updates."""
+"""Mixing by a client matrix: each client gets its own mix of all updates."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         models, updates = inbox.stack("model"), inbox.changes("model")
         size, device = inbox.num_clients, next(iter(models.values())).device
-        who = torch.tensor(inbox.clients, device=device)
+        clients = torch.tensor(inbox.clients, device=device)
         never = torch.full((size, size), -1.0, device=device)
         remembered = state.get("network", never)
-        matrix, known = _checked(network(inbox, remembered[who][:, who]), len(who))
-        if len(who) < size:  # shares of those who are there
+        matrix, learned = _checked(network(inbox, remembered[clients][:, clients]), len(clients))
+        if len(clients) < size:  # shares of the participants
             matrix = normalize_rows(matrix)
-        matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # who is like nobody
+        matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # of a client like no other
         mixed = mix(updates, matrix, self_weight=self_weight)
         new = {name: models[name] + (mixed[name] - updates[name]) for name in models}
-        remembered = remembered.index_put((who[:, None], who), known)
+        remembered = remembered.index_put((clients[:, None], clients), learned)
         return inbox.messages({"model": new}), {"network": remembered, "matrix": matrix}
 
     return replace(fedavg, aggregate=aggregate)
 
 
-def _checked(made: Any, size: int) -> tuple[Tensor, Tensor]:
-    """What a network returned: two matrices of those who are here."""
-    both = pair(made, "network", "matrix, known")
+def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
+    """Check that a network returned two matrices of the clients that are here."""
+    both = pair(result, "network", "matrix, known")
     for name, each in zip(("matrix", "known"), both, strict=True):
         if list(each.shape) != [size, size]:
             raise ValueError(
@@ -81,7 +81,7 @@ def _checked(made: Any, size: int) -> tuple[Tensor, Tensor]:
 
 @typed
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Everybody learns from everybody: a network for `mix_updates`.
+    """Network for `mix_updates` in which every client learns from all clients.
 
     Returns:
         A matrix ``[K, K]`` with ``1 / K`` everywhere, to mix by and to remember.

@@ -76,24 +76,24 @@ def moon(fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5) -> 
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
-        near = embed(context.get("received", params), graph)
-        far = state.get("queue", near.new_zeros(len(near), 1, near.shape[1]))
-        taken = torch.arange(1, device=near.device) < state.get("rounds", 0)
-        return params, {**context, "near": Ragged(near), "far": Ragged(far), "taken": taken}
+        positive = embed(context.get("received", params), graph)
+        far = state.get("queue", positive.new_zeros(len(positive), 1, positive.shape[1]))
+        taken = torch.arange(1, device=positive.device) < state.get("rounds", 0)
+        return params, {**context, "near": Ragged(positive), "far": Ragged(far), "taken": taken}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        with observed(fedavg.model) as seen:
+        with observed(fedavg.model) as passes:
             total = fedavg.loss(params, graph, context)
-        near = context["near"].values
-        if seen[-1].embedding.shape != near.shape:
+        positive = context["near"].values
+        if passes[-1].embedding.shape != positive.shape:
             raise ValueError(
-                f"Expected moon to see a client's {len(near)} nodes in every step, but got "
-                f"{len(seen[-1].embedding)}: it compares all of them with the round's first "
+                f"Expected moon to see a client's {len(positive)} nodes in every step, but got "
+                f"{len(passes[-1].embedding)}: it compares all of them with the round's first "
                 "embeddings, so it does not train on drawn nodes"
             )
         term = model_contrast(
-            seen[-1].embedding,
-            near,
+            passes[-1].embedding,
+            positive,
             context["far"].values.transpose(0, 1),
             temperature=temperature,
             mask=context["near"].mask,
@@ -102,8 +102,8 @@ def moon(fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5) -> 
         return total + contrast * term
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         rounds = state.get("rounds", 0) + torch.tensor(1)
-        return message, {**kept, "rounds": rounds, "queue": embed(params, graph)[:, None]}
+        return message, {**new_state, "rounds": rounds, "queue": embed(params, graph)[:, None]}
 
     return replace(fedavg, receive=receive, loss=loss, send=send)

@@ -75,7 +75,7 @@ def opfgl(
     distil_least: float = 0.0,
     distil_most: float = 0.15,
 ) -> Method:
-    """One round of communication, then every client personalises the global model alone (O-pFGL).
+    """Learn from one round of communication, then personalise the model in each client (O-pFGL).
 
     In the first round nobody trains. A client sends, for each class with two labelled nodes or
     more, how many they are and the sums of ``h`` and of ``h^2``, ``h = [x || S x || ...]`` of
@@ -90,18 +90,18 @@ def opfgl(
 
     over its n nodes v, ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. ``F`` are
     labels after some steps of propagation, see `propagated_labels`, and ``H_c`` sums, over the
-    training nodes of class c, the share of their training neighbours that have this class: what
-    a client has much of it may learn from its own labels, the rest it remembers.
+    training nodes of class c, the share of their training neighbours that have this class: a client
+    may learn frequent classes from its own labels, and remembers the others.
 
     Nodes that are no training nodes are labelled too, before the sums, where propagation is
     `sure` of one of the `expand` classes with the largest H_c and the degree is at least
     `min_degree`.
 
-    The public code differs in these places. Its clients upload means and deviations, of which its
-    server makes what is made of sums here. Each of its clients trains the initial model on the
+    The public code differs in these places. Its clients upload means and deviations, not
+    sums. Each of its clients trains the initial model on the
     server's graph, and takes the step that validates best on its own nodes; here the server does
-    it once, and takes the last. Its fine-tuning ends where validation is best; here that is for
-    whoever scores the rounds. Its loops take one step more. It is sure of a node by ``F / (sum F +
+    it once, and takes the last. Its fine-tuning ends where validation is best; here the caller
+    chooses the round. Its loops take one step more. It is sure of a node by ``F / (sum F +
     1e-9)``, which is 1 in float32 alone, and only where sum F is above about .03: here more nodes
     are labelled where `min_degree` is small. Of a directed graph it counts other ends of the edges.
     On ogbn-arxiv a class has ``ceil(rate n_c)`` nodes. Its features are 0 and 1; the server's rates
@@ -159,8 +159,8 @@ def opfgl(
     )  # fmt: skip
 
     def plain(message: Message, state: State) -> Message:
-        told = {key: value for key, value in message.items() if key != "fitted"}
-        return with_own(told, state)
+        plain_message = {key: value for key, value in message.items() if key != "fitted"}
+        return with_own(plain_message, state)
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -178,8 +178,8 @@ def opfgl(
         weight = distil * class_weights(graph)[None] * labels
         weight = weight.sum(1).clamp(distil_least, distil_most).to(answers)
         weight = weight * bool(graph.num_train)  # alone the divergence's gradient is rounding
-        seen = {"answers": Ragged(answers), "weight": Ragged(weight)}
-        return params, {**context, **seen, "teacher": teacher}
+        targets = {"answers": Ragged(answers), "weight": Ragged(weight)}
+        return params, {**context, **targets, "teacher": teacher}
 
     def batches(graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
         steps = local_steps(fedavg.train, graph, context) if context["alone"] else []
@@ -190,21 +190,21 @@ def opfgl(
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         if "answers" not in context:
             return fedavg.loss(params, graph, context)
-        with outputs(stand_in(model)) as seen:
+        with outputs(stand_in(model)) as passes:
             total = fedavg.loss(params, graph, context)
         answers, weight = context["answers"], context["weight"]
-        if len(seen[-1]) != len(answers):
+        if len(passes[-1]) != len(answers):
             raise ValueError(
                 f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
-                f"it distils at each, but got {len(seen[-1])}"
+                f"it distils at each, but got {len(passes[-1])}"
             )
-        return total + divergence(seen[-1], answers.values, weight.values, answers.mask)
+        return total + divergence(passes[-1], answers.values, weight.values, answers.mask)
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         if context["alone"]:
-            _, kept = fedavg.send(params, context, state, graph)
-            return {}, {**kept, "model": params, "teacher": context["teacher"]}
+            _, new_state = fedavg.send(params, context, state, graph)
+            return {}, {**new_state, "model": params, "teacher": context["teacher"]}
         labels = graph.train_labels
         if expand:
             spread = propagated_labels(graph, steps=label_steps, share=label_share)
@@ -306,7 +306,7 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
 
 
 def class_weights(graph: Graph) -> Tensor:
-    """How much of each class is remembered: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
+    """Weight of remembering each class: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
 
     ``H_c`` sums, over the training nodes of class c, the share of their training neighbours that
     have this class, 0 where there is no such neighbour.
@@ -319,10 +319,10 @@ def class_weights(graph: Graph) -> Tensor:
     Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304 (public code)
     """
     own = known_labels(graph)
-    near = graph.adj.astype(own.dtype) @ own
-    number = near.sum(1)
-    alike = (near * own).sum(1) / torch.where(number == 0, 1, number)
-    homophily = (alike[:, None] * own).sum(0)
+    neighbours = graph.adj.astype(own.dtype) @ own
+    number = neighbours.sum(1)
+    agreement = (neighbours * own).sum(1) / torch.where(number == 0, 1, number)
+    homophily = (agreement[:, None] * own).sum(0)
     return 1 / (1 + homophily.log1p())
 
 

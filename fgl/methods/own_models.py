@@ -83,8 +83,8 @@ def own_models(
 
     def kept_by(state: State, graph: Graph) -> Params:
         if "model" in state:
-            kept = state["model"]
-            return dict(kept)
+            model = state["model"]
+            return dict(model)
         return drawn(fedavg.model) if draw else first(graph)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -142,7 +142,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     plain = fedavg
 
     def at(graph: Graph) -> AbstractContextManager[None]:
-        """The client's own model, unless the machine has said already who is at work."""
+        """Stand the client's own model in, unless the caller has already done this."""
         stands_in = stand_in(plain.model) is not plain.model
         return nullcontext() if stands_in else standing_in(plain.model, models(graph))
 

@@ -1,4 +1,4 @@
-"""pFedGraph: a learned graph says how much each client takes of each other's model."""
+"""pFedGraph: a learned graph holds the share that each client takes of each other's model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
     ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, -1 where that is below -0.9, and p the
     shares of the training examples. Then ``theta_i <- sum_j x_j theta_j``, and a client's loss is
     less ``mu <v_i, theta> / ||theta||``, ``v_i = sum_j x_j theta_j / ||theta_j||``, from its second
-    round on. A client that is absent counts for nobody in this round.
+    round on. An absent client has no part in this round's mixes.
 
     The public code makes a new SGD with momentum .9 in every round, and scores a client on the
     model that it has just trained, before the server mixes; here the task decides on both.
@@ -70,20 +70,20 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        alike = similarity(moved(inbox, initial), centre=False)
-        matrix = collaboration(alike, inbox.stack("num_examples"), prior=prior)
+        similarities = similarity(moved(inbox, initial), centre=False)
+        matrix = collaboration(similarities, inbox.stack("num_examples"), prior=prior)
         models = {n: each for n, each in inbox.stack("model").items() if n in initial}
         return mix_models(inbox, matrix, direction=directions(models))
 
     return replace(fedavg, receive=receive, loss=loss, aggregate=aggregate)
 
 
-def collaboration(alike: Tensor, num_examples: Tensor, *, prior: float = 0.8) -> Tensor:
+def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 0.8) -> Tensor:
     """Rows of shares: the nearest ones to ``p - d_i / (2 lambda)`` (pFedGraph).
 
     Args:
-        alike: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
-        num_examples: ``[K]``, not negative; p is their share, or 0 where nobody has one.
+        similarities: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
+        num_examples: ``[K]``, not negative; p is their share, or 0 if no client has one.
         prior: lambda, above 0.
 
     Returns:
@@ -96,9 +96,9 @@ def collaboration(alike: Tensor, num_examples: Tensor, *, prior: float = 0.8) ->
 
     Source: Ye et al. 2023, https://proceedings.mlr.press/v202/ye23b.html
     """
-    near = torch.where(alike > ALIKE, 1, alike).double()
-    count = num_examples.to(near)
-    return project_to_simplex(count / count.sum().clamp(min=1) + near / (2 * prior))
+    capped = torch.where(similarities > ALIKE, 1, similarities).double()
+    count = num_examples.to(capped)
+    return project_to_simplex(count / count.sum().clamp(min=1) + capped / (2 * prior))
 
 
 def directions(models: Mapping[str, Tensor]) -> Params:
@@ -119,7 +119,7 @@ def directions(models: Mapping[str, Tensor]) -> Params:
 
 
 def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> Tensor:
-    """How far a model points in a direction: ``<v, theta> / ||theta||`` (pFedGraph).
+    """Projection of a direction on a model of length 1: ``<v, theta> / ||theta||`` (pFedGraph).
 
     Args:
         params: theta, the model being trained, name to tensor.

@@ -14,7 +14,7 @@ from ..federation import Inbox, Message, Method, State, check_averages, layer
 def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
-    A client that is absent counts for nobody, and gets nothing. Of two clients each counts once;
+    An absent client has no part in a mean, and gets no message. Of two clients each counts once;
     FedEgo's code, the only public one that is known, counts the other twice.
 
     Args:
@@ -47,8 +47,8 @@ def average_neighbours(inbox: Inbox, state: State) -> tuple[dict[int, Message], 
     outbox: dict[int, Message] = {}
     for client in inbox:
         around = sorted({(client - 1) % n, client, (client + 1) % n})
-        near = [position[other] for other in around if other in position]
-        parts = {name: [each[i] for i in near] for name, each in models.items()}
-        average = mean(parts, torch.ones(len(near)))
-        outbox[client] = {"model": average, "num_clients": torch.tensor(len(near))}
+        places = [position[other] for other in around if other in position]
+        parts = {name: [each[i] for i in places] for name, each in models.items()}
+        average = mean(parts, torch.ones(len(places)))
+        outbox[client] = {"model": average, "num_clients": torch.tensor(len(places))}
     return outbox, state

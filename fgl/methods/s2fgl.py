@@ -31,7 +31,7 @@ from ..nn import observed
 from ..sparse import gather_rows
 from .fedproto import prototypes
 
-RAMP = 1e-6  # what tells eigenvectors of the same eigenvalue apart
+RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 
 
 @layer
@@ -135,17 +135,17 @@ def s2fgl(
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         if "books" not in context:
             return fedavg.loss(params, graph, context)
-        with observed(fedavg.model) as seen:
+        with observed(fedavg.model) as passes:
             total = fedavg.loss(params, graph, context)
-        h, g, focus = seen[-1].embedding, context["before"].values, context["focus"]
+        h, g, focus = passes[-1].embedding, context["before"].values, context["focus"]
         if h.shape != g.shape:
             raise ValueError(
                 f"Expected s2fgl to see a client's {len(g)} nodes in every step, but got {len(h)}: "
                 "it does not train on drawn nodes"
             )
-        told = by_book(h, g, context["books"].flatten(0, 1), context["before"].mask)
+        book_loss = by_book(h, g, context["books"].flatten(0, 1), context["before"].mask)
         some = graph.training_mask.any().to(total.dtype)  # alone the terms' gradients are rounding
-        total = total + some * knowledge * told
+        total = total + some * knowledge * book_loss
         if not len(focus):
             return total
         h, g = gather_rows(h, focus.values), gather_rows(g, focus.values)
@@ -154,14 +154,14 @@ def s2fgl(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         ranking = context["ranking"].values
         chosen = torch.zeros_like(graph.node_mask)
         chosen[ranking[: len(ranking) // 3]] = True
         read = graph.replace(train_mask=chosen & graph.training_mask, val_mask=None, test_mask=None)
         rows, _ = prototypes(embed(params, graph), read)
         count = graph.labels[read.training_mask].bincount(minlength=len(rows))
-        return {**message, "prototypes": rows, "counts": count}, {**kept, "ranking": ranking}
+        return {**message, "prototypes": rows, "counts": count}, {**new_state, "ranking": ranking}
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
@@ -182,9 +182,9 @@ def s2fgl(
         rows, count = means.inbox.stack("prototypes"), means.inbox.stack("counts")
         number = max(1, int(book_share * len(rows)))
         draws = [torch.randperm(len(rows), device=rows.device)[:number] for _ in range(books)]
-        made = torch.stack([class_means(rows[drawn], count[drawn]) for drawn in draws])
-        told = changed_messages(outbox, lambda message: {**message, "books": made})
-        return told, {**new, "books": made}
+        new_books = torch.stack([class_means(rows[drawn], count[drawn]) for drawn in draws])
+        messages = changed_messages(outbox, lambda message: {**message, "books": new_books})
+        return messages, {**new, "books": new_books}
 
     aggregate = after(fedavg.aggregate, with_books, reads=("prototypes", "counts"))
     return replace(
@@ -210,17 +210,17 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
     """
     if not graph.num_nodes:
         return torch.arange(0, device=graph.device)
-    known = (graph.train_labels >= 0).double()
+    labelled = (graph.train_labels >= 0).double()
     # The public code's rows are sources, an edge's value is 1.
     matrix = (graph.adj.T.to_dense() != 0).double()
     walk = matrix / (matrix.sum(1, keepdim=True) + 1e-6)
-    near = torch.linalg.inv(torch.eye(len(walk)).to(walk) - (1 - restart) * walk)
-    score: Tensor = (near * known).amax(1) + restart * (near * known).sum(1)
+    closeness = torch.linalg.inv(torch.eye(len(walk)).to(walk) - (1 - restart) * walk)
+    score: Tensor = (closeness * labelled).amax(1) + restart * (closeness * labelled).sum(1)
     return score.argsort(descending=True, stable=True)
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """How far the softmax of h's cosines to a book's rows is from that of g's, a mean of KL.
+    """Mean KL divergence between the softmaxes of g's and of h's cosines to a book's rows.
 
     Args:
         h: float ``[n, d]``; g: likewise, without a gradient.
@@ -231,14 +231,14 @@ def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
         >>> by_book(torch.eye(2), torch.eye(2), torch.eye(2), torch.ones(2, dtype=torch.bool))
         tensor(0.)
     """
-    told, said = ((cosines(each, rows)).log_softmax(1) for each in (g.detach(), h))
-    return weighted_mean((told.exp() * (told - said)).sum(1), mask)
+    teacher, student = ((cosines(each, rows)).log_softmax(1) for each in (g.detach(), h))
+    return weighted_mean((teacher.exp() * (teacher - student)).sum(1), mask)
 
 
 def by_frequency(
     h: Tensor, g: Tensor, mask: Tensor, *, frequencies: int, neighbours: int
 ) -> Tensor:
-    """How far h's parts along its slowest and fastest eigenvectors are from g's along its own.
+    """Distance between h's and g's parts along the slowest and fastest eigenvectors of each.
 
     ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2``, see `s2fgl`.
 
@@ -258,17 +258,17 @@ def by_frequency(
     first = torch.arange(min(frequencies, len(h)), device=h.device)
     last = mask.sum() - 1 - first
     taken = torch.cat([first, last.clamp(min=0)])
-    there = torch.cat([first < mask.sum(), last >= 0])
+    present = torch.cat([first < mask.sum(), last >= 0])
     parts = []
     for each in (h, g):
         vectors = eigenvectors(each.detach(), mask, neighbours).index_select(1, taken).to(h)
         parts.append(vectors.T[:, :, None] * (vectors.T @ each)[:, None])
     apart = (parts[0] - parts[1]).square().mean(2) * mask
-    return (apart.sum(1) / mask.sum().clamp(min=1) * there).sum()
+    return (apart.sum(1) / mask.sum().clamp(min=1) * present).sum()
 
 
 def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
-    """Of the Laplacian of the similarity graph, by eigenvalue; those of padding come last.
+    """Eigenvectors of the similarity graph's Laplacian, by eigenvalue; padding comes last.
 
     Args:
         x: float ``[m, d]``.
@@ -279,9 +279,9 @@ def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
         float64 ``[m, m]``, a column each.
     """
     x = x.double()
-    alike = torch.where(mask, cosines(x, x), -2)
-    near = alike.topk(min(neighbours + 1, len(x)), dim=1)
-    weight = torch.zeros_like(alike).scatter(1, near.indices, near.values)
+    cosine = torch.where(mask, cosines(x, x), -2)
+    nearest = cosine.topk(min(neighbours + 1, len(x)), dim=1)
+    weight = torch.zeros_like(cosine).scatter(1, nearest.indices, nearest.values)
     weight = torch.where(mask & mask[:, None], weight, 0)
     weight = (weight + weight.T) / 2
     degree = weight.sum(1)
@@ -298,7 +298,7 @@ def cosines(x: Tensor, y: Tensor) -> Tensor:
 
 
 def class_means(rows: Tensor, count: Tensor) -> Tensor:
-    """Each class's mean over clients, by their counts, float ``[C, d]``; 0 where nobody has it.
+    """Each class's mean over clients, by their counts, float ``[C, d]``; 0 if no client has it.
 
     Example:
         >>> class_means(torch.tensor([[[1.0]], [[4.0]]]), torch.tensor([[2], [1]]))

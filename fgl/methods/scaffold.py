@@ -1,4 +1,4 @@
-"""SCAFFOLD: clients correct each gradient by what they know of each other's."""
+"""SCAFFOLD: clients correct each gradient by the difference of the server's and their control."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def scaffold(
     """
     check_weight(server_lr=server_lr)
     by_path, eta = rate_of_path(fedavg, control, lr)
-    why = "its steps of one entry are not all that a client takes, which the control counts"
-    refuse(fedavg, "fedselect", "scaffold", why)
+    reason = "its steps of one entry are not all that a client takes, which the control counts"
+    refuse(fedavg, "fedselect", "scaffold", reason)
     refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
     names, adjusted = trainable(fedavg), fedavg.train.adjust
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
@@ -90,7 +90,7 @@ def scaffold(
         return {name: grad + by[name] if name in by else grad for name, grad in grads.items()}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         sent = message["model"]
         own = state.get("control", {})
         zeros = {name: torch.zeros_like(params[name]) for name in sent if name in names}
@@ -107,7 +107,7 @@ def scaffold(
             shift = {name: grads[name] - own[name] for name in zeros}
         new = {name: own[name] + shift[name] for name in zeros}
         message = {**message, "num_examples": (examples > 0).long(), "shift": shift}
-        return message, {**kept, "control": new}
+        return message, {**new_state, "control": new}
 
     def with_control(
         outbox: Mapping[int, Message], new: State, means: Means, state: State
@@ -119,7 +119,7 @@ def scaffold(
     aggregate = after(base.aggregate, with_control, equally=("shift",))
     train = replace(fedavg.train, adjust=adjust)
     method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
-    most = min(1, fedavg.max_examples)  # nobody weighs more than another
+    most = min(1, fedavg.max_examples)  # all clients weigh the same
     return replace(method, max_examples=most)
 
 
@@ -144,12 +144,12 @@ def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bo
     return by_path, eta
 
 
-def _check_rate(eta: float, known: list[float]) -> None:
+def _check_rate(eta: float, all_rates: list[float]) -> None:
     """Raise unless a rate is among those of plain SGD, or between them, but for rounding."""
-    if not known[0] * (1 - 1e-6) <= eta <= known[-1] * (1 + 1e-6):
-        said = " to ".join(f"{rate:g}" for rate in sorted({known[0], known[-1]}))
+    if not all_rates[0] * (1 - 1e-6) <= eta <= all_rates[-1] * (1 + 1e-6):
+        span = " to ".join(f"{rate:g}" for rate in sorted({all_rates[0], all_rates[-1]}))
         raise ValueError(
-            f"Expected lr to be {said} as the clients' SGD has it, but got {eta:g}: leave lr out"
+            f"Expected lr to be {span} as the clients' SGD has it, but got {eta:g}: leave lr out"
         )
 
 
@@ -183,8 +183,8 @@ def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) ->
     steps = local_steps(method.train, graph, context)
     if steps and all(step is steps[0] for step in steps):
         steps = steps[:1]  # all of the client, in every step
-    for seen, given in steps:
-        for name, grad in gradient(method, params, seen, given).items():
+    for batch, batch_context in steps:
+        for name, grad in gradient(method, params, batch, batch_context).items():
             total[name] = total[name] + grad / len(steps)
     return total
 
@@ -216,12 +216,12 @@ def learning_rate(method: Method) -> float:
         >>> learning_rate(fgl.fedavg(torch.nn.Linear(1, 1)))
         0.1
     """
-    known = rates(method)
-    if len(known) != 1:
+    all_rates = rates(method)
+    if len(all_rates) != 1:
         raise ValueError(
-            f"Expected lr to be given where the optimizer has not one rate, but got {known}"
+            f"Expected lr to be given where the optimizer has not one rate, but got {all_rates}"
         )
-    return known[0]
+    return all_rates[0]
 
 
 def rates(method: Method) -> list[float]:

@@ -17,12 +17,12 @@ from ..nn.adafgl import normalised
 from ..sparse import sum_rows
 
 SUMS = ("count", "clients", "total", "square")  # of a client's classes
-WEAKEST = 0.01  # weight of an edge; a weaker one is none
+WEAKEST = 0.01  # least weight of an edge; a smaller one is dropped
 TURNS = 10, 40  # steps of the edges, then of the features, and so on
 
 
 class Moments(NamedTuple):
-    """What a server knows of the classes of all clients, with D numbers a node.
+    """Moments of the classes of all clients, with D numbers a node.
 
     Args:
         share: float ``[C]``, each class's share of the nodes that count.
@@ -70,8 +70,8 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
         >>> sums["count"], sums["total"].flatten(), sums["square"].flatten()
         (tensor([2., 0.]), tensor([4., 0.]), tensor([10.,  0.]))
     """
-    there = labels >= 0
-    rows, labels = rows[there], labels[there]
+    labelled = labels >= 0
+    rows, labels = rows[labelled], labels[labelled]
     count = labels.bincount(minlength=num_classes).to(rows)
     several = (count > 1).to(rows)
     total, square = (sum_rows(each, labels, num_classes) for each in (rows, rows.square()))
@@ -95,19 +95,19 @@ def moments(sums: Params) -> Moments:
     """
     count = sums["count"].round().clamp(min=0)
     number = count.clamp(min=1)[:, None]
-    there = (count > 0).to(count)[:, None]
-    mean = there * sums["total"] / number
+    present = (count > 0).to(count)[:, None]
+    mean = present * sums["total"] / number
     free = (count - sums["clients"].round()).clamp(min=1)[:, None]
-    variance = there * (sums["square"] - number * mean.square()).clamp(min=0) / free
+    variance = present * (sums["square"] - number * mean.square()).clamp(min=0) / free
     return Moments(count / count.sum().clamp(min=1), mean, variance.sqrt())
 
 
 def check_sums(sums: Any, most: float) -> None:
-    """Refuse what are no sums of a client's classes, of at most `most` nodes each."""
+    """Refuse anything but sums of a client's classes, each over at most `most` nodes."""
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
-    alike = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
-    if not alike or total.dim() != 2 or not total.numel():
+    same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
+    if not same_shapes or total.dim() != 2 or not total.numel():
         shapes = [list(sums[name].shape) for name in SUMS]
         raise ValueError(f"Expected sums to be [C], [C], [C, D] and [C, D], but got {shapes}")
     if not all(sums[name].is_floating_point() for name in SUMS):
@@ -122,7 +122,7 @@ def check_sums(sums: Any, most: float) -> None:
 
 
 def what_lacks(sums: Params, num_clients: int) -> str:
-    """Why no classes can be made of sums over clients; empty if they can.
+    """Reason why sums over clients define no classes; empty if they do.
 
     A server that a secure sum hides uploads from has these sums alone to look at.
 
@@ -146,10 +146,10 @@ def what_lacks(sums: Params, num_clients: int) -> str:
 
 @dataclass(frozen=True)
 class Condensation:
-    """How a graph is made whose classes have the clients' means and deviations.
+    """Condensation of a graph whose classes have the clients' means and deviations.
 
     A graph of `per_class` nodes a class is drawn: features from N(0, 1), and edges by a drawn
-    `fgl.nn.PairWeights` W of these, where those below .01 are none. In each of `steps` steps an
+    `fgl.nn.PairWeights` W of these, where edges below .01 are dropped. In each of `steps` steps an
     Adam moves the edges' network, 10 times, or the features, 40 times, and so on, down
     ``alignment L_a + smoothness L_s``, see `apart` and `unlike`.
 
@@ -201,9 +201,9 @@ class Condensation:
             adams[step % sum(TURNS) >= TURNS[0]].step()
         y = torch.arange(classes, device=x.device).repeat_interleave(self.per_class)
         with torch.no_grad():
-            made = weights(x)
-            pairs = made.nonzero().T
-            weight = made[pairs[0], pairs[1]]
+            adjacency = weights(x)
+            pairs = adjacency.nonzero().T
+            weight = adjacency[pairs[0], pairs[1]]
         return Graph(x.detach(), pairs, y=y, num_classes=classes, edge_weight=weight)
 
     def loss(self, x: Tensor, weights: Tensor, aim: Moments) -> Tensor:
@@ -241,9 +241,9 @@ def unlike(x: Tensor, weights: Tensor) -> Tensor:
         >>> unlike(torch.tensor([[1.0], [1.0]]), weights)
         tensor(1.)
     """
-    alike = (-(x[:, None] - x).square() / 2).exp().mean(2)
+    kernel = (-(x[:, None] - x).square() / 2).exp().mean(2)
     total = weights.sum()
-    return (weights * alike).sum() / torch.where(total == 0, 1, total)
+    return (weights * kernel).sum() / torch.where(total == 0, 1, total)
 
 
 def first_features(number: int, width: int) -> Tensor:

@@ -28,11 +28,11 @@ from ..graph import Graph
 
 @layer
 def retrained(fedavg: Method, *, client: int) -> Method:
-    """Any method whose server never counts one client: what exact unlearning of it gives.
+    """Any method whose server never counts one client: the result of its exact unlearning.
 
     A client's randomness depends on the seed, the round and its number alone. So this is bit for
     bit the run in which that client was never reached, and what approximate unlearning is measured
-    by. The client is still sent what everybody is sent.
+    by. The client still gets the same messages as all others.
 
     Args:
         fedavg: any method.
@@ -81,7 +81,7 @@ def unlearned(
     optimiser, and after each step ``w`` is projected to ``||w - w_ref|| <= radius``. It stops after
     the first step that leaves ``||w - w_k||^2 > far``, w_k being the model that it last trained.
     Its result is everybody's model, and from then on only the others count. If it is absent, the
-    round is asked again.
+    server repeats the request.
 
     The optimiser starts anew in every round, as in the authors' notebook: moments of the descent
     would lead the ascent. As there, but for four things. The ascent has as many steps as a round,
@@ -94,9 +94,9 @@ def unlearned(
 
     Args:
         fedavg: what clients train; its server averages.
-        client: who is forgotten, its number from 0.
+        client: the number, from 0, of the client to forget.
         at: rounds before, at least 1.
-        radius: of the ball, above 0; default that of `usual_radius`.
+        radius: of the ball, above 0; default `usual_radius`.
         far: squared distance from w_k at which the client stops, at least 0; the authors' 2.2 is
             for a small network on MNIST.
         max_norm: the ascent's gradients are clipped to this, above 0.
@@ -146,18 +146,18 @@ def unlearned(
     def settle(new: Params, old: Params, context: Any) -> Params:
         new = new if settled is None else settled(new, old, context)
         start, last, forget = context["start"], context["last"], context["forget"]
-        moved = {name: new[name] - start[name] for name in new}
-        length = square(moved).sqrt()
+        change = {name: new[name] - start[name] for name in new}
+        length = square(change).sqrt()
         inside = torch.where(length > context["radius"], context["radius"] / length, 1)
         begun = square({name: old[name] - start[name] for name in old}) > 0
         stopped = begun & (square({name: old[name] - last[name] for name in old}) > far)
-        held = {name: start[name] + inside * moved[name] for name in new}
-        held = {name: torch.where(stopped, old[name], held[name]) for name in new}
-        return {name: torch.where(forget, held[name], new[name]) for name in new}
+        bounded = {name: start[name] + inside * change[name] for name in new}
+        bounded = {name: torch.where(stopped, old[name], bounded[name]) for name in new}
+        return {name: torch.where(forget, bounded[name], new[name]) for name in new}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
-        return message, {**kept, "last": {name: params[name] for name in context["last"]}}
+        message, new_state = fedavg.send(params, context, state, graph)
+        return message, {**new_state, "last": {name: params[name] for name in context["last"]}}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -168,24 +168,24 @@ def unlearned(
             if client not in inbox:
                 return {}, state
             model = inbox[client]["model"]
-            outbox, new = told(model, inbox.num_clients), {**state, "model": model}
+            outbox, new = messages_for(model, inbox.num_clients), {**state, "model": model}
         else:
             counted = inbox if rounds < at - 1 else without(inbox, client)
             outbox, new = fedavg.aggregate(counted, state) if counted else ({}, state)
             if not outbox:
                 return outbox, state
-            outbox = told(outbox[next(iter(outbox))]["model"], inbox.num_clients)
+            outbox = messages_for(outbox[next(iter(outbox))]["model"], inbox.num_clients)
         if rounds == at - 1:
-            outbox = asked(outbox[client]["model"], inbox.num_clients)
+            outbox = forget_messages(outbox[client]["model"], inbox.num_clients)
         return outbox, {**new, "rounds": torch.tensor(rounds + 1)}
 
-    def told(model: Any, num_clients: int) -> Mapping[int, Message]:
+    def messages_for(model: Any, num_clients: int) -> Mapping[int, Message]:
         like = next(iter(model.values()))
         forget = torch.zeros((), dtype=torch.bool, device=like.device)
         return Broadcast({"model": model, "forget": forget}, num_clients)
 
-    def asked(model: Any, num_clients: int) -> Mapping[int, Message]:
-        """One client is asked to forget itself; the others get the same message otherwise."""
+    def forget_messages(model: Any, num_clients: int) -> Mapping[int, Message]:
+        """Ask one client to forget itself; the others get the same message otherwise."""
         like = next(iter(model.values()))
         says = [torch.full((), k == client, device=like.device) for k in range(num_clients)]
         return {k: {"model": model, "forget": each} for k, each in enumerate(says)}
@@ -207,7 +207,7 @@ def without(inbox: Inbox, client: int) -> Inbox:
 
 
 def square(tensors: Mapping[str, Tensor]) -> Tensor:
-    """The squared length of all of them together.
+    """Squared length of all tensors together.
 
     Example:
         >>> square({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})

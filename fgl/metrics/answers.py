@@ -66,8 +66,8 @@ def mean_average_precision(output: Tensor, y: Tensor, mask: Tensor | None = None
 def _over_tasks(
     metric: Callable[[Tensor, Tensor], float], output: Tensor, y: Tensor, mask: Tensor | None
 ) -> float:
-    out, answer, known = to_host(*known_entries(output, y, mask))
-    other = answer[known & (answer != 0) & (answer != 1)]
+    out, answer, answered = to_host(*known_entries(output, y, mask))
+    other = answer[answered & (answer != 0) & (answer != 1)]
     if other.numel():
         raise ValueError(
             f"Expected y to be 0, 1 or NaN, but got {float(other[0]):g}: (y > 0).float() where the "
@@ -75,8 +75,8 @@ def _over_tasks(
         )
     out = torch.where(out.isnan(), torch.where(answer == 1, -torch.inf, torch.inf), out)
     values = []
-    for score, label, there in zip(out.unbind(1), answer.unbind(1), known.unbind(1), strict=True):
-        score, label = score[there], label[there]
+    for score, label, rows in zip(out.unbind(1), answer.unbind(1), answered.unbind(1), strict=True):
+        score, label = score[rows], label[rows]
         if 0 < label.sum() < label.numel():
             values.append(metric(score, label))
     return sum(values) / len(values) if values else math.nan

@@ -122,7 +122,7 @@ def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tenso
     """
     logits, y, mask = _rows(logits, y, mask)
     classes = logits.shape[1]
-    none = 3 * (classes + 1)  # a row that nobody reads
+    none = 3 * (classes + 1)  # a row that is not read
     clean = mask & ~logits.isnan().any(1)
     predicted = logits.argmax(1)
     label = torch.where((y >= 0) & (y < classes), y, classes)
@@ -156,7 +156,7 @@ def f1_of(counts: Tensor) -> float:
 
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """What counts, and a mask of it: on a GPU all rows, since their number would be waited for."""
+    """Select the rows that count, with a mask; on a GPU take all rows, which needs no wait."""
     check_length(len(logits), y=y, mask=mask)
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")

@@ -33,7 +33,7 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
         for name, value in named.items()
         if isinstance(value, Tensor)
     ]
-    moved = to_host(*(value for _, _, value in tensors))
-    for (named, name, _), value in zip(tensors, moved, strict=True):
+    values = to_host(*(value for _, _, value in tensors))
+    for (named, name, _), value in zip(tensors, values, strict=True):
         named[name] = NUMBER[value.dim()](value)
     return numbers

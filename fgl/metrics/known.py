@@ -1,4 +1,4 @@
-"""The entries that can be scored: known answers of masked rows."""
+"""Entries that can be scored: known answers of masked rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..checks import as_columns
 
 
 def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """An output and its answers in float64, 0 where unknown, and which are known, ``[n, t]`` each.
+    """Output and answers in float64, 0 for unknown answers, and a mask of known ones, ``[n, t]``.
 
     Raises:
         TypeError: if `y` is not floating point, or `mask` not bool.
@@ -18,7 +18,7 @@ def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tenso
     out, answer = as_columns(output, y, mask)
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
-    known = ~answer.isnan()
+    valid = ~answer.isnan()
     if mask is not None:
-        known = known & mask[:, None]
-    return torch.where(known, out, 0.0).double(), torch.where(known, answer, 0.0).double(), known
+        valid = valid & mask[:, None]
+    return torch.where(valid, out, 0.0).double(), torch.where(valid, answer, 0.0).double(), valid

@@ -20,7 +20,7 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        A float64 scalar where `output` is, so that nobody waits for a GPU; infinite if the output
+        A float64 scalar where `output` is, without a wait for a GPU; infinite if the output
         is NaN at a known answer, and NaN if no answer is known.
 
     Raises:
@@ -31,8 +31,8 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         >>> rmse(torch.tensor([[1.0], [5.0]]), torch.tensor([3.0, torch.nan]))
         tensor(2., dtype=torch.float64)
     """
-    error, _, known = _errors(output, y, mask)
-    count = known.sum(0)
+    error, _, answered = _errors(output, y, mask)
+    count = answered.sum(0)
     return _mean_of((error.square().sum(0) / count).sqrt(), count > 0)
 
 
@@ -54,8 +54,8 @@ def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         >>> mae(torch.tensor([1.0, 5.0]), torch.tensor([3.0, 6.0]))
         tensor(1.5000, dtype=torch.float64)
     """
-    error, _, known = _errors(output, y, mask)
-    count = known.sum(0)
+    error, _, answered = _errors(output, y, mask)
+    count = answered.sum(0)
     return _mean_of(error.abs().sum(0) / count, count > 0)
 
 
@@ -81,24 +81,24 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Source: Draper and Smith 1998, section 1.3, https://doi.org/10.1002/9781118625590
     """
-    error, answer, known = _errors(output, y, mask)
-    if not len(known):
+    error, answer, answered = _errors(output, y, mask)
+    if not len(answered):
         return answer.new_full((), torch.nan)
-    count = known.sum(0)
+    count = answered.sum(0)
     away = error.square().sum(0)
     middle = answer.sum(0) / count
-    spread = torch.where(known, answer - middle, 0.0).square().sum(0)
-    lowest, highest = (torch.where(known, answer, end) for end in (torch.inf, -torch.inf))
+    spread = torch.where(answered, answer - middle, 0.0).square().sum(0)
+    lowest, highest = (torch.where(answered, answer, end) for end in (torch.inf, -torch.inf))
     same = lowest.amin(0) == highest.amax(0)  # their mean may differ from them by rounding
     met = (away == 0).double()
     return _mean_of(torch.where(same, met, 1 - away / spread), count > 1)
 
 
 def _errors(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """What a model is wrong by, the answers, and which are known; infinite where it says NaN."""
-    out, answer, known = known_entries(output, y, mask)
+    """Errors of a model (infinite for a NaN), the answers, and a mask of the known answers."""
+    out, answer, answered = known_entries(output, y, mask)
     error = out - answer
-    return torch.where(error.isnan(), torch.inf, error), answer, known
+    return torch.where(error.isnan(), torch.inf, error), answer, answered
 
 
 def _mean_of(each: Tensor, scored: Tensor) -> Tensor:

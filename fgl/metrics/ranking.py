@@ -121,21 +121,21 @@ def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = No
     return share(*to_host(torch.stack([hit.sum(), counts.sum()])))
 
 
-def _area(hits: Tensor, seen: Tensor) -> float:
-    hits, misses = hits.double(), (seen - hits).double()
+def _area(hits: Tensor, total: Tensor) -> float:
+    hits, misses = hits.double(), (total - hits).double()
     steps = misses.diff(prepend=misses.new_zeros(1))
     height = hits - hits.diff(prepend=hits.new_zeros(1)) / 2
     return float((steps * height).sum() / (hits[-1] * misses[-1]))
 
 
-def _precision(hits: Tensor, seen: Tensor) -> float:
-    hits, seen = hits.double(), seen.double()
+def _precision(hits: Tensor, total: Tensor) -> float:
+    hits, total = hits.double(), total.double()
     steps = hits.diff(prepend=hits.new_zeros(1))
-    return float((steps * (hits / seen)).sum() / hits[-1])
+    return float((steps * (hits / total)).sum() / hits[-1])
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Positives, and all, that score at least as high, for each distinct score from the largest.
+    """Count positives, and all, with at least each score, for distinct scores from the largest.
 
     Sorted where the scores are; the rest is done on the processor.
     """

@@ -1,4 +1,4 @@
-"""Networks of AdaFGL's second step: personal propagation along what a federated model says."""
+"""Networks of AdaFGL's second step: personal propagation along a federated model's answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .layers import Edges, Features, adjacency, dropout
 class AdaFGL(nn.Module):
     """A federated model, which stays as it is, and a client's own networks around its answers.
 
-    ``P = softmax(extractor(x, A))``. Nodes that P says are alike are joined: ``A' = alpha A +
+    ``P = softmax(extractor(x, A))``. Nodes with similar rows of P are joined: ``A' = alpha A +
     (1 - alpha) R``, R_ij being 1 where ``alike(P)_ij > 0.999``, see `alike`. With ``A^ = D^-1/2 (A'
     + I)^T D^-1/2`` the networks read ``S = [x || A^ x || ... || A^^k x]``:
 
@@ -26,7 +26,7 @@ class AdaFGL(nn.Module):
     - where they have not, the mean of three softmaxes: of an MLP of x, of an MLP of S, and of an
       MLP of S whose outputs are passed along signed edges, see `signed_messages`.
 
-    Which of them it is says the buffer `homophilous`, 1 or 0. All pairs of nodes are compared.
+    The buffer `homophilous`, 1 or 0, chooses. All pairs of nodes are compared.
 
     Args:
         extractor: the federated model, called as ``extractor(x, adj)``.
@@ -79,8 +79,8 @@ class AdaFGL(nn.Module):
     def forward(self, x: Features, edges: Edges, node_mask: Tensor | None = None) -> Tensor:
         edges = adjacency(edges, x.shape[0])
         answers = self.extractor(x, edges).softmax(1)
-        seen = self.propagated(x, edges, answers)
-        homo, *hetero = self.personal(seen, answers, node_mask)
+        propagated = self.propagated(x, edges, answers)
+        homo, *hetero = self.personal(propagated, answers, node_mask)
         alike_ = (homo.softmax(1) + answers.softmax(1)) / 2
         unlike = torch.stack([each.softmax(1) for each in hetero]).mean(0)
         return torch.where(self.homophilous > 0, alike_, unlike).log()
@@ -133,14 +133,14 @@ class Personal(nn.Module):
         )
         self.in_channels, self.beta, self.dropout = in_channels, beta, dropout
 
-    def forward(self, seen: Tensor, answers: Tensor, node_mask: Tensor | None = None) -> Any:
-        x = seen[:, : self.in_channels]
-        passed = self._through(self.signed, seen, self.slope_signed)
+    def forward(self, propagated: Tensor, answers: Tensor, node_mask: Tensor | None = None) -> Any:
+        x = propagated[:, : self.in_channels]
+        passed = self._through(self.signed, propagated, self.slope_signed)
         signs = self.beta * joined(answers) + (1 - self.beta) * alike(passed)
         return (
-            self._through(self.homo, seen, self.slope_homo),
+            self._through(self.homo, propagated, self.slope_homo),
             self._through(self.own, x, self.slope),
-            self._through(self.smooth, seen, self.slope),
+            self._through(self.smooth, propagated, self.slope),
             signed_messages(passed, signs, self.slope_signed, node_mask),
         )
 
@@ -191,14 +191,14 @@ def signed_messages(h: Tensor, signs: Tensor, slope: Tensor, mask: Tensor | None
     An entry r of `signs` with mean m and maximum M is ``(r - m) / (M - m)`` in L if it is above m,
     else ``-r / m``; the diagonal is 1.
     """
-    there = torch.ones_like(signs[0]) if mask is None else mask.to(signs.dtype)
-    signs = signs * there * there[:, None]
-    mean, most = signs.sum() / there.sum().square(), signs.amax()
+    present = torch.ones_like(signs[0]) if mask is None else mask.to(signs.dtype)
+    signs = signs * present * present[:, None]
+    mean, most = signs.sum() / present.sum().square(), signs.amax()
     above = most - mean
     positive = (signs - mean) / torch.where(above == 0, 1, above)
     negative = -signs / torch.where(mean == 0, 1, mean)
     eye = torch.eye(len(signs), dtype=signs.dtype, device=signs.device)
     edges = torch.where(signs > mean, positive, negative) + eye
-    edges = edges * there  # padding sends nothing
+    edges = edges * present  # padding sends nothing
     pulls, pushes = prelu(edges, slope) @ h, prelu(-edges, slope) @ h
     return (pulls.softmax(1) - pushes.softmax(1) + h) / 2

@@ -91,7 +91,7 @@ class AuxSAGE(nn.Module):
 def smoothed(h: Tensor, aux: Tensor, sigma: float, node_mask: Tensor | None = None) -> Tensor:
     """The mean over nodes, weighed by how near they are on the line of `aux`, float ``[n, d]``."""
     place = cosine_similarity(h, aux[None], dim=-1)
-    near = torch.exp(-(place[None] - place[:, None]).square() / sigma**2)
+    kernel = torch.exp(-(place[None] - place[:, None]).square() / sigma**2)
     if node_mask is not None:
-        near = near * node_mask
-    return (near @ h) / near.sum(1, keepdim=True)
+        kernel = kernel * node_mask
+    return (kernel @ h) / kernel.sum(1, keepdim=True)

@@ -20,7 +20,7 @@ class DeepNeighbours(nn.Module):
     first ``min(P, round c)`` of them are there. The classifier, a `FusedSAGE`, reads ``sum_p z_p /
     P`` over these. The generator does not learn where the model is trained, and is always in
     evaluation mode there: `fgl.methods.feddep` trains it before. Until then the buffer `mends` is
-    0, and nobody has such a neighbour.
+    0, and no node has such a neighbour.
 
     A node reads four hops: two of the generator, two of the classifier.
 
@@ -82,7 +82,7 @@ class DeepNeighbours(nn.Module):
 
 
 class DeepGenerator(nn.Module):
-    """How many neighbours each node misses, and their embeddings (FedDEP's DGen).
+    """Generator of the number and the embeddings of each node's missing neighbours (FedDEP's DGen).
 
     ``h = SAGE(x)``, two layers; ``c = ReLU(w h + b)``; ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h +
     e))))``, in training with standard normal noise e and dropout before ``W_3``. The bias of the
@@ -229,18 +229,18 @@ class DeepEncoder(nn.Module):
         return dropout(h, self.dropout, self.training)
 
 
-def fused(count: Tensor, made: Tensor) -> Tensor:
+def fused(count: Tensor, embeddings: Tensor) -> Tensor:
     """The mean over P places of the generated embeddings that are there, float ``[n, d]``.
 
     Args:
         count: float ``[n]``; the first ``round(count)`` are there.
-        made: float ``[n, P, d]``.
+        embeddings: float ``[n, P, d]``.
 
     Example:
         >>> fused(torch.tensor([0.6, 0.0]), torch.ones(2, 5, 1))
         tensor([[0.2000],
                 [0.0000]])
     """
-    places = torch.arange(made.shape[1], device=made.device)
-    there = places < count.detach().round()[:, None]
-    return (made * there[..., None]).mean(1)
+    places = torch.arange(embeddings.shape[1], device=embeddings.device)
+    filled = places < count.detach().round()[:, None]
+    return (embeddings * filled[..., None]).mean(1)

@@ -57,7 +57,7 @@ class GATConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Its own; the linear map has one too."""
+        """Draw the attention and the bias anew; the linear map draws its own weights."""
         bound = math.sqrt(6 / sum(self.att_src.shape[1:]))  # Glorot over these two, as PyG
         nn.init.uniform_(self.att_src, -bound, bound)
         nn.init.uniform_(self.att_dst, -bound, bound)

@@ -45,7 +45,7 @@ class GCNConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def reset_parameters(self) -> None:
-        """Its own; the linear map has one too."""
+        """Reset the bias; the linear map draws its own weights."""
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Features, edges: Edges) -> Tensor:

@@ -65,7 +65,7 @@ def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
 
 
 class OfGraphs(nn.Module):
-    """What networks of whole graphs hold: a linear map, convolutions, a hidden layer, logits.
+    """Parts of a network of whole graphs: a linear map, convolutions, a hidden layer, logits.
 
     Args:
         in_channels, width, out_channels: sizes of the network.
@@ -157,9 +157,9 @@ class GIN(OfGraphs):
         return _linear(pooled, self.readout)
 
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
-        """Sums over neighbours of what `pre` makes of x; of x itself where `pre` can wait.
+        """Sum ``pre(x)`` over neighbours, or x itself if `pre` can be applied later.
 
-        Both are linear, so x, which nobody trains and which is narrow, can be summed first.
+        Both are linear, so x, which is narrow and not trained, can be summed first.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)
@@ -168,7 +168,7 @@ class GIN(OfGraphs):
         return edges.astype(x.dtype).plus_identity @ counted, self.pre
 
     def _active(self, h: Tensor) -> Tensor:
-        """Dropout of ReLU, in the place of h."""
+        """Apply ReLU and dropout to h in place."""
         if self.training and self.dropout:
             h = h.mul_(coarse_scale(h, self.dropout))
         return h.relu_()

@@ -127,8 +127,8 @@ class Hetero(nn.Module):
         if out is None:
             self._check_ends()
         rows = nodes[list(self.columns).index(self.target)]
-        everybody: Tensor = out.new_zeros(x.shape[0], *out.shape[1:]).index_copy(0, rows, out)
-        return everybody
+        full: Tensor = out.new_zeros(x.shape[0], *out.shape[1:]).index_copy(0, rows, out)
+        return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
         """Raise if the model has no row for a type at which no relation ends."""
@@ -172,18 +172,18 @@ class Hetero(nn.Module):
     ) -> None:
         """Refuse a graph of other types or relations; names are not in it, numbers are."""
         types = list(self.columns)
-        for name, of, known in (
+        for name, of, names in (
             ("columns", node_type, types),
             ("relations", edge_type, self.relations),
         ):
-            if len(of) and int(of.max()) >= len(known):
+            if len(of) and int(of.max()) >= len(names):
                 raise ValueError(
                     f"Expected {name} to name the graph's {int(of.max()) + 1} in their order, but "
-                    f"got {known}"
+                    f"got {names}"
                 )
-        wanted = [[types.index(each[end]) for each in self.relations] for end in (0, 2)]
+        expected = [[types.index(each[end]) for each in self.relations] for end in (0, 2)]
         got = node_type[edge_index]
-        wrong = (got != node_type.new_tensor(wanted)[:, edge_type]).any(0).nonzero()
+        wrong = (got != node_type.new_tensor(expected)[:, edge_type]).any(0).nonzero()
         if len(wrong):
             source, other = (types[kind] for kind in got[:, wrong[0, 0]].tolist())
             raise ValueError(
@@ -200,31 +200,31 @@ class Hetero(nn.Module):
             )
 
 
-def _reads_attr(model: nn.Module, given: bool) -> tuple[bool, bool]:
+def _reads_attr(model: nn.Module, has_attr: bool) -> tuple[bool, bool]:
     """Whether a model reads `edge_attr_dict`, and whether it needs it."""
     parameters = inspect.signature(model.forward).parameters
     if "edge_attr_dict" in parameters:
         default = parameters["edge_attr_dict"].default
         return True, default is inspect.Parameter.empty
     takes = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    if given and not takes:
+    if has_attr and not takes:
         raise ValueError(
             f"Expected {type(model).__name__}'s forward to have edge_attr_dict, since edge_columns "
             f"are given, but got {list(parameters)}"
         )
-    return given, False
+    return has_attr, False
 
 
 def _check_columns(
     name: str, whole: Tensor, cut: Mapping[Any, Tensor], columns: Mapping[Any, int]
 ) -> None:
     """Refuse numbers outside the columns of their type; each tensor is looked at once."""
-    known = tuple(columns.items())
-    if _seen.get(whole) == known:
+    counts = tuple(columns.items())
+    if _seen.get(whole) == counts:
         return
     if int(whole.count_nonzero()) != sum(int(each.count_nonzero()) for each in cut.values()):
         raise ValueError(
             f"Expected {name} to be 0 outside the columns of each one's own type, but got other "
             f"numbers: columns {dict(columns)} stand in the order of the graph's"
         )
-    _seen[whole] = known
+    _seen[whole] = counts

@@ -66,7 +66,7 @@ def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def coarse_scale(x: Tensor, p: float) -> Tensor:
-    """What `dropout` multiplies x with, from as few random bits an entry as p needs.
+    """Draw the factors of `dropout`, with as few random bits an entry as p needs.
 
     Where p = 1/2 a fifth of the time of `dropout`.
     """
@@ -82,7 +82,7 @@ def coarse_scale(x: Tensor, p: float) -> Tensor:
 
 @cache
 def _scales(p: float, bits: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """For every byte, what the ``8 / bits`` entries that it speaks of are multiplied with."""
+    """Factors of the ``8 / bits`` entries that a byte encodes, for every byte."""
     byte, place = torch.arange(256)[:, None], torch.arange(0, 8, bits)
     survives = ((byte >> place) % 2**bits) >= p * 2**bits
     scales: Tensor = survives.double() / (1 - p)

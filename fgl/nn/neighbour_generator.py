@@ -110,7 +110,7 @@ class NeighbourGenerator(nn.Module):
         return count.detach().round() if self.rounded else count.detach().floor()
 
     def there(self, count: Tensor) -> Tensor:
-        """Which generated neighbours are there, bool ``[n, P]``: the first `number`."""
+        """Mask of the generated neighbours that count, bool ``[n, P]``: the first `number`."""
         places = torch.arange(self.num_neighbours, device=count.device)
         return places < self.number(count)[:, None]
 
@@ -120,8 +120,8 @@ class NeighbourGenerator(nn.Module):
         A generated neighbour's only neighbour is the node that it was generated for.
         """
         adj = adjacency(edges, x.shape[0]).astype(made.dtype)
-        there = self.there(count).to(made.dtype)
-        number = adj @ torch.ones_like(count)[:, None] + there.sum(1, keepdim=True)
+        filled = self.there(count).to(made.dtype)
+        number = adj @ torch.ones_like(count)[:, None] + filled.sum(1, keepdim=True)
         number = number.clamp(min=1)
         old: Any = x
         new = made.flatten(0, 1)  # two dimensions, as in `SAGEConv.on_trees`
@@ -130,9 +130,9 @@ class NeighbourGenerator(nn.Module):
             if depth:
                 old, new = old.relu(), new.relu()
             own, far = old @ conv.lin_l.weight.t(), new @ conv.lin_l.weight.t()
-            pulled = (far * there.flatten()[:, None]).unflatten(0, there.shape).sum(1)
+            pulled = (far * filled.flatten()[:, None]).unflatten(0, filled.shape).sum(1)
             mean = (adj @ own + pulled) / number
-            back = own[:, None].expand(-1, there.shape[1], -1).flatten(0, 1)
+            back = own[:, None].expand(-1, filled.shape[1], -1).flatten(0, 1)
             new = back + conv.lin_l.bias + new @ conv.lin_r.weight.t()
             old = mean + conv.lin_l.bias + old @ conv.lin_r.weight.t()
         logits: Tensor = old

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Seen(NamedTuple):
-    """What a model computed in one call: its output and its embedding.
+    """Output and embedding of a model in one call.
 
     Example:
         >>> Seen(torch.zeros(3, 2), torch.zeros(3, 8)).embedding.shape
@@ -59,23 +59,23 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
         raise TypeError(
             f"Expected the model to take return_embedding=True, but got {type(model).__name__}"
         )
-    seen: list[Seen] = []
-    asked: list[bool] = []
+    passes: list[Seen] = []
+    with_embedding: list[bool] = []
 
     def ask(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
-        asked.append(kwargs.get("return_embedding", False))
+        with_embedding.append(kwargs.get("return_embedding", False))
         return args, {**kwargs, "return_embedding": True}
 
-    def note(module: nn.Module, args: Any, made: Any) -> Any:
-        seen.append(Seen(made[0], made[1]))
-        return made if asked.pop() else made[0]
+    def note(module: nn.Module, args: Any, output: Any) -> Any:
+        passes.append(Seen(output[0], output[1]))
+        return output if with_embedding.pop() else output[0]
 
     hooks = [
         model.register_forward_pre_hook(ask, with_kwargs=True),
-        model.register_forward_hook(note, prepend=True),  # who asked last is answered first
+        model.register_forward_hook(note, prepend=True),  # the last caller gets the first answer
     ]
     try:
-        yield seen
+        yield passes
     finally:
         for hook in hooks:
             hook.remove()
@@ -83,7 +83,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
 
 @contextmanager
 def outputs(model: nn.Module) -> Iterator[list[Any]]:
-    """What a model returns, call by call, in those very passes.
+    """Collect what a model returns in each call inside this block.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)
@@ -92,9 +92,9 @@ def outputs(model: nn.Module) -> Iterator[list[Any]]:
         >>> seen[0] is made
         True
     """
-    seen: list[Any] = []
-    hook = model.register_forward_hook(lambda module, args, made: seen.append(made))
+    passes: list[Any] = []
+    hook = model.register_forward_hook(lambda module, args, output: passes.append(output))
     try:
-        yield seen
+        yield passes
     finally:
         hook.remove()

@@ -10,7 +10,7 @@ from ..sparse import gather_rows
 
 
 class PairWeights(nn.Module):
-    """How strongly every two nodes are joined: ``sigmoid((e_ij + e_ji) / 2)``, 0 on the diagonal.
+    """Weights of all pairs of nodes: ``sigmoid((e_ij + e_ji) / 2)``, 0 on the diagonal.
 
     ``e_ij`` is an MLP of three layers of ``[x_i || x_j]``, with batch norm before each ReLU. The
     pairs come in parts, row by row, each normalised by its own mean and variance, in evaluation

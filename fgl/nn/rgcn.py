@@ -96,7 +96,7 @@ class RGCNConv(nn.Module):
 def relation_share(
     matrix: SparseMatrix, edge_type: Tensor, num_relations: int, dtype: torch.dtype
 ) -> Tensor:
-    """One over the number of entries of the same row and relation, for each entry.
+    """Reciprocal number of entries of the same row and relation, for each entry.
 
     Example:
         >>> matrix = SparseMatrix.from_dense(torch.ones(1, 3))

@@ -49,7 +49,7 @@ class SPAConv(nn.Module):
         self.balance = nn.Linear(out_channels, 1)
 
     def reset_parameters(self) -> None:
-        """Its own; the linear maps have one too."""
+        """Draw the layer's own parameters anew; the linear maps draw their own."""
         for own in self.parameters(recurse=False):
             nn.init.xavier_uniform_(own)
 
@@ -59,24 +59,24 @@ class SPAConv(nn.Module):
         low = (mean @ self.low(x)).relu()
         high = (high - mean @ high).relu()
         both = torch.cat([low, high], 1)
-        unlike, alike, unknown = ((kind.astype(both.dtype) @ both).chunk(2, 1) for kind in kinds)
+        unlike, like, unknown = ((kind.astype(both.dtype) @ both).chunk(2, 1) for kind in kinds)
         own = self.own(x).relu()
         scores = [
             unlike[0] @ self.unlike_low,
             unlike[1] @ self.unlike_high,
-            alike[0] @ self.alike_low,
-            alike[1] @ self.alike_high,
+            like[0] @ self.alike_low,
+            like[1] @ self.alike_high,
             self._between(unknown[0], unknown[0] @ self.unlike_low, unknown[0] @ self.alike_low),
             self._between(unknown[1], unknown[1] @ self.unlike_high, unlike[1] @ self.alike_high),
             own @ self.itself,
         ]
         attention = (torch.cat(scores, 1).sigmoid() @ self.together / SPLITS).softmax(1)
-        parts = torch.stack([*unlike, *alike, *unknown, own], 1)
+        parts = torch.stack([*unlike, *like, *unknown, own], 1)
         return SPLITS * (attention[:, :, None] * parts).sum(1)
 
-    def _between(self, unknown: Tensor, unlike: Tensor, alike: Tensor) -> Tensor:
+    def _between(self, unknown: Tensor, unlike: Tensor, like: Tensor) -> Tensor:
         share = self.balance(unknown).sigmoid()
-        mixed: Tensor = unlike * share + alike * (1 - share)
+        mixed: Tensor = unlike * share + like * (1 - share)
         return mixed
 
 
@@ -162,8 +162,8 @@ def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
     """
     one = train_labels.index_select(0, edges.pattern.row)
     other = train_labels.index_select(0, edges.pattern.col)
-    known = (one >= 0) & (other >= 0)
-    masks = known & (one != other), known & (one == other), ~known
+    labelled = (one >= 0) & (other >= 0)
+    masks = labelled & (one != other), labelled & (one == other), ~labelled
     return [edges.with_value(edges.values * mask) for mask in masks]
 
 

@@ -175,11 +175,11 @@ class SSP(nn.Module):
         return softmax_into(channels, target, value.shape[0])
 
     def mixed(self, z: Tensor, absent: Tensor) -> Tensor:
-        """What the eigenvalues of each graph learn from each other, ``[num_graphs, n, d]``."""
+        """Encode each graph's eigenvalues by attention to one another, ``[num_graphs, n, d]``."""
         drop: Any = (self.dropout, self.training)
-        seen = self.attention_norm(z)
-        seen = self.attention(seen, seen, seen, key_padding_mask=absent, need_weights=False)[0]
-        z = z + dropout(seen, *drop)
+        out = self.attention_norm(z)
+        out = self.attention(out, out, out, key_padding_mask=absent, need_weights=False)[0]
+        z = z + dropout(out, *drop)
         return z + dropout(self.mlp(self.mlp_norm(z)), *drop)
 
 

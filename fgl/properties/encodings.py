@@ -20,7 +20,7 @@ def structure_encoding(
     steps: int = 16,
     max_degree: int = 16,
 ) -> Tensor:
-    """What FedStar's clients share the reading of: returns of random walks, and degrees.
+    """Structure that FedStar's shared encoder reads: returns of random walks, and degrees.
 
     ``s_v = [RW_vv, (RW^2)_vv, ..., (RW^steps)_vv, one-hot of min(max(degree_v, 1), max_degree)]``
     (FedStar, Eq. 2 to 4), `walk_returns` and `degree_one_hot` side by side.
@@ -28,9 +28,9 @@ def structure_encoding(
     Args:
         edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops do not count.
         nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, in order.
-        num_graphs: default what `nodes` tells.
+        num_graphs: by default found from `nodes`.
         steps: the longest walk, at least 1.
-        max_degree: the largest degree that is told from others, at least 1.
+        max_degree: the largest degree with a column of its own, at least 1.
 
     Returns:
         float32 ``[num_nodes, steps + max_degree]``, on the device of `edge_index`.
@@ -57,7 +57,7 @@ def structure_encoding(
 def walk_returns(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, steps: int = 16
 ) -> Tensor:
-    """How probably a random walk from a node is back after 1 to `steps` steps.
+    """Probability that a random walk from a node is back after 1 to `steps` steps.
 
     ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2); a node without neighbours
     never returns.
@@ -126,18 +126,18 @@ def _walk_returns(graphs: Simple, steps: int) -> Tensor:
     ends = graphs.sizes.cumsum(0)
     last = ends[graphs.batch].tolist()  # where the graph of each node ends, and begins
     first = (ends - graphs.sizes)[graphs.batch].tolist()
-    found = np.zeros((size, steps + 1), dtype=np.float32)
+    returns = np.zeros((size, steps + 1), dtype=np.float32)
     for start in range(0, size, COLUMNS):
         stop = min(start + COLUMNS, size)
         rows = slice(first[start], last[stop - 1])
-        near = walk[rows, rows]
+        block = walk[rows, rows]
         before = np.eye(rows.stop - rows.start, stop - start, first[start] - start)
         for step in range(0, steps, 2):
-            after = near @ before
-            found[start:stop, step] = np.einsum("ij,ij->j", after, before)
-            found[start:stop, step + 1] = np.einsum("ij,ij->j", after, after)
+            after = block @ before
+            returns[start:stop, step] = np.einsum("ij,ij->j", after, before)
+            returns[start:stop, step + 1] = np.einsum("ij,ij->j", after, after)
             before = after
-    return torch.from_numpy(found[:, :steps])
+    return torch.from_numpy(returns[:, :steps])
 
 
 def _degree_one_hot(graphs: Simple, max_degree: int) -> Tensor:

@@ -48,20 +48,20 @@ def hops(crow: Tensor, col: Tensor, sizes: Tensor, *, words: int = WORDS) -> tup
     nodes, within, degree = (v.index_select(0, turn) for v in (nodes, within, degree))
     place = torch.empty_like(nodes)
     place[nodes] = torch.arange(nodes.numel())
-    near, start = place.index_select(0, col), crow.index_select(0, nodes)
+    neighbours, start = place.index_select(0, col), crow.index_select(0, nodes)
     counts = torch.zeros(len(widths), dtype=torch.int64).index_add(0, block, size).tolist()
-    found, far = torch.zeros(2, nodes.numel(), dtype=torch.int64)
+    number, far = torch.zeros(2, nodes.numel(), dtype=torch.int64)
     for end, count, width in zip(accumulate(counts), counts, widths, strict=True):
         at = end - count
         part = slice(at, end)
-        index, having = _neighbours(near, start[part], degree[part], at)
+        index, having = _neighbours(neighbours, start[part], degree[part], at)
         step = max(1, words // max(count, 1))
         for word in range(0, width, step):
             wide = min(step, width - word)
             reached, distance = _search(index, having, within[part], word, wide)
-            found[part] += reached
+            number[part] += reached
             far[part] += distance
-    return found[place], far[place]
+    return number[place], far[place]
 
 
 def _blocks(sizes: Tensor, words: int) -> tuple[Tensor, Tensor, list[int]]:
@@ -75,13 +75,13 @@ def _blocks(sizes: Tensor, words: int) -> tuple[Tensor, Tensor, list[int]]:
     return order, block, width.new_zeros(count).scatter_reduce(0, block, width, "amax").tolist()
 
 
-def _neighbours(near: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple[Tensor, list[int]]:
-    """All first neighbours, then all second ones, and so on; how many of each there are.
+def _neighbours(column: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple[Tensor, list[int]]:
+    """All first neighbours, then all second ones, and so on; and the number of each.
 
     Of nodes sorted by degree. A node without neighbours is its own first one.
     """
     having = (degree.numel() - degree.bincount().cumsum(0)).tolist()[:-1]
-    index = [near.index_select(0, start[:n] + j) - at for j, n in enumerate(having)]
+    index = [column.index_select(0, start[:n] + j) - at for j, n in enumerate(having)]
     alone = torch.arange(having[0] if having else 0, degree.numel())
     return torch.cat([*index[:1], alone, *index[1:]]), [degree.numel(), *having[1:]]
 
@@ -89,7 +89,7 @@ def _neighbours(near: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple[T
 def _search(
     index: Tensor, having: list[int], within: Tensor, word: int, width: int
 ) -> tuple[Tensor, Tensor]:
-    """Of the sources ``64 word`` to ``64 (word + width)``: how many reach a node, how far away."""
+    """Count sources ``64 word`` to ``64 (word + width)`` that reach each node; sum their hops."""
     # All words in one row, a node's beside each other: torch gathers numbers faster than rows.
     words = torch.arange(width)
     index, having = (index[:, None] * width + words).flatten(), [n * width for n in having]
@@ -111,13 +111,13 @@ def _search(
         missing -= fewer
         hop += HOPS
         if torch.equal(now, after):  # hops that meet nobody do not change the sum
-            found = _bits(now).long()
-            missing.add_(found, alpha=hop)
-            return found.view(-1, width).sum(1), missing.view(-1, width).sum(1)
+            count = _bits(now).long()
+            missing.add_(count, alpha=hop)
+            return count.view(-1, width).sum(1), missing.view(-1, width).sum(1)
 
 
 def _bits(words: Tensor) -> Tensor:
-    """How many bits of each word are set."""
+    """Number of bits of each word that are set."""
     if hasattr(np, "bitwise_count"):  # numpy 2
         return torch.from_numpy(np.bitwise_count(words.numpy().view(np.uint64)))
     count = words - (words >> 1 & 0x5555555555555555)

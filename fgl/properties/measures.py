@@ -218,7 +218,7 @@ def _out(value: Tensor, edge_index: Tensor) -> Tensor:
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
-    """0 where there is nothing below."""
+    """Quotient; 0 if the divisor is 0."""
     return torch.where(below > 0, above / below.clamp(min=1), 0.0)
 
 

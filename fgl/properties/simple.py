@@ -31,7 +31,7 @@ class Simple:
 
     @cached_property
     def degree(self) -> Tensor:
-        """Of every node, int64 ``[num_nodes]``."""
+        """Degree of every node, int64 ``[num_nodes]``."""
         return self.crow.diff()
 
     @cached_property

@@ -25,7 +25,7 @@ def laplacian_spectrum(
     Args:
         edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops do not count.
         nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, in order.
-        num_graphs: default what `nodes` tells.
+        num_graphs: by default found from `nodes`.
         width: number of columns for eigenvectors; default the size of the largest graph.
 
     Returns:

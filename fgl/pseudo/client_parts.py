@@ -1,4 +1,4 @@
-"""Parts of what a server has made of all nodes: what each client is sent of it."""
+"""Parts of the server's pseudo labels and pseudo graph for each client."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def part_of(
 def unpacked(
     message: Mapping[str, Any], graph: Graph
 ) -> tuple[dict[str, Any], Tensor, SparseMatrix]:
-    """What a client makes of a message: the rest of it, its pseudo labels and its pseudo graph.
+    """Unpack a client's message into the rest of it, the pseudo labels and the pseudo graph.
 
     Args:
         message: with or without a part (see `part_of`); one for another number of nodes is left
@@ -80,7 +80,7 @@ def unpacked(
 
 
 def _fits(part: Mapping[str, Tensor], num_nodes: int) -> bool:
-    """Whether a part is about `num_nodes` nodes: it follows what was said in the client's name."""
+    """Whether a part is about `num_nodes` nodes: a forged upload could make it another number."""
     ends = [part[key] for key in ("row", "col") if key in part]
     inside = all(not end.numel() or int(end.max()) < num_nodes for end in ends)
     return inside and ("labels" not in part or len(part["labels"]) == num_nodes)

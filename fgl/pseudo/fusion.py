@@ -1,4 +1,4 @@
-"""Fusion, node by node, of what several clients say of the same nodes."""
+"""Fusion, node by node, of several clients' predictions for the same nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fuse(
 ) -> Tensor:
     """Weighted mean, for every node, over the clients that hold it (FedGL, Eq. 12).
 
-    ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``; 0 for a node that nobody holds.
+    ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``; 0 for a node of no client.
     Two sums by index; no tensor of size clients x nodes.
 
     Args:

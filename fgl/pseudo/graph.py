@@ -46,7 +46,7 @@ def pseudo_graph(
     if h.dim() != 2:
         raise ValueError(f"Expected h to have shape [N, C], but got {list(h.shape)}")
     check_count(s=s)
-    given, h = h.dtype, widened(h.detach())  # sums of a float16 end at 65,504
+    dtype, h = h.dtype, widened(h.detach())  # sums of a float16 end at 65,504
     num_nodes = h.shape[0]
     s = min(s, num_nodes)
     size = min(max(1, block // max(num_nodes, 1)), num_nodes)
@@ -63,14 +63,14 @@ def pseudo_graph(
         top, index = sim.topk(s, dim=1, sorted=False)
         order = torch.where(top > 0, index, num_nodes).argsort(1)  # columns in order, as in any CSR
         value[rows], col[rows] = top.gather(1, order), index.gather(1, order)
-    alike = value > 0
-    crow = torch.cat([col.new_zeros(1), alike.sum(1).cumsum(0)])
+    keep = value > 0
+    crow = torch.cat([col.new_zeros(1), keep.sum(1).cumsum(0)])
     total = torch.where(value <= 0, 0, value).sum(1, keepdim=True)  # of NaN, if there is one
     if not torch.isfinite(total).all():
         row = int((~torch.isfinite(total)).nonzero()[0, 0])
         raise ValueError(f"Expected h to have finite products, but got others in row {row}")
     value /= total
-    return SparseMatrix(Pattern(crow, col[alike], (num_nodes, num_nodes)), value[alike].to(given))
+    return SparseMatrix(Pattern(crow, col[keep], (num_nodes, num_nodes)), value[keep].to(dtype))
 
 
 def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
@@ -112,7 +112,7 @@ def edge_tensors(block: SparseMatrix) -> dict[str, Tensor]:
 
 
 def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> SparseMatrix:
-    """The block that `edge_tensors` took apart; an empty one where a message has none.
+    """Inverse of `edge_tensors`; an empty block if a message has no edges.
 
     Args:
         message: with ``row``, ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``), or without.

@@ -18,7 +18,7 @@ def describe(
     node_id: Sequence[Tensor],
     y: Tensor,
 ) -> dict[str, float]:
-    """How much of the pseudo labels and the pseudo graph that clients hold is right.
+    """Measure the share of the clients' pseudo labels and pseudo edges that is right.
 
     Args:
         labels: pseudo labels ``[N_k]`` per client, -1 for nodes without one; may be empty.
@@ -39,14 +39,14 @@ def describe(
     out = {}
     if labels:
         guess = torch.full_like(y, -1)
-        held = torch.zeros_like(y, dtype=torch.bool)
+        present = torch.zeros_like(y, dtype=torch.bool)
         for own, ids in zip(labels, node_id, strict=True):
             guess[ids] = own.to(guess.dtype)
-            held[ids] = True
-        there = held & (guess >= 0)
-        out["pseudo_label_share"] = float(there.sum() / held.sum().clamp(min=1))
-        right = (guess == y) & there
-        out["pseudo_label_accuracy"] = float(right.sum() / there.sum().clamp(min=1))
+            present[ids] = True
+        labelled = present & (guess >= 0)
+        out["pseudo_label_share"] = float(labelled.sum() / present.sum().clamp(min=1))
+        right = (guess == y) & labelled
+        out["pseudo_label_accuracy"] = float(right.sum() / labelled.sum().clamp(min=1))
     if edges:
         parts = zip(edges, node_id, strict=True)
         joined = [(ids[row], ids[col], weight) for (row, col, weight), ids in parts]
@@ -65,7 +65,7 @@ def describe(
 
 
 def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
-    """How right the pseudo labels and pseudo edges are that a server sends next (FedGL).
+    """Measure the quality of the pseudo labels and pseudo edges that a server sends next (FedGL).
 
     Args:
         clients: the clients' graphs, with labels and `node_id`.

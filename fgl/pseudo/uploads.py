@@ -39,7 +39,7 @@ def check_node_rows(
 
 
 def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -> None:
-    """Raise a ValueError unless a client's predictions and embeddings are what they should be.
+    """Raise a ValueError unless a client's predictions and embeddings have valid shapes and values.
 
     Args:
         message: ``num_examples`` (how many nodes the client has), ``node_id`` int64 ``[n]`` without
@@ -55,8 +55,8 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
         Traceback (most recent call last):
         ValueError: Expected predictions to be probabilities, but got row 0 with sum 1.1000
     """
-    wanted = ("num_examples", "node_id", "predictions", "embeddings")
-    missing = [key for key in wanted if key not in message]
+    keys = ("num_examples", "node_id", "predictions", "embeddings")
+    missing = [key for key in keys if key not in message]
     if missing:
         raise ValueError(f"Expected the upload to have its nodes' rows, but got no {missing}")
     ids, own = message["node_id"], int(message["num_examples"])
@@ -112,7 +112,7 @@ def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) ->
 
 
 def nodes_of(uploads: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server remembers for `upload_check`: which nodes each client has.
+    """Node ids of each client, which a server remembers for `upload_check`.
 
     Args:
         uploads: the clients' messages, with ``node_id``.

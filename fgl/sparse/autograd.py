@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 def call(function: Any, *args: Any) -> Any:
-    """``function.apply(*args)``, or only its forward where nobody will ask for a gradient."""
+    """``function.apply(*args)``, or only its forward if no gradient is needed."""
     pattern = args[-1]
     if pattern.stack is not None:
         return mapped(function, *pattern.owned(args))
-    wanted = torch.is_grad_enabled() and any(
+    needs_grad = torch.is_grad_enabled() and any(
         isinstance(a, Tensor) and a.requires_grad for a in args
     )
-    if wanted or torch._C._are_functorch_transforms_active():
+    if needs_grad or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return function.forward(*args)
 
@@ -58,7 +58,7 @@ def mapped(function: Any, *args: Any) -> Any:
 
 
 def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """A rule's argument with its batch in front: the very same tensor where it is there already."""
+    """A rule's argument with its batch in front; the same tensor if the batch is there already."""
     if dim is None:
         return tensor.expand(size, *tensor.shape)
     return tensor.movedim(dim, 0) if dim else tensor

@@ -42,16 +42,16 @@ class MatrixStack:
         self._derived: dict[str, MatrixStack] = {}
 
     def of(self, member: Member) -> SparseMatrix:
-        """One member's matrix, inside `vmap`."""
+        """Return a member's matrix, inside `vmap`."""
         return _StackedMatrix(self, member)
 
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:
         """The stack of what `make` makes of each part; made once, kept under `name`."""
         if name not in self._derived:
             with outside():
-                made = [make(part) for part in self.parts]
-                same = all(new is old for new, old in zip(made, self.parts, strict=True))
-                self._derived[name] = self if same else MatrixStack(made)
+                parts = [make(part) for part in self.parts]
+                same = all(new is old for new, old in zip(parts, self.parts, strict=True))
+                self._derived[name] = self if same else MatrixStack(parts)
         return self._derived[name]
 
 

@@ -51,7 +51,7 @@ class PatternStack:
         return self.parts[0].col.device
 
     def padded(self, tensors: Sequence[Tensor], length: int | None = None) -> Tensor:
-        """One tensor per part as ``[K, length]`` (default: one per entry), zeros at the end."""
+        """Stack a tensor per part and pad it with zeros: ``[K, length]``, default ``[K, nnz]``."""
         length = self.nnz if length is None else length
         out = tensors[0].new_zeros(len(tensors), length)
         for row, tensor in zip(out, tensors, strict=True):
@@ -75,7 +75,7 @@ class PatternStack:
 
     @kept
     def slots(self) -> Tensor | None:
-        """Where the entries lie in ``[K, nnz]``, flattened; None where nothing is padded."""
+        """Places of the entries in the flattened ``[K, nnz]``, or None if no part is padded."""
         if all(count == self.nnz for count in self.counts):
             return None
         inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
@@ -109,7 +109,7 @@ class PatternStack:
 
     @kept
     def start(self) -> Tensor:
-        """Where each part's entries begin in the block-diagonal pattern, int64 ``[K + 1]``."""
+        """Index of each part's first entry in the block-diagonal pattern, int64 ``[K + 1]``."""
         return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
 
     def _joined(self, step: int) -> tuple[Tensor, Tensor]:
@@ -137,12 +137,12 @@ class PatternStack:
     def loops(self) -> tuple[PatternStack, Tensor]:
         """As `Pattern.loops`; the sources count in ``cat([value, ones(rows)])`` of padded size."""
         parts, sources = zip(*(p.loops for p in self.parts), strict=True)
-        moved = [
+        places = [
             source + (source >= part.nnz) * (self.nnz - part.nnz)
             for source, part in zip(sources, self.parts, strict=True)
         ]
         stack = PatternStack(parts)
-        return stack, stack.padded(moved)
+        return stack, stack.padded(places)
 
     @kept
     def incidence(self) -> PatternStack:
@@ -174,7 +174,7 @@ class _Diagonal(Pattern):
 
 
 class StackedPattern(Pattern):
-    """One member's pattern inside `vmap`: its tensors are batched.
+    """Pattern of a member inside `vmap`, with batched tensors.
 
     Args:
         stack: the patterns of all members.

@@ -1,4 +1,4 @@
-"""Check of weights of edges by whose sums, the degrees of nodes, something is divided."""
+"""Check of edge weights whose sums, the degrees of nodes, are divisors."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
         >>> gather_rows(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 1, 0])).flatten()
         tensor([2., 2., 1.])
     """
-    wanted = torch.is_grad_enabled() and x.requires_grad
-    if not wanted and not torch._C._are_functorch_transforms_active():
+    needs_grad = torch.is_grad_enabled() and x.requires_grad
+    if not needs_grad and not torch._C._are_functorch_transforms_active():
         return x.index_select(0, index)
     out: Tensor = _Gather.apply(x, index)  # type: ignore[no-untyped-call]
     return out
@@ -132,12 +132,12 @@ def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tenso
         tensor([0, 1, 4, 5])
     """
     size = len(index)
-    moved = index + torch.arange(size, device=index.device)[:, None] * num_rows
+    shifted = index + torch.arange(size, device=index.device)[:, None] * num_rows
     if index.is_cuda:
         inside = (index >= 0) & (index < num_rows)
-        return torch.where(inside, moved, size * num_rows).flatten()
+        return torch.where(inside, shifted, size * num_rows).flatten()
     low, high = (int(end) for end in index.aminmax()) if index.numel() else (0, -1)
     if low < 0 or high >= num_rows:
         got = low if low < 0 else high
         raise IndexError(f"Expected {name} to be in [0, {num_rows}), but got {got}")
-    return moved.flatten()
+    return shifted.flatten()

@@ -39,7 +39,7 @@ class Torch:
 
     def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
         rows, cols = pattern.shape
-        if pattern.nnz > rows * cols:  # of repeated entries; torch's kernel refuses so many
+        if pattern.nnz > rows * cols:  # repeats: torch's kernel refuses them
             return (left @ right.t())[pattern.row, pattern.col]
         matrix = pattern.csr(pattern.ones(left.dtype))
         left, right = left.contiguous(), right.contiguous()

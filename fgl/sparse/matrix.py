@@ -189,7 +189,7 @@ class SparseMatrix:
     def incidence(self) -> SparseMatrix:
         """``[rows, nnz]``, 1 where an entry that is not 0 is in a row, made once.
 
-        ``A.incidence @ messages`` sums what every entry says, ``[nnz, d]``, over its row.
+        ``A.incidence @ messages`` sums every entry's message, ``[nnz, d]``, over its row.
 
         Example:
             >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -243,7 +243,7 @@ class SparseMatrix:
 
     @cached_property
     def present(self) -> Tensor | None:
-        """Which entries count, bool ``[nnz]``: those that are not zero; ``None`` means all."""
+        """Mask of the entries that are not zero, bool ``[nnz]``; ``None`` means all."""
         return None if self.value is None else self.value != 0
 
     @property
@@ -269,14 +269,14 @@ class SparseMatrix:
         return self._once("plus_identity", self._joined)
 
     def _joined(self) -> SparseMatrix:
-        pattern, moved = self.pattern.joined
+        pattern, places = self.pattern.joined
         if self.value is None:
             return SparseMatrix(pattern)
         value = self.value.new_ones(pattern.nnz)
-        return SparseMatrix(pattern, value.index_copy(0, moved, self.value))
+        return SparseMatrix(pattern, value.index_copy(0, places, self.value))
 
     def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
-        """What `make` makes; it is kept, unless the values are being trained."""
+        """Call `make` and store its result; store nothing if the values are trained."""
         if self.value is not None and self.value.requires_grad:
             return make()
         if name not in self._made:

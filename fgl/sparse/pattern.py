@@ -23,7 +23,7 @@ T = TypeVar("T")
 def outside(*of: Tensor | None) -> Iterator[None]:
     """A context outside inference mode and torch.func's transforms, for tensors that are kept.
 
-    What ``torch.func.grad`` makes is of its level alone, and of no use to whoever comes later.
+    What ``torch.func.grad`` makes is of its level alone, and of no use to later callers.
 
     Args:
         of: what it is made of; if one of these is inside a transform, so is what is made.
@@ -35,7 +35,7 @@ def outside(*of: Tensor | None) -> Iterator[None]:
 
 
 def kept(make: Callable[[Any], T]) -> cached_property[T]:
-    """`cached_property` that is a plain tensor, wherever it is asked for first."""
+    """`cached_property` that is a plain tensor, also if its first use is inside a transform."""
 
     @wraps(make)
     def normal(self: Any) -> T:
@@ -53,7 +53,7 @@ def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 class Pattern:
-    """Where a matrix has entries: CSR row pointers and columns.
+    """Places of a matrix's entries: CSR row pointers and columns.
 
     What follows from them (rows, transpose, self-loops) is made once. Matrices that differ only in
     their values share it.
@@ -74,7 +74,7 @@ class Pattern:
         (tensor([0, 0, 1]), 3)
     """
 
-    # A member of a stack says otherwise: see `StackedPattern`.
+    # A member of a stack has other values: see `StackedPattern`.
     stack: Any = None
     inside = False
 
@@ -98,8 +98,8 @@ class Pattern:
         """Whether another pattern has its entries in the same places."""
         if self is other or (self.stack is not None and self.stack is other.stack):
             return True
-        alike = self.stack is None and other.stack is None and self.shape == other.shape
-        return alike and torch.equal(self.crow, other.crow) and torch.equal(self.col, other.col)
+        equal = self.stack is None and other.stack is None and self.shape == other.shape
+        return equal and torch.equal(self.crow, other.crow) and torch.equal(self.col, other.col)
 
     @kept
     def row(self) -> Tensor:
@@ -171,12 +171,12 @@ class Pattern:
         Its transpose is made with it, so that nothing is sorted.
         """
         turned, order = self.transpose
-        (pattern, front, moved), (other, turned_front, turned_moved) = self._put(), turned._put()
+        (pattern, front, places), (other, turned_front, turned_moved) = self._put(), turned._put()
         place = torch.empty_like(other.col)
         place[turned_front] = front
-        place[turned_moved] = moved[order]
+        place[turned_moved] = places[order]
         pattern.__dict__["transpose"] = other, place
-        return pattern, moved
+        return pattern, places
 
     @kept
     def incidence(self) -> Pattern:
@@ -193,11 +193,11 @@ class Pattern:
             raise ValueError(f"Expected the matrix to be square, but got shape {self.shape}")
         rows = torch.arange(self.shape[0] + 1, device=self.col.device)
         crow = self.crow + rows
-        moved = torch.arange(self.nnz, device=self.col.device) + self.row + 1
+        places = torch.arange(self.nnz, device=self.col.device) + self.row + 1
         col = self.col.new_empty(self.nnz + self.shape[0])
         col[crow[:-1]] = rows[:-1]
-        col[moved] = self.col
-        return self.like(crow, col, self.shape), crow[:-1], moved
+        col[places] = self.col
+        return self.like(crow, col, self.shape), crow[:-1], places
 
     def ones(self, dtype: torch.dtype) -> Tensor:
         """Unit values for every entry, made once per dtype."""
@@ -227,7 +227,7 @@ class Pattern:
 
 
 def pointers(row: Tensor, num_rows: int) -> Tensor:
-    """Where each row's entries begin, int64 ``[num_rows + 1]``."""
+    """Index of each row's first entry, int64 ``[num_rows + 1]``."""
     crow = torch.zeros(num_rows + 1, dtype=torch.int64, device=row.device)
     if row.is_cuda:  # whose bincount is waited for
         crow[1:].scatter_add_(0, row, torch.ones_like(row))

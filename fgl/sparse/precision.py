@@ -1,4 +1,4 @@
-"""Full precision under `torch.autocast`, for what would lose in halves or has none."""
+"""Full precision under `torch.autocast`, for operations that half precision spoils or lacks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Checks that a task's examples which are scored are not those which train.
 
-A score of answers that the model was told is no score. It is told as a warning, since somebody may
+A score on answers that the model has read is no score. A check warns, since somebody may
 want to see how well a model remembers.
 """
 
@@ -48,15 +48,15 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
         counts += [count] if count else []
     if not counts:
         return
-    held = " | ".join(
+    tested = " | ".join(
         f"graph.{name}"
         for name in ("val_mask", "test_mask")
         if any(getattr(own, name) is not None for own in (*clients, *([whole] if whole else [])))
     )
     mask = (
-        f"~({held})"
+        f"~({tested})"
         if any(own.train_mask is None for own in clients)
-        else (f"graph.train_mask & ~({held})")
+        else (f"graph.train_mask & ~({tested})")
     )
     others = "" if len(counts) == 1 else f" (so in {len(counts)} clients)"
     warnings.warn(
@@ -68,12 +68,12 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
 
 def _trained_of(whole: Graph, clients: Sequence[Graph]) -> tuple[str, int]:
     """A mask of the whole graph with nodes that clients train on, and how many it has."""
-    known = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
-    if not known:
+    node_ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
+    if not node_ids:
         return "", 0
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     ids = nodes if whole.node_id is None else whole.node_id
-    trained = torch.cat(known).to(whole.device)
+    trained = torch.cat(node_ids).to(whole.device)
     for name in ("val_mask", "test_mask"):
         mask = getattr(whole, name)
         count = 0 if mask is None else int(torch.isin(ids[mask], trained).sum())
@@ -104,9 +104,9 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     test = torch.cat([fingerprints(o)[m].cpu() for o, m in zip(tests, masks, strict=True)])
     if not len(train) or not len(test):
         return
-    known, counts = train.unique(return_counts=True)
+    distinct, counts = train.unique(return_counts=True)
     chance = float(counts[counts > 1].sum()) / len(train)
-    copies = int(torch.isin(test, known).sum())
+    copies = int(torch.isin(test, distinct).sum())
     spread = 5 * math.sqrt(len(test) * chance * (1 - chance)) + max(2, 0.02 * len(test))
     if copies <= min(len(test) / 2, len(test) * chance + spread) and copies < len(test):
         return
@@ -123,7 +123,7 @@ def fingerprints(graph: Graph) -> Tensor:
     """A number for each graph of a collection, the same for graphs of equal features and edges.
 
     The order of a graph's nodes does not matter. Different graphs have one number where a step of
-    neighbourhood aggregation cannot tell them apart, or by a chance of 1 in 2^64.
+    neighbourhood aggregation cannot distinguish them, or by a chance of 1 in 2^64.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])
@@ -143,10 +143,10 @@ def fingerprints(graph: Graph) -> Tensor:
         for column in range(graph.num_features):  # not all at once: the features may be large
             node += _mixed(_bits(graph.x[:, column].to(graph.device)) ^ salt[column])
     source, target = graph.edge_index
-    near = torch.zeros_like(node).index_add_(0, target, _mixed(node[source]))
+    neighbours = torch.zeros_like(node).index_add_(0, target, _mixed(node[source]))
     owner: Any = graph.batch
     total = torch.zeros(graph.num_graphs, dtype=torch.int64, device=graph.device)
-    return total.index_add_(0, owner, _mixed(_mixed(node) + near))
+    return total.index_add_(0, owner, _mixed(_mixed(node) + neighbours))
 
 
 def _bits(values: Tensor) -> Tensor:
@@ -167,12 +167,12 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
         >>> warn_of_known_edges([fgl.data.edge_split(fgl.data.load("synthetic"))])
     """
     for client, split in enumerate(splits):
-        held = keys_of(torch.cat([split.val_edges, split.test_edges], 1))
+        held_out = keys_of(torch.cat([split.val_edges, split.test_edges], 1))
         negatives = keys_of(torch.cat([split.val_negatives, split.test_negatives], 1))
         train = keys_of(torch.cat([split.graph.edge_index, split.train_edges], 1))
         for what, one, two in (
-            ("held-out edges", held, train),
-            ("pairs without an edge", negatives, torch.cat([held, train])),
+            ("held-out edges", held_out, train),
+            ("pairs without an edge", negatives, torch.cat([held_out, train])),
         ):
             count = int(torch.isin(one, two).sum())
             if count:
@@ -197,10 +197,10 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     """
     facts = [_known_facts(own) for own in clients]
     for what in ("messages", "reverses of messages", "pairs that train"):
-        known, total = (sum(each[what][k] for each in facts if what in each) for k in (0, 1))
-        if total and known / total > 0.5:
+        revealed, total = (sum(each[what][k] for each in facts if what in each) for k in (0, 1))
+        if total and revealed / total > 0.5:
             warnings.warn(
-                f"Expected pairs that are tested to be new, but {known / total:.0%} of them are "
+                f"Expected pairs that are tested to be new, but {revealed / total:.0%} of them are "
                 f"{what}, which tell the model their answers: see fgl.data.pair_split and "
                 "fgl.data.split_by_time",
                 stacklevel=3,
@@ -209,7 +209,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Of each fact how many tested pairs it tells of, and of how many."""
+    """Estimate how many tested pairs each fact reveals, and count the tested pairs."""
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():
         return {}

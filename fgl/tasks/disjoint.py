@@ -109,5 +109,5 @@ def _has_degrees(graph: Graph) -> bool:
     x, degrees = graph.x, data.degree_features(graph).x
     if x.shape != degrees.shape:
         return False
-    here, there = (m.to_dense() if isinstance(m, SparseMatrix) else m for m in (x, degrees))
-    return torch.equal(here, there)
+    features, counts = (m.to_dense() if isinstance(m, SparseMatrix) else m for m in (x, degrees))
+    return torch.equal(features, counts)

@@ -193,7 +193,7 @@ class EgoNodes(Setting):
     """Leave out the ReLU between the SAGE layers."""
     local: Local = Local("adam", lr=3e-4, weight_decay=0.0, steps=5)
     sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels multiply."""
+    """The library of the sparse kernels."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
         "dblp": {"clients": 10, "share": 0.2, "num_test": 300},

@@ -58,9 +58,9 @@ def evaluate_graphs(
         "test_ap", "pooled_test_auc", "pooled_test_ap"}``, without what nothing can be scored by.
 
     Raises:
-        TypeError: for numbers in ``y`` where no target says what they are.
+        TypeError: for numbers in ``y`` without a target that describes them.
         ValueError: if a collection lacks labels or a `batch`, or a test mask beside its others, a
-            mask is empty or `clients` are not as many as `tests`, nor one under another target;
+            mask is empty, or `clients` and `tests` differ in number (a target allows one client);
             and, when called, if a model is not whole.
 
     Example:
@@ -101,17 +101,17 @@ def _evaluate_answers(
     validated = {
         k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
     }
-    asked: list[Any] = [(graph.y, graph.example_mask) for graph in tests]
+    questions: list[Any] = [(graph.y, graph.example_mask) for graph in tests]
     instead = "; pooled_test_... are of all clients' answers together"
-    if undefined_metrics(target, *(torch.cat(part) for part in zip(*asked, strict=True))):
+    if undefined_metrics(target, *(torch.cat(part) for part in zip(*questions, strict=True))):
         instead = ", nor is there one of all clients' answers together"
-    warn_undefined(target, asked, "test_", instead=instead)
+    warn_undefined(target, questions, "test_", instead=instead)
     warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
     answers: list[Any] = [graph.y for graph in tests]
     held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
     first = target.metrics[target.first]
 
-    def said(params: Params, graph: Graph, client: Graph) -> Any:
+    def output_of(params: Params, graph: Graph, client: Graph) -> Any:
         with method.at(client):
             return predict(model, params, graph)
 
@@ -120,9 +120,9 @@ def _evaluate_answers(
         used: Any = models(outbox, states)
         with in_mode(model, False):
             whose = [k if k in used else 0 for k in range(len(tests))]
-            asked = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
-            outputs = [said(*each) for each in asked]
-            val = {k: said(used[k], graph, clients[k]) for k, graph in validated.items()}
+            calls = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
+            outputs = [output_of(*each) for each in calls]
+            val = {k: output_of(used[k], graph, clients[k]) for k, graph in validated.items()}
         scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
         scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
         pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
@@ -178,8 +178,8 @@ def _one_by_one(
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         pairs = {k: (used[k], test) for k, test in enumerate(tests)}
-        asked = {k: method.model_of(graph) for k, graph in enumerate(clients)}
-        return {**means(scored(method.model, score, pairs, asked).values()), **control}
+        trained = {k: method.model_of(graph) for k, graph in enumerate(clients)}
+        return {**means(scored(method.model, score, pairs, trained).values()), **control}
 
     return evaluate
 

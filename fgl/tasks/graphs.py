@@ -85,13 +85,13 @@ class Graphs(Setting):
 
     clients: int = 25
     partition: Literal["authors", "dirichlet"] = "authors"
-    """Who holds what: the one draw of the public code (seed 0), or a draw of the run's seed."""
+    """The division among clients: the draw of the public code (seed 0), or of the run's seed."""
     alpha: float = 5.0
     """The parameter of the Dirichlet draw: small makes clients of one class, large similar ones."""
     fold: int = 0
     """The test fold."""
     folds: int = 5
-    """How many folds."""
+    """Number of folds."""
     batch_size: int = 128
     """Graphs per step."""
     model: Literal["gin", "star", "ssp"] = "gin"

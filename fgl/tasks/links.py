@@ -90,10 +90,10 @@ def link_task(
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         z, total = encoded(model, params, graph, context, kl)
-        there, absent = context["edges"], context["negatives"]
-        edge, none = there.values.mT, absent.values.mT
+        present, absent = context["edges"], context["negatives"]
+        edge, none = present.values.mT, absent.values.mT
         free = absent.mask & (none[0] != none[1])
-        masks = {"mask": there.mask, "negative_mask": free, "node_mask": graph.node_mask}
+        masks = {"mask": present.mask, "negative_mask": free, "node_mask": graph.node_mask}
         return total + losses.reconstruction_loss(z, edge, none, kind=recon, **masks)
 
     def own_pairs(graph: Graph) -> tuple[Tensor, FreePairsLike]:
@@ -154,7 +154,7 @@ class Links(Disjoint):
             raise ValueError(f"Expected links to have no labels to damage, but got {self.damage}")
         features = data.degree_features if of_degrees else None
         graphs = self.damaged([self.scaled(own.graph) for own in splits], seed, features)
-        splits = [replace(own, graph=made) for own, made in zip(splits, graphs, strict=True)]
+        splits = [replace(own, graph=graph) for own, graph in zip(splits, graphs, strict=True)]
         model = self.encoder(splits[0].graph, seed)
         return link_task(splits, model, self.local.training(), kl=self.kl, recon=self.recon)
 

@@ -87,16 +87,16 @@ def generator_task(
         check_number(f"weight {name}", each, at_least=0)
     width = model.num_neighbours
     hidden = [_hide(own, share, width, fold_in(seed, k, "hide")) for k, own in enumerate(clients)]
-    of = {each.graph: each for each in hidden}  # graphs are told apart by identity
+    of = {each.graph: each for each in hidden}  # graphs are compared by identity
 
     def batches(graph: Graph, context: Any) -> Any:
         own = of.get(graph)
         if own is None:
             raise ValueError("Expected graph to be a client of this task, but got another")
-        wanted = {"missing": Ragged(own.missing), "hidden": Ragged(own.features)}
+        targets = {"missing": Ragged(own.missing), "hidden": Ragged(own.features)}
         for _ in range(num_steps(train)):
             drawn = {k: Ragged(v) for k, v in sorted(model.draw(graph.num_nodes).items())}
-            yield graph, {**wanted, **drawn, **context}
+            yield graph, {**targets, **drawn, **context}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         return generator_loss(model, params, graph, context, weights=weights)
@@ -153,7 +153,7 @@ def mend(
     params: Params,
     graph: Graph,
     *,
-    seen: Graph | None = None,
+    part: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
     """Add the neighbours to a graph that a generator predicts, each joined to its node.
@@ -164,7 +164,7 @@ def mend(
         model: the architecture.
         params: the trained generator.
         graph: a client's graph.
-        seen: the part of it that the generator reads and gives neighbours to, which has a
+        part: the part of it that the generator reads and gives neighbours to, which has a
             `node_id`; default all of it.
         seed: of the noise.
 
@@ -179,24 +179,24 @@ def mend(
         >>> mend(model, params, graph).num_nodes
         6
     """
-    seen = graph if seen is None else seen
+    part = graph if part is None else part
     with torch.random.fork_rng([]), in_mode(model, False):
         torch.manual_seed(seed)
-        noise = model.draw(seen.num_nodes)["noise"]
-        count, features, _ = functional_call(model, params, (seen.x, seen.adj), {"noise": noise})
+        noise = model.draw(part.num_nodes)["noise"]
+        count, features, _ = functional_call(model, params, (part.x, part.adj), {"noise": noise})
     missing = model.there(count)
     node = missing.nonzero()[:, 0]
-    if seen is not graph:
-        node = _places(seen, graph)[node]
+    if part is not graph:
+        node = _places(part, graph)[node]
     new = graph.num_nodes + torch.arange(node.numel(), device=graph.device)
     edges = torch.cat([torch.stack([new, node]), torch.stack([node, new])], 1)
     return graph.append(features[missing], edges)
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """Where the nodes of a part are in the whole; both have the same `node_id`s, or one none."""
+    """Index in `whole` of each node of `part`: its `node_id`, or the place of it in `whole`'s."""
     if part.node_id is None:
-        raise ValueError("Expected seen to have node_id, but got none")
+        raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
         return part.node_id
     order = whole.node_id.argsort()
@@ -266,7 +266,7 @@ def mended(
     train = Training(adam, num_steps=1, keep_optimizer=True)
     generators = generator_task(task.clients, model, train, share=gen_hide, seed=seed)
     method, graphs = generators.fedavg, generators.clients
-    whole = dict(zip(graphs, task.clients, strict=True))  # graphs are told apart by identity
+    whole = dict(zip(graphs, task.clients, strict=True))  # graphs are compared by identity
 
     def neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
         return random_neighbours(whole.get(graph, graph), count, width)
@@ -281,9 +281,9 @@ def mended(
         start=_without_optimizers(alone),
     )
     clients = []
-    for client, (seen, own) in enumerate(whole.items()):
+    for client, (part, own) in enumerate(whole.items()):
         params = relayed.deploy(both.outbox[client], both.client_states.get(client, {}), own)
-        clients.append(mend(model, params, own, seen=seen, seed=fold_in(seed, client, "mend")))
+        clients.append(mend(model, params, own, part=part, seed=fold_in(seed, client, "mend")))
     new = sum(
         more.num_nodes - own.num_nodes for more, own in zip(clients, task.clients, strict=True)
     )
@@ -310,7 +310,7 @@ def _without_optimizers(result: Result) -> Result:
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
     """The method on mended graphs, where the clients' `own` nodes alone count.
 
-    A message is made of the client's own graph; what local steps see is told who is new.
+    A message depends on the client's own graph; the graph of local steps marks the new nodes.
     """
     draw = fedavg.train.batches
 

@@ -40,17 +40,17 @@ class Molecules(Setting):
 
     clients: int = 10
     partition: Literal["scaffold", "random"] = "scaffold"
-    """Who holds what: all molecules of a scaffold go to one client, or each anywhere."""
+    """The division among clients: all molecules of a scaffold to one client, or each anywhere."""
     split: Literal["random", "scaffold"] = "random"
-    """What is tested: a share of each client's molecules, or scaffolds that nobody trained on."""
+    """The test set: a share of each client's molecules, or scaffolds that no client trained on."""
     target: Literal["dataset", "regression", "answers"] = "dataset"
-    """What is learned: numbers, or answers of yes and no; of a known dataset it is known."""
+    """The kind of target: numbers, or answers of yes and no; a known dataset has its own."""
     batch_size: int = 64
     """Molecules per step."""
     model: Literal["gine", "gin"] = "gine"
     """The network of the clients; gin does not read bonds."""
     layers: int = 3
-    """How many convolutions the network has."""
+    """Number of convolutions of the network."""
     hidden: int = 64
     dropout: float = 0.0
     local: Local = Local("adam", lr=1e-3, weight_decay=0.0, steps=1)
@@ -125,7 +125,7 @@ class Molecules(Setting):
         return [part.to(graph.device) for part in parts]
 
     def _parts_of_split(self, graph: Graph, scaffolds: Sequence[str], seed: int) -> list[Tensor]:
-        """As `_parts`, of those that train; others, whose scaffolds nobody has, at random."""
+        """As `_parts`, for molecules that train; deal the others, with new scaffolds, at random."""
         train, *others = (getattr(graph, name).nonzero().squeeze(1) for name in MASKS)
         own = [scaffolds[molecule] for molecule in train.tolist()]
         dealt = [

@@ -29,13 +29,13 @@ MODELS: dict[str, Any] = {
 
 @declares
 class Networks(Cut):
-    """What tasks ask for whose clients are cut from one graph and train one of these networks."""
+    """Options of tasks whose clients are cut from one graph and train one of these networks."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
     """The network of the clients; star reads encodings of structure too, as FedStar's does; aux
     is FedAux's, spa FedSPA's, deep FedDEP's."""
     hops: Literal[0, 1, 2] = 0
-    """How far neighbours are whose features clients sum before training; above 0 needs gcn."""
+    """Hops over which clients sum neighbours' features before training; above 0 needs gcn."""
     hidden: int = 128
     dropout: float = 0.5
 
@@ -78,7 +78,7 @@ class Networks(Cut):
         return with_structure(whole) if self.model == "star" else whole, clients, model, sent
 
     def read(self, clients: Sequence[Graph]) -> list[Graph]:
-        """What the network reads of the clients' graphs."""
+        """Add encodings of structure to the clients' graphs if the network reads them."""
         return [with_structure(own) if self.model == "star" else own for own in clients]
 
     def model_for(

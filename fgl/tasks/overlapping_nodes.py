@@ -90,9 +90,9 @@ class OverlappingNodes(Setting):
     """
 
     clients: int | None = None
-    """How many clients; by default as many as there are proportions."""
+    """Number of clients; by default the number of proportions."""
     proportions: tuple[str, ...] = ("table2",)
-    """What share of the nodes each client draws: the paper's table2, D1 to D4, or numbers."""
+    """Share of the nodes that each client draws: the paper's table2, D1 to D4, or numbers."""
     overlap: float | None = None
     """Share of the nodes that all clients hold."""
     per_class: int | None = None
@@ -104,7 +104,7 @@ class OverlappingNodes(Setting):
     """Weight of the squared norm of the first layer."""
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=10)
     sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels multiply."""
+    """The library of the sparse kernels."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,9 +126,9 @@ class OverlappingNodes(Setting):
         try:
             return list(named or map(float, self.proportions))
         except ValueError:
-            said = ", ".join(data.PROPORTIONS)
+            names = ", ".join(data.PROPORTIONS)
             raise ValueError(
-                f"Expected proportions to be numbers, or one of {said}, but got {self.proportions}"
+                f"Expected proportions to be numbers, or one of {names}, but got {self.proportions}"
             ) from None
 
     def load(self, seed: int = 0) -> Task:

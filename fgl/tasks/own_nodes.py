@@ -30,7 +30,7 @@ def own_node_task(
     """Classify a client's nodes with a variational encoder and an MLP.
 
     ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, KL being the mean over the n nodes: the printed
-    sum is divided by n twice, as in `link_task`. A client weighs as many as it has nodes, keeps
+    sum is divided by n twice, as in `link_task`. A client's weight is its number of nodes. It keeps
     the model that it trained, and is scored with it on its own test nodes; metrics that end in
     ``_before`` score the model that it started its round from.
 

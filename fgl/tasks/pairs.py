@@ -144,15 +144,15 @@ def _drawn(train: Training, num_clients: int) -> Any:
     """The steps of a client: its graph, and fresh negatives in the context."""
 
     def own_window(graph: Graph) -> tuple[Window, Tensor]:
-        there = graph.training_mask & (checked_answers(graph) == 1)
-        return Window(graph, ["train_mask"]), there
+        positive = graph.training_mask & (checked_answers(graph) == 1)
+        return Window(graph, ["train_mask"]), positive
 
     window = Once(own_window, num_clients)
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        draw, there = window(graph)
+        draw, positive = window(graph)
         for _ in range(num_steps(train)):
-            pairs, like = draw(there)
+            pairs, like = draw(positive)
             if graph.edge_label_type is not None:
                 pairs = torch.cat([pairs, graph.edge_label_type[like][None]])
             yield graph, {**context, "negatives": Ragged(pairs.T)}
@@ -166,11 +166,11 @@ def _among_negatives(model: nn.Module) -> Loss:
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         drawn = context["negatives"]
         pairs: Any = graph.edge_label_index
-        asked: dict[str, Any] = {"edge_label_index": torch.cat([pairs, drawn.values.mT[:2]], 1)}
+        questions: dict[str, Any] = {"edge_label_index": torch.cat([pairs, drawn.values.mT[:2]], 1)}
         if graph.has("edge_label_type") and "edge_label_type" in reads(model).names:
             relation: Any = graph.edge_label_type
-            asked["edge_label_type"] = torch.cat([relation, drawn.values.mT[2]])
-        output = predict(model, params, graph, **asked)
+            questions["edge_label_type"] = torch.cat([relation, drawn.values.mT[2]])
+        output = predict(model, params, graph, **questions)
         y: Any = graph.y
         answers = torch.cat([y, torch.zeros_like(drawn.mask, dtype=y.dtype)])
         return ANSWERS.loss(output, answers, torch.cat([graph.training_mask, drawn.mask]))
@@ -192,7 +192,7 @@ class Pairs(Cut):
     """
 
     asked: Literal["sign", "links"] = "sign"
-    """What is asked for: whether a rating is positive, or between whom there is one."""
+    """The question: whether a rating is positive, or whether there is a rating."""
     order: Literal["time", "random"] = "time"
     """Whether later pairs are asked for than are known, or random ones."""
     hidden: int = 32
@@ -215,7 +215,7 @@ class Pairs(Cut):
         parts = self.cut(whole, seed)
         self.check_all_train()
         clients, links = data.partition_graph(whole, parts), self.asked == "links"
-        if links:  # an edge that a client lost is none to score against
+        if links:  # an edge that a client lost must not count as a negative
             clients = _with_negatives(clients, seed)
         clients = self.damaged(clients, seed, data.degree_features)
         sizes = clients[0].num_features, self.hidden, 1

@@ -100,15 +100,15 @@ def with_pooled(
     A warning names these clients.
     """
     warn_undefined(target, [(own.y, own.val_mask) for own in tests], "val_")
-    asked = [(own.y, own.test_mask) for own in tests]
-    known = [(y, mask) for y, mask in asked if y is not None and mask is not None]
-    if not known:
+    questions = [(own.y, own.test_mask) for own in tests]
+    answered = [(y, mask) for y, mask in questions if y is not None and mask is not None]
+    if not answered:
         return evaluate
-    everybody = [torch.cat(part) for part in zip(*known, strict=True)]
-    lost = undefined_metrics(target, everybody[0], everybody[1])
+    pooled = [torch.cat(part) for part in zip(*answered, strict=True)]
+    lost = undefined_metrics(target, pooled[0], pooled[1])
     instead = "; pooled_test_... are of all clients' answers together"
     if lost:
         instead = ", nor is there one of all clients' answers together"
-    if not warn_undefined(target, asked, "test_", instead=instead) or lost:
+    if not warn_undefined(target, questions, "test_", instead=instead) or lost:
         return evaluate
     return together(evaluate, evaluate_pooled(method, clients, tests=tests, target=target))

@@ -121,8 +121,8 @@ def fedsage(fedavg: Method) -> Method:
     return _of_network(fedavg, isinstance(fedavg.model, SAGE), "a SAGE (model sage)")
 
 
-def _of_network(fedavg: Method, fits: bool, wanted: str) -> Method:
+def _of_network(fedavg: Method, fits: bool, expected: str) -> Method:
     if not fits:
         got = type(fedavg.model).__name__
-        raise ValueError(f"Expected fedavg to train {wanted}, but got a {got}")
+        raise ValueError(f"Expected fedavg to train {expected}, but got a {got}")
     return fedavg

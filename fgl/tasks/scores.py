@@ -206,8 +206,8 @@ def evaluate_own(
                 check_whole(method, started, graph, f"client {k}'s adopted model", common)
                 pairs[k, "_before"] = started, graph
         metrics: list[dict[str, float]] = [{} for _ in clients]
-        asked = {key: method.model_of(clients[key[0]]) for key in pairs}
-        for (k, ending), own in scored(model, score, pairs, asked).items():
+        trained = {key: method.model_of(clients[key[0]]) for key in pairs}
+        for (k, ending), own in scored(model, score, pairs, trained).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
         if not names and required:
@@ -231,10 +231,10 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
 
     Returns:
         ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
-        ``scored_clients``; ``local_unseen_f1``, on the own test nodes that nobody else trains on
+        ``scored_clients``; ``local_unseen_f1``, on own test nodes that no other client trains on
         (`unseen_nodes`), a mean over the ``unseen_clients`` that have some, and left out where
         there are none; each client's ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...;
-        empty where nobody has taken part.
+        empty if no client has taken part.
 
     Example:
         >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)

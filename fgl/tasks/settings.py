@@ -72,7 +72,7 @@ class Setting:
     dataset: str = "synthetic"
     """A known dataset, or the name of a folder under FGL_DATA."""
     clients: Any
-    """How many clients."""
+    """Number of clients."""
     hidden: int
     """Width of a hidden layer."""
     dropout: float = 0.5
@@ -80,7 +80,7 @@ class Setting:
     damage: Damage = Damage()
     local: Local = Local()
     device: str = "cpu"
-    """Where to compute, as torch names it."""
+    """The device to compute on, as torch names it."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {}
 
@@ -130,11 +130,11 @@ class Cut(Setting):
 
     clients: int = 5
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "louvain"
-    """How nodes come to clients: communities, a balanced cut (metis, or ldg for large graphs), or
+    """The division of nodes: communities, a balanced cut (metis, or ldg for large graphs), or
     at random."""
     skew: Skew = Skew()
     sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels multiply."""
+    """The library of the sparse kernels."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

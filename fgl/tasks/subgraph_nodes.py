@@ -53,7 +53,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
 
 
 def _scaled(graph: Graph) -> Graph:
-    """Features of rows of sum 1; those that are negative somewhere, as ogbn-arxiv's, stay."""
+    """Scale rows of features to sum 1; features with negative values, as ogbn-arxiv's, stay."""
     x: Any = graph.x
     values = x.value if isinstance(x, SparseMatrix) else x
     if values is None or bool((values >= 0).all()):
@@ -81,7 +81,7 @@ class SubgraphNodes(Networks):
 
     clients: int = 10
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "metis"
-    """How nodes come to clients, or to communities."""
+    """The division of nodes among clients, or among communities."""
     overlap: int = 1
     """Clients of a community, of which each draws half; 1 gives all of it to one client."""
     train: float = 0.2
@@ -126,7 +126,7 @@ class SubgraphNodes(Networks):
         return whole
 
     def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
-        """One dataset a client, with the damage to it, in one space of features and classes."""
+        """Load and damage a dataset for each client, in one space of features and classes."""
         plain = self.overlap == 1 and self.skew.skew_by == "nothing" and not self.hops
         if self.clients != len(names) or not plain:
             raise ValueError(

@@ -17,13 +17,13 @@ from .task import Task
 
 @typed
 def with_unseen(task: Task, count: int) -> Task:
-    """The task whose last clients never train; ``unseen_accuracy`` is what they would have.
+    """The task whose last clients never train; ``unseen_accuracy`` is their accuracy.
 
-    Such a client comes when training is over, has kept nothing, and is sent what some other client
-    is sent. Its score is the mean over whose message that is; for a method with one model for all
-    there is no difference. The metric is the mean over unseen clients on their own test nodes, and
-    left out where nobody is sent a model (training alone). Centralized training has the nodes of
-    the other clients alone, where these know theirs (`node_id`), else none.
+    An unseen client comes after training, has no state, and receives what some other client
+    receives. Its score is averaged over the clients whose message it could receive; for a method
+    with one model for all there is no difference. The metric is the mean over unseen clients on
+    their own test nodes. It is left out if no client is sent a model (training alone). Centralized
+    training has the nodes of the other clients if they have `node_id`, else none.
 
     Args:
         task: that classifies nodes.
@@ -52,7 +52,7 @@ def with_unseen(task: Task, count: int) -> Task:
         raise ValueError(
             f"Expected unseen to leave a client of {len(task.clients)}, but got {count}"
         )
-    seen, unseen = list(task.clients[:-count]), list(task.clients[-count:])
+    members, unseen = list(task.clients[:-count]), list(task.clients[-count:])
     for own in unseen:
         if own.batch is not None or own.edge_label_index is not None or own.test_mask is None:
             raise ValueError(
@@ -71,17 +71,17 @@ def with_unseen(task: Task, count: int) -> Task:
                 for client, message in outbox.items():
                     if "model" in message:
                         pairs[number, client] = method.deploy(message, {}, graph), graph
-            found = scored(method.model, score, pairs)
+            values = scored(method.model, score, pairs)
             each: list[dict[str, float]] = []
             for number in range(len(unseen)):
-                own = [v for (n, _), v in found.items() if n == number and "test_accuracy" in v]
+                own = [v for (n, _), v in values.items() if n == number and "test_accuracy" in v]
                 if own:
                     each.append({"unseen_accuracy": means(own)["test_accuracy"]})
             return means(each) if each else {}
 
         return together(task.scores(method, clients), newcomers)
 
-    return replace(task, clients=seen, scores=scores, whole=_held_by(seen, task.whole))
+    return replace(task, clients=members, scores=scores, whole=_held_by(members, task.whole))
 
 
 def _held_by(clients: Sequence[Graph], whole: Graph | None) -> Graph | None:

@@ -1,7 +1,7 @@
 """Robust means: aggregates that withstand some hostile clients.
 
 Each takes what `fgl.aggregate.mean` takes, a name to ``[K, ...]``, without NaN, and gives a name to
-``[...]``. None looks at weights: a number of examples is what a client says of itself. Several need
+``[...]``. None looks at weights: a client can claim any number of examples. Several need
 ``bad``, how many of the K clients may be hostile, and refuse more than their theory allows.
 Distances are over all floating-point entries of a client together, in double.
 """

@@ -16,7 +16,7 @@ from .stacks import Stack, TooManyBad, flat, lengths, stacked
 def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]:
     """The mean of updates, the longer ones shortened: ``mean_k x_k min(1, b / ||x_k||)``.
 
-    A bad client moves the mean by at most ``b / K``: nothing breaks it, and it removes nobody. What
+    A bad client moves the mean by at most ``b / K``: nothing breaks it; no client is removed. What
     it costs: clients that have learned more than b are slowed down.
 
     Args:
@@ -106,8 +106,8 @@ def _clipped(
         share = (limit / length).clamp(max=1.0)
         share = torch.where(length > 0, share, 1.0)
         equal = torch.ones(clients)
-        moved = mean({key: _times(share, each) for key, each in apart.items()}, equal)
-        v = {key: v[key] + moved[key] for key in v}
+        change = mean({key: _times(share, each) for key, each in apart.items()}, equal)
+        v = {key: v[key] + change[key] for key in v}
     return {key: as_dtype(value, whole[key].dtype) for key, value in v.items()}
 
 

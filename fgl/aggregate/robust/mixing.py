@@ -51,7 +51,7 @@ def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.
-        bad: how many clients may be bad; with 0 everybody becomes the mean.
+        bad: how many clients may be bad; with 0 every client becomes the mean.
 
     Returns:
         Name to ``[K, ...]``, to be given to a rule.
@@ -68,7 +68,7 @@ def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     whole, clients = stacked(stack)
     check_minority(bad, clients)
     order = distances(flat(whole)).sort(dim=1, stable=True).indices
-    return _means(whole, [sorted(near) for near in order[:, : clients - bad].tolist()])
+    return _means(whole, [sorted(chosen) for chosen in order[:, : clients - bad].tolist()])
 
 
 def _means(whole: dict[str, Tensor], groups: list[list[int]]) -> dict[str, Tensor]:
@@ -76,4 +76,4 @@ def _means(whole: dict[str, Tensor], groups: list[list[int]]) -> dict[str, Tenso
         mean({name: value[group] for name, value in whole.items()}, torch.ones(len(group)))
         for group in groups
     ]
-    return {name: torch.stack([made[name] for made in each]) for name in whole}
+    return {name: torch.stack([model[name] for model in each]) for name in whole}

@@ -50,7 +50,7 @@ def _clients(value: Tensor | Sequence[Tensor]) -> int:
 
 
 def check_minority(bad: int, clients: int) -> None:
-    """Refuse bad clients that are not fewer than half: no rule can tell them from the honest ones.
+    """Refuse bad clients that are not fewer than half: no rule can distinguish them.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -68,7 +68,7 @@ def in_order(value: Tensor) -> Tensor:
 
 
 def flat(stack: Mapping[str, Tensor]) -> Tensor:
-    """One row of doubles per client, ``[K, D]``: the floating-point entries, by name."""
+    """Floating-point entries as a row of doubles per client, ``[K, D]``, by name."""
     names = sorted(name for name, value in stack.items() if value.is_floating_point())
     parts = [stack[name].reshape(len(stack[name]), -1).double() for name in names]
     return torch.cat(parts, 1) if parts else torch.zeros(len(next(iter(stack.values()))), 0)

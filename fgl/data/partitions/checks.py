@@ -21,7 +21,7 @@ def check_num_clients(num_clients: int, total: int) -> None:
 
 
 def check_labels(y: Any) -> None:
-    """Raise unless `y` is classes, int64 ``[n]``, at least 0; of numbers it says what to do."""
+    """Raise unless `y` is classes, int64 ``[n]``, at least 0; for numbers, name the way out."""
     if isinstance(y, Tensor) and y.is_floating_point():
         raise TypeError(
             f"Expected y to be an int64 tensor, but got {y.dtype}: "

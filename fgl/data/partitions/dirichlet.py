@@ -148,7 +148,7 @@ def _classes(y: Tensor, alpha: float) -> list[list[int]]:
 
 
 def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
-    """Mixes without what is above `cap`, which the other classes share."""
+    """Cut mixes at `cap`; the other classes share the rest."""
     if mix.shape[1] == 1:
         return mix
     excess = np.clip(mix - cap, 0, None)

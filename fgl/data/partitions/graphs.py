@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ...graph.arguments import takes_graph
 from ...graph.checks import check_index
+from ...kinds import typed
 from ..features_on_disk import map_features
 
 
-@takes_graph
+@typed
 def partition_graph(
     graph: Graph, parts: Sequence[Tensor], *, folder: str | os.PathLike[str] | None = None
 ) -> list[Graph]:
@@ -47,10 +47,10 @@ def partition_graph(
     """
     if graph.batch is not None:
         return _stored((graph.select(part) for part in parts), folder)
-    held = _held(graph, parts)
-    cuts = (graph.subgraph(part, own) for part, own in zip(parts, held, strict=True))
+    inside = _held(graph, parts)
+    cuts = (graph.subgraph(part, own) for part, own in zip(parts, inside, strict=True))
     graphs = _stored(cuts, folder)
-    _warn(_counts(graph, parts, held))
+    _warn(_counts(graph, parts, inside))
     return graphs
 
 
@@ -68,7 +68,7 @@ class CutLoss(NamedTuple):
     lost_pairs: int
 
 
-@takes_graph
+@typed
 def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
     """The number of edges, and of pairs of `edge_label_index`, that a partition loses.
 
@@ -114,28 +114,28 @@ def _inside(pairs: Tensor, part: Tensor, num_nodes: int) -> Tensor:
     return own[pairs[0]] & own[pairs[1]]
 
 
-def _counts(graph: Graph, parts: Sequence[Tensor], held: Sequence[Tensor]) -> CutLoss:
-    asked, n = graph.edge_label_index, graph.num_nodes
-    answered = [] if asked is None else [_inside(asked, part, n) for part in parts]
+def _counts(graph: Graph, parts: Sequence[Tensor], inside: Sequence[Tensor]) -> CutLoss:
+    questions, n = graph.edge_label_index, graph.num_nodes
+    answered = [] if questions is None else [_inside(questions, part, n) for part in parts]
     anybody = torch.cat([*parts]) if parts else graph.edge_index[0, :0]
     counts = []
-    for pairs, each in ((graph.edge_index, held), (asked, answered)):
+    for pairs, each in ((graph.edge_index, inside), (questions, answered)):
         if pairs is None:
             counts += [0, 0]
             continue
-        seen = torch.zeros(pairs.shape[1], dtype=torch.bool, device=graph.device)
+        covered = torch.zeros(pairs.shape[1], dtype=torch.bool, device=graph.device)
         for own in each:
-            seen[own] = True
+            covered[own] = True
         whole = int(_inside(pairs, anybody, n).sum())
-        counts += [whole, whole - int(seen.sum())]
+        counts += [whole, whole - int(covered.sum())]
     return CutLoss(*counts)
 
 
 def _warn(counts: CutLoss) -> None:
     lost = [
-        f"{gone:,} of {whole:,} {what}"
-        for what, whole, gone in (("edges", *counts[:2]), ("pairs to answer", *counts[2:]))
-        if 2 * gone > whole
+        f"{lost:,} of {whole:,} {what}"
+        for what, whole, lost in (("edges", *counts[:2]), ("pairs to answer", *counts[2:]))
+        if 2 * lost > whole
     ]
     if lost:
         warnings.warn(
@@ -163,9 +163,9 @@ def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Te
     return edges[part.argsort(stable=True)], part.bincount(minlength=num_parts)
 
 
-@takes_graph
+@typed
 def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
-    """All that the clients hold together: their nodes, and the edges that at least one holds.
+    """Union of the clients' graphs: their nodes, and the edges that at least one client holds.
 
     Args:
         graph: the whole graph.
@@ -183,12 +183,12 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
 
     Source: FedGL, Information Sciences 2024
     """
-    seen = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
+    covered = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
     nodes = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
     for part in parts:
         own = torch.zeros_like(nodes)
         own[part] = True
         nodes |= own
-        seen |= own[graph.edge_index].all(0)
-    union: Graph = graph.with_edges(seen).subgraph(nodes.nonzero().squeeze(1))
+        covered |= own[graph.edge_index].all(0)
+    union: Graph = graph.with_edges(covered).subgraph(nodes.nonzero().squeeze(1))
     return union

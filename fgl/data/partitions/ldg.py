@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...checks import check_count, check_number
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from ...progress import shown
 from .checks import check_num_clients, filled
 
@@ -17,7 +17,7 @@ BLOCKS = 64  # of the smallest graphs; a block that is the whole graph would pla
 LARGEST = 2**14  # nodes of a block: a table of them and 100 parts takes 13 MB
 
 
-@takes_graph
+@typed
 def ldg_partition(
     graph: Graph,
     num_clients: int,
@@ -84,8 +84,8 @@ def ldg_partition(
                 stop = min(start + block, n)
                 begin, end = (int(ends[start - 1]) if start else 0), int(ends[stop - 1])
                 degree = ends[start:stop].diff(prepend=ends.new_tensor([begin]))
-                near = owner.index_select(0, sources[begin:end])
-                part = _placed(_counts(degree, near, num_clients), size, capacity)
+                owners = owner.index_select(0, sources[begin:end])
+                part = _placed(_counts(degree, owners, num_clients), size, capacity)
                 owner[start:stop] = part
                 size += part.bincount(minlength=num_clients)
                 advance(1)
@@ -93,17 +93,17 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Where each node's edges end, int64 ``[n]``, and the sources of the edges, node by node."""
+    """Ends of each node's edges, int64 ``[n]``, and the sources of the edges, node by node."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]
     return target.bincount(minlength=num_nodes).cumsum(0), source
 
 
-def _counts(degree: Tensor, near: Tensor, num_parts: int) -> Tensor:
+def _counts(degree: Tensor, owners: Tensor, num_parts: int) -> Tensor:
     """Neighbours of each node of a block in each part, int64 ``[block, parts]``."""
     base = torch.arange(0, len(degree) * (num_parts + 1), num_parts + 1)
-    key = base.repeat_interleave(degree, output_size=len(near)).add_(near)
+    key = base.repeat_interleave(degree, output_size=len(owners)).add_(owners)
     count = key.bincount(minlength=len(degree) * (num_parts + 1))
     return count.view(len(degree), num_parts + 1)[:, :num_parts]
 
@@ -114,8 +114,8 @@ def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
     part = score.argmax(1)
     part[score.amax(1) <= 0] = len(size)  # no neighbour, or only full parts
     order = part.argsort(stable=True)  # within a part, by number
-    wanted = part.bincount(minlength=len(size) + 1)
-    rank = torch.arange(len(part)) - (wanted.cumsum(0) - wanted)[part[order]]
+    demand = part.bincount(minlength=len(size) + 1)
+    rank = torch.arange(len(part)) - (demand.cumsum(0) - demand)[part[order]]
     room = torch.cat([capacity - size, size.new_zeros(1)])
     rest = order[rank >= room[part[order]]].sort().values
     part[rest] = len(size)
@@ -125,7 +125,7 @@ def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
 
 
 def _smallest(size: Tensor, count: int) -> Tensor:
-    """The parts that `count` nodes get one after the other, each the smallest one by then."""
+    """Parts for `count` nodes, placed one after the other, each in the smallest part so far."""
     if not count:
         return size.new_zeros(0)
     low = size.sort().values

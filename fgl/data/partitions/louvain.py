@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...checks import check_choice, check_count, check_number, check_weight, install
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from ..undirected import pairs
 from .checks import announced, check_num_clients
 
@@ -21,7 +21,7 @@ ENGINES = ("networkx", "igraph")
 SLOW = 1_000_000  # undirected edges above which networkx takes minutes
 
 
-@takes_graph
+@typed
 def louvain_partition(
     graph: Graph,
     num_clients: int,
@@ -44,7 +44,7 @@ def louvain_partition(
         graph: taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
         delta: slack of the sizes, at least 0; for small clients give less than the default, which
-            would cut their communities into pieces (a warning says so).
+            would cut their communities into pieces (with a warning).
         resolution: at least 0; above 1 for more and smaller communities.
         seed: of Louvain.
         engine: whose Louvain. ``"networkx"`` made the published tables; ``"igraph"`` (the extra
@@ -76,7 +76,7 @@ def louvain_partition(
     return deal(communities, graph, num_clients, delta)
 
 
-@takes_graph
+@typed
 def leiden_partition(
     graph: Graph,
     num_clients: int,

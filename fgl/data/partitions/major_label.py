@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ...checks import check_count, check_share
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 
 
-@takes_graph
+@typed
 def major_label_partition(
     graph: Graph,
     num_clients: int,
@@ -78,9 +78,9 @@ def major_label_partition(
     clients = []
     for client in range(num_clients):
         labels = torch.randperm(int(graph.num_classes or 0), generator=generator)[:num_major]
-        wanted = free & torch.isin(y, labels)
+        candidates = free & torch.isin(y, labels)
         size = int(share * total)
-        major = _some(wanted.nonzero().squeeze(1), int(major_rate * size), generator)
+        major = _some(candidates.nonzero().squeeze(1), int(major_rate * size), generator)
         rest = free.clone()
         rest[major] = False
         other = _some(rest.nonzero().squeeze(1), size - major.numel(), generator)
@@ -117,7 +117,7 @@ def _client(graph: Graph, nodes: Tensor, num_test: int) -> Graph:
 
 
 def _some(nodes: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` of the nodes, or all where there are fewer."""
+    """Draw `count` of the nodes, or take all if there are fewer."""
     return nodes[torch.randperm(nodes.numel(), generator=generator)[:count]]
 
 

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from ...checks import install
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from ..undirected import undirected
 from .checks import announced, check_num_clients, filled
 
 
-@takes_graph
+@typed
 def metis_partition(
     graph: Graph, num_clients: int, *, seed: int = 0, recursive: bool | None = None
 ) -> list[Tensor]:

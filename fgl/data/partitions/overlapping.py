@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 
 # The clients' shares of the nodes in FedGL's settings: its Table 2, and D1 to D4 of its Table 5.
 PROPORTIONS = {
@@ -20,7 +20,7 @@ PROPORTIONS = {
 }
 
 
-@takes_graph
+@typed
 def overlapping_partition(
     graph: Graph, proportions: Iterable[float], *, common: float | None = None, seed: int = 0
 ) -> list[Tensor]:
@@ -59,32 +59,32 @@ def overlapping_partition(
         raise ValueError("Expected proportions to be at least one, but got none")
     sizes = [round(share * n) for share in proportions]
     shared = torch.randperm(n, generator=generator)[: round(low * n)]
-    held = torch.zeros(len(sizes), n, dtype=torch.bool)
-    held[:, shared] = True
+    owns = torch.zeros(len(sizes), n, dtype=torch.bool)
+    owns[:, shared] = True
     for client, size in enumerate(sizes):
         order = torch.randperm(n, generator=generator)
-        rest = order[~held[client, order]]
-        held[client, rest[: size - shared.numel()]] = True
+        rest = order[~owns[client, order]]
+        owns[client, rest[: size - shared.numel()]] = True
     if common is not None:
-        _move_apart(held, shared, generator)
-    return [own.nonzero().squeeze(1).to(graph.device) for own in held]
+        _move_apart(owns, shared, generator)
+    return [own.nonzero().squeeze(1).to(graph.device) for own in owns]
 
 
-def _move_apart(held: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """Give away what all clients hold besides `shared`: each such node is swapped in one client."""
-    everywhere = held.all(0)
+def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
+    """Swap each node that all clients hold, except `shared`, for another node in one client."""
+    everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():
-        for client in torch.randperm(len(held), generator=generator).tolist():
-            others = held.sum(0) - held[client].int()
-            free = (~held[client] & (others < len(held) - 1)).nonzero().flatten()
+        for client in torch.randperm(len(owns), generator=generator).tolist():
+            others = owns.sum(0) - owns[client].int()
+            free = (~owns[client] & (others < len(owns) - 1)).nonzero().flatten()
             if free.numel():
                 chosen = free[torch.randint(free.numel(), (), generator=generator)]
-                held[client, node] = False
-                held[client, chosen] = True
+                owns[client, node] = False
+                owns[client, chosen] = True
                 break
         else:
             raise ValueError(
                 "Expected proportions to leave each node outside of some client, but got "
-                f"{held.sum(1).tolist()} of {held.shape[1]} nodes"
+                f"{owns.sum(1).tolist()} of {owns.shape[1]} nodes"
             )

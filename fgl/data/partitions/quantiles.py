@@ -11,7 +11,7 @@ from ...kinds import typed
 
 @typed
 def quantile_labels(y: Tensor, bins: int) -> Tensor:
-    """Which of `bins` ranges a number lies in, ranges that hold equally many of the known numbers.
+    """Range of each number, among `bins` ranges that hold equally many of the known numbers.
 
     ``dirichlet_partition(quantile_labels(y, 4), num_clients, alpha=0.5)`` gives each client its own
     mix of small and large numbers.

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from ...seeds import fold_in
 from .checks import check_num_clients
 
 
-@takes_graph
+@typed
 def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
     """Nodes, or graphs of a collection, dealt out at random, sizes differing by at most one.
 

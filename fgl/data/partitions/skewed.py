@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...checks import check_choice, check_number
 from ...graph import Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from ...sparse import SparseMatrix, row_sum
 from .checks import check_num_clients
 from .dirichlet import dirichlet_partition
@@ -20,7 +20,7 @@ WAYS = ("nothing", "labels", "features", "degrees")
 
 @dataclass(frozen=True)
 class Skew:
-    """What clients differ in, and how many of them never train.
+    """Differences between clients, and the number of clients that never train.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -33,8 +33,8 @@ class Skew:
     """
 
     skew_by: Literal["nothing", "labels", "features", "degrees"] = "nothing"
-    """What clients differ in, instead of the partition: their mix of labels, their mean feature, or
-    their mean degree."""
+    """The difference between clients, instead of the partition: mix of labels, mean feature, or
+    mean degree."""
     skew_alpha: float = 0.5
     """The parameter of the Dirichlet draw of labels: small makes clients of one class."""
     unseen: int = 0
@@ -66,7 +66,7 @@ class Skew:
         return sorted_partition(graph, num_clients, by=self.skew_by)
 
 
-@takes_graph
+@typed
 def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]:
     """Examples in the order of one number, cut into clients whose sizes differ by at most 1.
 
@@ -117,7 +117,7 @@ def _means(graph: Graph) -> Tensor:
 
 
 def _alike(value: Tensor, graph: Graph) -> bool:
-    """Whether means of features that are not 0 differ by no more than their sums are rounded."""
+    """Whether nonzero means of features are equal up to the rounding of their sums."""
     some = value[value != 0]
     if some.numel() < 2:
         return False

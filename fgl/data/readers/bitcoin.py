@@ -15,7 +15,7 @@ HEADER = "source,target,weight,time"
 
 
 def read_bitcoin(folder: Path, name: str) -> Graph:
-    """Who rated whom, how and when: ``soc-sign-bitcoinotc.csv``.
+    """Read ratings between users, with their times: ``soc-sign-bitcoinotc.csv``.
 
     The graph is directed. Nodes are renumbered from 0 in the order of their ids, and their features
     are ones. `edge_attr` is the rating, from -10 to 10 without 0, and `edge_time` the seconds since

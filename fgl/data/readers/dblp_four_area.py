@@ -51,7 +51,7 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
     areas, num_classes = contiguous(paths[0], label[:, 1])
     labelled = torch.from_numpy(np.searchsorted(authors, label[:, 0]))
     y = torch.zeros(len(authors), dtype=torch.int64).index_put((labelled,), areas)
-    known = torch.zeros(len(authors), dtype=torch.bool).index_fill(0, labelled, True)
+    has_label = torch.zeros(len(authors), dtype=torch.bool).index_fill(0, labelled, True)
     where = _pairs(papers, term[:, 0], words)
     x = SparseMatrix.from_entries(where[0], where[1], (len(papers), len(terms)))
     return typed_graph(
@@ -65,10 +65,10 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
         both=True,
         y={"author": y},
         num_classes=num_classes,
-        train_mask={"author": known},
+        train_mask={"author": has_label},
     )
 
 
 def _pairs(ids: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
-    """Pairs ``[2, *]`` of the places of the first among ids, and of the second as they are."""
+    """Pairs ``[2, *]``: the place of each first id among `ids`, and the second id unchanged."""
     return torch.from_numpy(np.stack([np.searchsorted(ids, first), second.reshape(-1)]))

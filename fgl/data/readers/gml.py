@@ -27,7 +27,7 @@ def read_gml(
     """``NAME.gml``, the class of a node in its ``value``, as in the political blogs.
 
     Features are the node's degree, one-hot, 64 wide, the last column for 63 and above: the format
-    has none. The graph is undirected, without self-loops and repeats, whatever the file says of
+    has none. The graph is undirected, without self-loops and repeats, whatever the file states of
     directions. Classes are renumbered from 0 in their order. A warning names the other attributes
     of nodes and edges, which are not read, and ``directed`` where the file has directions.
 

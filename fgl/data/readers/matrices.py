@@ -14,7 +14,7 @@ from torch import Tensor
 from ...graph import MASKS
 from ...sparse import SparseMatrix
 
-COLUMNS = 2**31  # a file that says more has no such features, and no model could read them
+COLUMNS = 2**31  # a file that claims more has no such features, and no model could read them
 
 
 def check_columns(name: str, columns: int) -> None:

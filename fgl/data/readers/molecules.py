@@ -58,7 +58,7 @@ def read_molecules(
 ) -> Molecules:
     """``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
-    A field of a target is empty, NA or NaN where nobody knows it, 1 for true and 0 for false. A
+    A field of a target is empty, NA or NaN where it is unknown, 1 for true and 0 for false. A
     molecule that cannot be read is left out, and a warning says how many were. Columns that number
     the rows, such as pandas writes, are no targets unless `targets` names them; a warning says so.
 
@@ -91,12 +91,12 @@ def read_molecules(
     readable = [row for row, graph in enumerate(graphs) if graph is not None]
     if len(readable) < len(graphs):
         first = next(row for row, graph in enumerate(graphs) if graph is None)
-        said = f"line {lines[first]}: {strings[first][:60]!r}"
+        example = f"line {lines[first]}: {strings[first][:60]!r}"
         if not readable:
-            raise ValueError(f"Expected {path} to hold molecules, but got none to read, {said}")
+            raise ValueError(f"Expected {path} to hold molecules, but got none to read, {example}")
         warnings.warn(
             f"{len(graphs) - len(readable)} of {len(graphs)} molecules in {path} cannot be read "
-            f"and are left out, the first in {said}",
+            f"and are left out, the first in {example}",
             stacklevel=2,
         )
     y = torch.tensor([values[row] for row in readable], dtype=torch.float32)
@@ -134,7 +134,7 @@ def _from_smiles() -> Parse:
 def _table(
     path: Path, targets: Sequence[str] | None, smiles: str, ignore: Collection[str]
 ) -> tuple[list[int], list[str], list[list[float]]]:
-    """Of every molecule its line, its string and its targets."""
+    """Lines, strings and targets of all molecules."""
     header, lines, rows = _rows(path)
     at = _place_of_smiles(path, header, smiles)
     _check_columns(path, header, "targets", targets or ())
@@ -183,8 +183,8 @@ def _rows(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
 
 def _place_of_smiles(path: Path, header: list[str], smiles: str) -> int:
     exactly = [place for place, column in enumerate(header) if column == smiles]
-    alike = [place for place, column in enumerate(header) if column.lower() == smiles.lower()]
-    places = exactly or alike
+    matches = [place for place, column in enumerate(header) if column.lower() == smiles.lower()]
+    places = exactly or matches
     if len(places) != 1:
         mixed = len(header) == 1 and re.search(r"[;\t|]", header[0])
         raise ValueError(

@@ -59,8 +59,8 @@ def read_npz(
     """
     (path,) = need(folder, [f"{name}.npz"])
     keys = [f"{prefix}_{part}" for prefix in ("adj", "attr") for part in CSR]
-    known = [*keys, "attr_matrix", "labels", *HETEROPHILOUS]
-    arrays, others = _load(path, known)
+    names = [*keys, "attr_matrix", "labels", *HETEROPHILOUS]
+    arrays, others = _load(path, names)
     unread = [*(key for key in others if not NAMES.fullmatch(key)), *_weights(arrays, "adj_data")]
     if "node_features" in arrays:
         graph = _heterophilous(path, arrays, name.endswith("_directed"), split or 0)
@@ -158,7 +158,7 @@ def _load(
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """The name of the weights of edges, where these differ; an edge of weight 0 is none."""
+    """Name of the edge weights, if these differ; an edge of weight 0 does not count."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []

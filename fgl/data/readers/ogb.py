@@ -102,6 +102,6 @@ def _table(path: Path, dtype: type[Any], columns: int | None) -> NDArray[Any]:
     return table
 
 
-def _same(path: Path, found: int, wanted: int, what: str) -> None:
-    if found != wanted:
-        raise ValueError(f"Expected {path} to hold {wanted} {what}, but got {found}")
+def _same(path: Path, actual: int, expected: int, what: str) -> None:
+    if actual != expected:
+        raise ValueError(f"Expected {path} to hold {expected} {what}, but got {actual}")

@@ -20,7 +20,7 @@ FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def integers(path: Path, columns: int | None, separator: str | None = None) -> NDArray[np.int64]:
-    """One row of integers a line, int64 ``[lines, columns]``; without `columns`, as many as come.
+    """Read a row of integers from each line, int64 ``[lines, columns]``; None allows any width.
 
     Raises:
         ValueError: naming the first line that holds something else.
@@ -36,7 +36,7 @@ def integers(path: Path, columns: int | None, separator: str | None = None) -> N
 def floats(
     path: Path, columns: int | None, separator: str | None = None, header: str = ""
 ) -> NDArray[np.float64]:
-    """One row of finite numbers a line, float64 ``[lines, columns]``, below any header.
+    """Read a row of finite numbers from each line below a header, float64 ``[lines, columns]``.
 
     Raises:
         ValueError: also if the first line is not the header.
@@ -103,7 +103,7 @@ def _text(path: Path) -> str:
 
 
 def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any] | None:
-    """The table as numpy reads it; None where it fails or has a doubt."""
+    """Read the table by numpy; return None if numpy fails or the result is doubtful."""
     if not text.isascii():  # in some languages' locales numpy takes other letters for digits
         return None
     with warnings.catch_warnings():
@@ -117,7 +117,7 @@ def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any]
 def _slowly(
     path: Path, text: str, number: re.Pattern[str], columns: int | None, separator: str | None
 ) -> list[list[float]]:
-    """The table line by line, to name the line that is wrong."""
+    """Read the table line by line, to name a wrong line."""
     table: list[list[float]] = []
     convert = int if number is INTEGER else float
     what = "integer" if number is INTEGER else "finite number"

@@ -45,7 +45,7 @@ VALUES = {
 
 
 class _Type:
-    """A dtype of numbers; its state says the order of bytes."""
+    """A dtype of numbers; its state holds the order of bytes."""
 
     def __init__(self, name: object, *_: object) -> None:
         if not isinstance(name, str) or not DTYPE.fullmatch(name):
@@ -57,7 +57,7 @@ class _Type:
 
 
 class _Array:
-    """An array of numbers; its state says the shape, the dtype and the bytes."""
+    """An array of numbers; its state holds the shape, the dtype and the bytes."""
 
     def __init__(self, *_: object) -> None:
         self.value: NDArray[Any] | None = None
@@ -158,7 +158,7 @@ class _Reader:
         }
 
     def step(self, name: str, argument: Any) -> None:
-        """What one opcode does."""
+        """Run an opcode."""
         if name in VALUES:
             self.stack.append(argument)
         elif name in PUT:

@@ -87,7 +87,7 @@ def _unread(folder: Path, name: str, edge_labels: bool) -> list[str]:
 
 
 def _numbers(path: Path) -> Tensor:
-    """What was measured of each graph, float32 ``[n]``, or ``[n, t]`` of several columns."""
+    """Numbers to predict for each graph, float32 ``[n]``, or ``[n, t]`` for several columns."""
     values = dense_features(path, floats(path, None, ","))
     return values.squeeze(1) if values.shape[1] == 1 else values
 
@@ -137,7 +137,7 @@ def _features(
 
 
 def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -> Tensor:
-    """How many of a node's edges have each label, float ``[num_nodes, labels]``."""
+    """Number of each node's edges with each label, float ``[num_nodes, labels]``."""
     (path,) = need(folder, [f"{name}_edge_labels.txt"])
     table = integers(path, None, ",")
     _check_rows(path, len(table), edges.shape[1], "edge")
@@ -152,6 +152,6 @@ def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -
     return torch.stack(counts, dim=1).float()
 
 
-def _check_rows(path: Path, rows: int, wanted: int, of: str = "node") -> None:
-    if rows != wanted:
-        raise ValueError(f"Expected {path} to have {wanted} lines, one per {of}, but got {rows}")
+def _check_rows(path: Path, rows: int, expected: int, of: str = "node") -> None:
+    if rows != expected:
+        raise ValueError(f"Expected {path} to have {expected} lines, one per {of}, but got {rows}")

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ...graph import EDGE_FIELDS, Graph
-from ...graph.arguments import takes_graph
 from ...graph.checks import check_index
 from ...kinds import typed
 from .free_pairs import (
@@ -61,12 +60,12 @@ class EdgeSplit:
 
 
 class DirectedSplit(EdgeSplit):
-    """An `EdgeSplit` in which a pair and its reverse are two."""
+    """An `EdgeSplit` in which a pair and its reverse are different pairs."""
 
     directed = True
 
 
-@takes_graph
+@typed
 def edge_split(
     graph: Graph,
     *,
@@ -134,19 +133,19 @@ def edge_split(
     if few or num_held > _all_pairs(n, directed) - m:
         num_val = num_test = num_held = 0
     order = torch.randperm(m, generator=generator)
-    held = pairs[:, order[:num_held]]
+    aside = pairs[:, order[:num_held]]
     side = _sides(graph, edges)
-    free = FreePairsLike(pairs, n, held, side=side, directed=directed)
+    free = FreePairsLike(pairs, n, aside, side=side, directed=directed)
     if not free.enough:
         num_val = num_test = num_held = 0
-        held = held[:, :0]
-        free = FreePairsLike(pairs, n, held, directed=directed)
+        aside = aside[:, :0]
+        free = FreePairsLike(pairs, n, aside, directed=directed)
     own = pairs[:, order[num_held:].sort().values]
     negatives = free(generator=generator)
-    split = [held[:, :num_val], negatives[:, :num_val], held[:, num_val:], negatives[:, num_val:]]
-    training = _without(graph, held) if directed else _both_ways(graph, own)
-    moved = (part.to(graph.device) for part in (own, *split))
-    return (DirectedSplit if directed else EdgeSplit)(training, *moved)
+    split = [aside[:, :num_val], negatives[:, :num_val], aside[:, num_val:], negatives[:, num_val:]]
+    training = _without(graph, aside) if directed else _both_ways(graph, own)
+    parts = (part.to(graph.device) for part in (own, *split))
+    return (DirectedSplit if directed else EdgeSplit)(training, *parts)
 
 
 def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
@@ -171,7 +170,7 @@ def _turned(graph: Graph) -> dict[tuple[int, int], float]:
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
-    """Raise if every edge has its reverse, which would stay; warn if most have.
+    """Raise if every edge has its reverse; warn if most edges have.
 
     Args:
         graph: the graph.
@@ -198,7 +197,7 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
 
 
 def _each(edges: Tensor, num_nodes: int, directed: bool) -> Tensor:
-    """Edges once each, sorted, without self-loops."""
+    """List each edge once, sorted, without self-loops."""
     if directed:
         return directed_pairs(directed_keys(edges, num_nodes), num_nodes)
     return pairs_of(keys_of(edges))
@@ -214,10 +213,10 @@ def _both_ways(graph: Graph, own: Tensor) -> Graph:
     return graph.replace(edge_index=both.to(graph.device), edge_weight=None)
 
 
-def _without(graph: Graph, held: Tensor) -> Graph:
+def _without(graph: Graph, held_out: Tensor) -> Graph:
     """The graph without some of its directed edges."""
     edges, n = graph.edge_index.cpu(), graph.num_nodes
-    stays = ~torch.isin(key_of_each(edges, n), directed_keys(held, n)) | (edges[0] == edges[1])
+    stays = ~torch.isin(key_of_each(edges, n), directed_keys(held_out, n)) | (edges[0] == edges[1])
     without: Graph = graph.with_edges(stays.to(graph.device))
     return without
 
@@ -258,20 +257,20 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         return _each(ends[:, (ends >= 0).all(0)], n, split.directed)
 
     train, val, test = (inside(e) for e in (split.train_edges, split.val_edges, split.test_edges))
-    edges, kept = torch.cat([train, val, test], 1), val.shape[1] + test.shape[1]
-    if kept > _all_pairs(n, split.directed) - edges.shape[1]:
+    edges, num_held = torch.cat([train, val, test], 1), val.shape[1] + test.shape[1]
+    if num_held > _all_pairs(n, split.directed) - edges.shape[1]:
         val, test = val[:, :0], test[:, :0]
     generator = torch.Generator().manual_seed(seed)
-    held, side = torch.cat([val, test], 1), _sides(graph, edges)
-    free = FreePairsLike(edges, n, held, side=side, directed=split.directed)
+    held_out, side = torch.cat([val, test], 1), _sides(graph, edges)
+    free = FreePairsLike(edges, n, held_out, side=side, directed=split.directed)
     if not free.enough:
-        val, test, held = val[:, :0], test[:, :0], held[:, :0]
-        free = FreePairsLike(edges, n, held, directed=split.directed)
+        val, test, held_out = val[:, :0], test[:, :0], held_out[:, :0]
+        free = FreePairsLike(edges, n, held_out, directed=split.directed)
     negatives = free(generator=generator)
     val_negatives, test_negatives = negatives.split([val.shape[1], test.shape[1]], 1)
     parts = (train, val, val_negatives, test, test_negatives)
-    moved = (part.to(graph.device) for part in parts)
-    return type(split)(graph, *moved)
+    on_device = (part.to(graph.device) for part in parts)
+    return type(split)(graph, *on_device)
 
 
 def each_once(edge_index: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ...checks import check_number
 from ...graph import Graph
-from ...graph.arguments import takes_graph
 from ...graph.checks import check_index
 from ...kinds import typed
 from ..partitions.checks import check_labels
@@ -58,7 +57,7 @@ def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
     return fold
 
 
-@takes_graph
+@typed
 def fold_clients(
     graph: Graph, parts: Sequence[Tensor], *, fold: int, num_folds: int = 5, seed: int = 0
 ) -> tuple[list[Graph], list[Graph]]:

@@ -1,7 +1,7 @@
 """Pairs of nodes as numbers, and those without an edge, to be drawn from.
 
 Where nodes have sides (types, or sources apart from targets), an edge joins certain sides alone. A
-pair of other sides could never be an edge, and tells a model nothing but that.
+pair of other sides could never be an edge, and teaches a model nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...transfer import to_device
 
 
 class FreePairs:
-    """The pairs of different nodes without an edge, to be drawn from more than once.
+    """Sampler of pairs of different nodes without an edge, for repeated draws.
 
     Args:
         edge_index, num_nodes, directed: as for `negative_edges`, which draws once.
@@ -60,7 +60,7 @@ class FreePairs:
 
 
 class FreeCells:
-    """The empty cells of a table, to be drawn from more than once.
+    """Sampler of the empty cells of a table, for repeated draws.
 
     Args:
         taken: int64 ``[2, *]``, rows and columns of the other cells, also more than once.
@@ -122,7 +122,7 @@ class FreeCells:
 
 
 class FreePairsLike:
-    """Pairs without an edge that join the sides of given pairs, to be drawn more than once.
+    """Sampler of pairs without an edge that join the sides of given pairs, for repeated draws.
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.

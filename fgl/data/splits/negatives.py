@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ...graph import MASKS, Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from .free_pairs import FreeCells, sides_of
 from .reverses import symmetric
 
 
-@takes_graph
+@typed
 def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
     """The graph with pairs that are no edge, to validate and test with; their answer is 0.
 
@@ -23,7 +23,7 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
     source. Its target is any node of the type that the pair's target has, to which the source has
     no edge and about which it is not asked, in any window. Where every message has its reverse, a
     pair and its reverse count as one. Both nodes have an edge or a pair up to this pair's window: a
-    node that nobody knows yet is never drawn.
+    node that is not known yet is never drawn.
 
     Where nodes have no types and none is the source of an edge and the target of another one, as
     users and items, targets are drawn among targets.
@@ -53,11 +53,11 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
         mask = getattr(graph, name)
         if mask is None:
             continue
-        wanted = mask & (graph.y == 1)
-        new, like = Window(graph, MASKS[: which + 1])(wanted, generator)
-        if new.shape[1] < int(wanted.sum()) / 2:
+        positive = mask & (graph.y == 1)
+        new, like = Window(graph, MASKS[: which + 1])(positive, generator)
+        if new.shape[1] < int(positive.sum()) / 2:
             warnings.warn(
-                f"Expected most of the {int(wanted.sum())} pairs of {name} to have a source that "
+                f"Expected most of the {int(positive.sum())} pairs of {name} to have a source that "
                 f"is not joined to every target, but got {new.shape[1]}: the others have no pair "
                 "to be compared with",
                 stacklevel=3,
@@ -66,10 +66,10 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
     return graph
 
 
-def _without_loops(graph: Graph, there: Tensor) -> Graph:
-    """The graph whose self-loops are in no mask for scores: a pair that is no edge is never one."""
+def _without_loops(graph: Graph, mask: Tensor) -> Graph:
+    """Remove self-loops from the masks for scores, since no negative pair is a self-loop."""
     source, target = graph.edge_label_index  # type: ignore[misc]  # checked
-    loops = there & (source == target)
+    loops = mask & (source == target)
     masks = {name: own for name in MASKS[1:] if (own := getattr(graph, name)) is not None}
     if not loops.any():
         return graph
@@ -104,7 +104,7 @@ def checked_answers(graph: Graph) -> Tensor:
 
 
 class Window:
-    """Pairs without an edge among the nodes that are known in a window, to be drawn from.
+    """Sampler of pairs without an edge among the nodes that are known in a window.
 
     No pair that is asked about is drawn, in this window or another one, whatever its answer: a
     model that remembers what it was told of must not know more of the edges than of the others.
@@ -118,12 +118,12 @@ class Window:
         pairs: Any = graph.edge_label_index
         n, self.pairs = graph.num_nodes, pairs
         masks = [mask for name in names if (mask := getattr(graph, name)) is not None]
-        seen = torch.stack(masks).any(0) if masks else graph.example_mask
-        known = torch.zeros(n, dtype=torch.bool, device=graph.device)
-        known[graph.edge_index.flatten()] = True
-        known[pairs[:, seen].flatten()] = True
+        examples = torch.stack(masks).any(0) if masks else graph.example_mask
+        active = torch.zeros(n, dtype=torch.bool, device=graph.device)
+        active[graph.edge_index.flatten()] = True
+        active[pairs[:, examples].flatten()] = True
         side = sides_of(graph.node_type, torch.cat([graph.edge_index, pairs], 1), n)
-        side = torch.zeros_like(known, dtype=torch.int64) if side is None else side
+        side = torch.zeros_like(active, dtype=torch.int64) if side is None else side
         self.kind, self.relation = side[pairs[1]], torch.zeros_like(pairs[0])
         if graph.edge_label_type is not None:
             self.relation = graph.edge_label_type
@@ -132,7 +132,7 @@ class Window:
             own = self.relation == relation
             edges = _not_free(graph, None if graph.edge_label_type is None else relation, own)
             for kind in self.kind[own].unique().tolist():
-                among = (known & (side == kind)).nonzero().squeeze(1)
+                among = (active & (side == kind)).nonzero().squeeze(1)
                 place = pairs.new_full((n,), -1)
                 place[among] = torch.arange(len(among), device=graph.device)
                 column = place[edges[1]]
@@ -144,10 +144,10 @@ class Window:
                 )
 
     def __call__(
-        self, wanted: Tensor, generator: torch.Generator | None = None
+        self, positive: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """Pairs ``[2, *]`` for the pairs of a mask, with the same source, and for which ones."""
-        chosen = wanted.nonzero().squeeze(1)
+        chosen = positive.nonzero().squeeze(1)
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)
         for (relation, kind), (free, among) in self.free.items():
             own = (self.relation[chosen] == relation) & (self.kind[chosen] == kind)
@@ -159,7 +159,7 @@ class Window:
 
 
 def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
-    """The edges of a relation and its own pairs, turned round too if they have no direction.
+    """Edges and pairs of a relation, and their reverses if the relation has no direction.
 
     They have none where every message has its reverse: `pair_split(is_undirected=True)` leaves
     them so. Without messages, no pair may have its reverse among the pairs.

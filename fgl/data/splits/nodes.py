@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ...checks import check_number
 from ...graph import MASKS, Graph
-from ...graph.arguments import takes_graph
 from ...graph.checks import check_mask
+from ...kinds import typed
 from .reverses import units_of
 
 # (train_per_class, num_val) of FGSSL: floor(0.6 n / num_classes) and round(0.2 n).
@@ -19,7 +19,7 @@ CLASS_CAPPED = {"cora": (232, 542), "citeseer": (332, 665), "pubmed": (3943, 394
 SPLITS = ("class_capped", "random", "public")
 
 
-@takes_graph
+@typed
 def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0) -> Graph:
     """A graph with the masks of a split that is chosen by name.
 
@@ -49,7 +49,7 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
     raise ValueError(f"Expected name to be one of {', '.join(SPLITS)}, but got {name!r}")
 
 
-@takes_graph
+@typed
 def class_capped_split(
     graph: Graph,
     *,
@@ -116,7 +116,7 @@ def class_capped_split(
     return _with_masks(graph, *parts)
 
 
-@takes_graph
+@typed
 def random_split(
     graph: Graph,
     *,
@@ -172,9 +172,9 @@ def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
     return units_of(key)[1]
 
 
-def warn_of_empty(wanted: Sequence[float | bool], sizes: Sequence[int]) -> None:
-    """Warn of a mask that has a share of the examples, of which there are some, and gets none."""
-    empty = [n for n, w, size in zip(MASKS, wanted, sizes, strict=True) if w and not size]
+def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
+    """Warn of a mask that has a positive share of the examples but gets no example."""
+    empty = [n for n, w, size in zip(MASKS, shares, sizes, strict=True) if w and not size]
     if empty and sum(sizes):
         warnings.warn(
             f"Expected the shares to leave examples to {empty[0]}, but got 0 of {sum(sizes)}: give "
@@ -184,7 +184,7 @@ def warn_of_empty(wanted: Sequence[float | bool], sizes: Sequence[int]) -> None:
 
 
 def check_shares(train: float, val: float) -> None:
-    """Raise a ValueError unless they are shares of something."""
+    """Raise a ValueError unless these are valid shares."""
     if not (train >= 0 and val >= 0 and train + val <= 1):
         raise ValueError(
             f"Expected train and val to be at least 0 and their sum at most 1, "
@@ -192,7 +192,7 @@ def check_shares(train: float, val: float) -> None:
         )
 
 
-@takes_graph
+@typed
 def public_split(graph: Graph) -> Graph:
     """The graph itself, if it came with the three masks.
 

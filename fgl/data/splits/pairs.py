@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...checks import check_length
 from ...graph import EDGE_FIELDS, MASKS, Graph
-from ...graph.arguments import takes_graph
 from ...graph.fields import taken
+from ...kinds import typed
 from ...transfer import to_device
 from .relations import check_relations, check_reverses, warn_of_copies
 from .reverses import all_reversed, heads_of, lacking_reverse, units_of
@@ -22,7 +22,7 @@ SHARES = (0.5, 0.25, 0.1, 0.15)  # messages, then pairs that train, validate and
 PARTS = ("messages", *MASKS)
 
 
-@takes_graph
+@typed
 def split_by_time(
     graph: Graph, y: Tensor | None = None, *, shares: Sequence[float] = SHARES
 ) -> Graph:
@@ -77,15 +77,15 @@ def split_by_time(
         int(torch.searchsorted(times, units[b])) if b < len(units) else len(times) for b in bounds
     ]
     window: Any = sum((place >= start).long() for start in starts)
-    asked = window > 0
+    is_example = window > 0
     if first is not None:
-        asked = asked & ((first == place) if y is None else (window == window[first]))
-    _check_windows(bounds, len(units), window, asked, len(times.unique()))
-    return _split(graph, y, order[window == 0].sort().values, order[asked], window[asked])
+        is_example = is_example & ((first == place) if y is None else (window == window[first]))
+    _check_windows(bounds, len(units), window, is_example, len(times.unique()))
+    return _split(graph, y, order[window == 0].sort().values, order[is_example], window[is_example])
 
 
 def _at_once(graph: Graph) -> Graph:
-    """The graph; an undirected one with each edge and its reverse from the same time on."""
+    """The graph; if it is undirected, with each edge and its reverse from the same time on."""
     times, n = graph.edge_time, graph.num_nodes
     source, target = graph.edge_index
     key = source * n + target
@@ -95,17 +95,17 @@ def _at_once(graph: Graph) -> Graph:
     late = times[_earliest(key, times)] > times[_earliest(both, times)]  # type: ignore[index]
     if not late.any():
         return graph
-    kept: Graph = graph.with_edges(~late)
-    return _with_reverses(kept, None, torch.arange(kept.num_edges, device=graph.device))[0]
+    early: Graph = graph.with_edges(~late)
+    return _with_reverses(early, None, torch.arange(early.num_edges, device=graph.device))[0]
 
 
 def _earliest(key: Tensor, times: Any) -> Tensor:
     """The earliest edge of each edge's key."""
     order = times.argsort(stable=True)
-    known, unit = units_of(key[order])
+    distinct, unit = units_of(key[order])
     if unit is None:
         return torch.arange(len(key), device=key.device)
-    return torch.empty_like(key).scatter_(0, order, order[heads_of(unit, len(known))[unit]])
+    return torch.empty_like(key).scatter_(0, order, order[heads_of(unit, len(distinct))[unit]])
 
 
 def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | None:
@@ -118,26 +118,26 @@ def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | No
             Else only an edge and its reverse belong together, where all have one.
     """
     source, target = edges
-    known, unit = units_of(source * num_nodes + target)
+    distinct, unit = units_of(source * num_nodes + target)
     if not presence:
-        if not len(known) or not all_reversed(known, num_nodes):
+        if not len(distinct) or not all_reversed(distinct, num_nodes):
             return None
         low, high = edges.sort(0).values
-        known, unit = units_of(low * num_nodes + high)
+        distinct, unit = units_of(low * num_nodes + high)
     loops = (source == target) & presence
     if unit is None and not loops.any():
         return None
     place = torch.arange(len(source), device=source.device)
-    first = place if unit is None else heads_of(unit, len(known))[unit]
+    first = place if unit is None else heads_of(unit, len(distinct))[unit]
     return first.masked_fill(loops, -1)
 
 
 def _check_windows(
-    bounds: Sequence[int], total: int, window: Any, asked: Tensor, num_times: int
+    bounds: Sequence[int], total: int, window: Any, is_example: Tensor, num_times: int
 ) -> None:
-    """Raise if a window that has a share of the edges gets none."""
+    """Raise if a window with a positive share of the edges gets no edge."""
     for which, (name, a, b) in enumerate(zip(PARTS, [0, *bounds], [*bounds, total], strict=True)):
-        own = window == which if which == 0 else asked & (window == which)
+        own = window == which if which == 0 else is_example & (window == which)
         if a < b and not own.any():
             raise ValueError(
                 f"Expected edge_time to leave {b - a} of {total} edges to {name}, but got 0, "
@@ -146,7 +146,7 @@ def _check_windows(
             )
 
 
-@takes_graph
+@typed
 def pair_split(
     graph: Graph,
     y: Tensor | None = None,
@@ -203,22 +203,22 @@ def pair_split(
     own = _own_edges(graph, y, edge_type)
     n = graph.num_nodes
     source, target = graph.edge_index[:, own]
-    known, unit = units_of(source * n + target)
+    units, unit = units_of(source * n + target)
     # Before reverses are added, which another relation would have turned round for a half alone.
-    check_reverses(graph, known, edge_type, rev_edge_type, is_undirected, y is None)
+    check_reverses(graph, units, edge_type, rev_edge_type, is_undirected, y is None)
     if edge_type is not None and y is None:
         warn_of_copies(graph, edge_type)
     if is_undirected:
         graph, y, own = _with_reverses(graph, y, own)
         source, target = graph.edge_index[:, own]
-        known, unit = units_of(torch.minimum(source * n + target, target * n + source))
+        units, unit = units_of(torch.minimum(source * n + target, target * n + source))
     if is_undirected and y is not None and unit is not None:
-        _check_same_answers(y[own], unit, len(known))
+        _check_same_answers(y[own], unit, len(units))
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(known), generator=generator)
-    turned = torch.rand(len(known), generator=generator) < 0.5
+    order = torch.randperm(len(units), generator=generator)
+    turned = torch.rand(len(units), generator=generator) < 0.5
     order, turned = to_device(order, graph.device), to_device(turned, graph.device)
-    ends = _ends(shares, len(known))
+    ends = _ends(shares, len(units))
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order), device=graph.device)
     rank = rank if unit is None else rank[unit]
@@ -227,16 +227,16 @@ def pair_split(
     if rev_edge_type is not None:
         messages &= ~_reverse_of(graph, own[rank >= ends[0]], rev_edge_type)
     if unit is None:
-        asked = order[ends[0] :]
+        examples = order[ends[0] :]
     else:
         once = is_undirected or y is None
-        first = heads_of(unit, len(known)) if once else torch.arange(len(own), device=graph.device)
-        asked = first[rank[first] >= ends[0]]
-        asked = asked[rank[asked].argsort(stable=True)]
-    window: Any = sum((rank[asked] >= end).long() for end in ends)
-    _warn_of_empty(shares, window, int(messages.sum()), len(known))
-    flipped = turned[asked if unit is None else unit[asked]] if is_undirected else None
-    split = _split(graph, y, messages.nonzero().squeeze(1), own[asked], window, flipped)
+        first = heads_of(unit, len(units)) if once else torch.arange(len(own), device=graph.device)
+        examples = first[rank[first] >= ends[0]]
+        examples = examples[rank[examples].argsort(stable=True)]
+    window: Any = sum((rank[examples] >= end).long() for end in ends)
+    _warn_of_empty(shares, window, int(messages.sum()), len(units))
+    flipped = turned[examples if unit is None else unit[examples]] if is_undirected else None
+    split = _split(graph, y, messages.nonzero().squeeze(1), own[examples], window, flipped)
     if edge_type is None:
         return split
     return split.replace(edge_label_type=torch.full_like(window, edge_type))
@@ -256,7 +256,7 @@ def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> Non
 
 
 def _ends(shares: Sequence[float], total: int) -> list[int]:
-    """Where the pairs that train, validate and test begin."""
+    """Starts of the pairs that train, that validate and that test."""
     return [round(share * total) for share in accumulate(shares)][:3]
 
 
@@ -298,7 +298,7 @@ def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
 
 
 def _reverse_of(graph: Graph, edges: Tensor, relation: int) -> Tensor:
-    """Which edges are of a relation and the reverses of some edges."""
+    """Mask of a relation's edges that are the reverses of some edges."""
     n, own = graph.num_nodes, graph.edge_type == relation
     source, target = graph.edge_index
     return own & torch.isin(source * n + target, (target * n + source)[edges])
@@ -325,11 +325,11 @@ def _split(
 ) -> Graph:
     """Some edges as messages, others as pairs of the windows 1, 2 and 3, by their ids."""
     masks = {name: window == which for which, name in enumerate(MASKS, 1)}
-    there = torch.ones(len(pairs), dtype=graph.x.dtype, device=graph.device)
-    answers = there if y is None else y.to(graph.device)[pairs]
+    ones = torch.ones(len(pairs), dtype=graph.x.dtype, device=graph.device)
+    answers = ones if y is None else y.to(graph.device)[pairs]
     ends = graph.edge_index[:, pairs]
     ends = ends if flipped is None else torch.where(flipped, ends.flip(0), ends)
-    asked: Graph = graph.with_edges(messages).replace(
+    result: Graph = graph.with_edges(messages).replace(
         edge_label_index=ends, y=answers, num_classes=None, **masks
     )
-    return asked
+    return result

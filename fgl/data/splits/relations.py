@@ -1,4 +1,4 @@
-"""Checks of what is said about relations and reverses before edges are split."""
+"""Checks of the named relations and reverses before edges are split."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def check_relations(
 
 def check_reverses(
     graph: Graph,
-    known: Tensor,
+    keys: Tensor,
     edge_type: int | None,
     rev_edge_type: int | None,
     is_undirected: bool | None,
     presence: bool,
 ) -> None:
-    """Raise, or warn of what was asked for, if messages would be the reverses of most pairs."""
+    """Raise if messages would be the reverses of most pairs; warn if the caller chose this."""
     if edge_type is None and (is_undirected or (is_undirected is False and not presence)):
         return
     n, types = graph.num_nodes, graph.edge_type
     if types is None:
-        turned = {(0, 0): share} if (share := reversed_share(known, n)) else {}
+        turned = {(0, 0): share} if (share := reversed_share(keys, n)) else {}
     else:
         turned = turned_relations(graph.edge_index, types, n, only=edge_type)
     across = {pair: share for pair, share in turned.items() if pair[0] != pair[1]}
@@ -86,7 +86,7 @@ def warn_of_copies(graph: Graph, edge_type: int) -> None:
 
 
 def turned_round(across: dict[tuple[int, int], float], named: int | None = None) -> str:
-    """The error about a relation that is another one turned round, with the call that works."""
+    """Error about a relation that reverses another relation, with the call that works."""
     (of, other), share = next(iter(across.items()))
     call = f"pair_split(graph, edge_type={of}, rev_edge_type={other})"
     if named is not None:

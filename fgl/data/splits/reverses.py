@@ -1,4 +1,4 @@
-"""Edges that tell of others: their reverses, and relations that are another one turned round."""
+"""Edges that reveal other edges: reverses, and relations that reverse another relation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAMPLE = 4096  # edges that are looked at first
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Relations of which another one, or the same one, has most edges the other way round.
+    """Relations whose edges are mostly reversed in another relation, or in the same one.
 
     Most means more than half of what chance leaves: of a relation with the share d of all possible
     edges, chance has d of the other relation's edges turned round, so more than ``(1 + d) / 2``.
@@ -38,41 +38,41 @@ def turned_relations(
     if relation is not None and relation.numel():
         kinds = int(relation.max()) + 1
         pair = pair * kinds + relation[joins_two]
-    known = pair.unique()
-    own = known % kinds
+    keys = pair.unique()
+    own = keys % kinds
     sizes = own.bincount(minlength=kinds)
-    asked = known if only is None else known[own == only]
-    few = (sizes <= SAMPLE)[asked % kinds]
-    few[:: asked.numel() // (SAMPLE * kinds) + 1] = True
+    queries = keys if only is None else keys[own == only]
+    few = (sizes <= SAMPLE)[queries % kinds]
+    few[:: queries.numel() // (SAMPLE * kinds) + 1] = True
     maybe = [
-        a for (a, _), share in _shares(asked[few], known, num_nodes, kinds).items() if share > 0.25
+        a for (a, _), share in _shares(queries[few], keys, num_nodes, kinds).items() if share > 0.25
     ]
-    asked = asked[torch.isin(asked % kinds, torch.tensor(maybe, device=asked.device))]
+    queries = queries[torch.isin(queries % kinds, torch.tensor(maybe, device=queries.device))]
     most = {}
-    for (of, turned), share in _shares(asked, known, num_nodes, kinds).items():
-        if share > 0.5 and 2 * share > 1 + _density(known[own == turned] // kinds, num_nodes):
+    for (of, turned), share in _shares(queries, keys, num_nodes, kinds).items():
+        if share > 0.5 and 2 * share > 1 + _density(keys[own == turned] // kinds, num_nodes):
             most[of, turned] = share
     return most
 
 
 def _shares(
-    asked: Tensor, known: Tensor, num_nodes: int, kinds: int
+    queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """The share of each relation's edges that is turned round in another, where there is any."""
-    if asked.numel() == 0:
+    """Share of each relation's edges that another relation reverses, if there are any."""
+    if queries.numel() == 0:
         return {}
-    ends, relation = asked // kinds, asked % kinds
+    ends, relation = queries // kinds, queries % kinds
     back = ((ends % num_nodes) * num_nodes + ends // num_nodes) * kinds
     back, order = back.sort()  # sorted numbers are looked up several times faster
     relation = relation[order]
-    first, end = torch.searchsorted(known, torch.stack([back, back + kinds]))
+    first, end = torch.searchsorted(keys, torch.stack([back, back + kinds]))
     count = end - first
-    which = torch.arange(asked.numel(), device=asked.device).repeat_interleave(count)
+    which = torch.arange(queries.numel(), device=queries.device).repeat_interleave(count)
     start = (count.cumsum(0) - count).repeat_interleave(count)
     place = (
-        first.repeat_interleave(count) + torch.arange(which.numel(), device=asked.device) - start
+        first.repeat_interleave(count) + torch.arange(which.numel(), device=queries.device) - start
     )
-    both, counts = (relation[which] * kinds + known[place] % kinds).unique(return_counts=True)
+    both, counts = (relation[which] * kinds + keys[place] % kinds).unique(return_counts=True)
     sizes = relation.bincount(minlength=kinds)[both // kinds]
     pairs = (divmod(code, kinds) for code in both.tolist())
     return dict(zip(pairs, (counts / sizes).tolist(), strict=True))
@@ -104,7 +104,7 @@ def copying_relations(
 
 
 def _density(ends: Tensor, num_nodes: int) -> float:
-    """The share of edges that are there, of all from one of the sources to one of the targets."""
+    """Share of the possible edges, from any source to any target, that exist."""
     sources, targets = (
         (each.bincount() > 0).sum() for each in (ends // num_nodes, ends % num_nodes)
     )
@@ -112,7 +112,7 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """The share of edges whose reverse is there too; 0 unless it is most, see `turned_relations`.
+    """Share of edges whose reverse exists; 0 unless this is most edges, see `turned_relations`.
 
     Args:
         keys: int64, ``source * num_nodes + target`` of the edges, sorted, none twice.
@@ -123,8 +123,8 @@ def reversed_share(keys: Tensor, num_nodes: int) -> float:
         (1.0, 0.0)
     """
     for step in (keys.numel() // SAMPLE + 1, 1):  # a few first: most graphs are far from symmetric
-        asked = keys[::step]
-        source, target = asked // num_nodes, asked % num_nodes
+        sample = keys[::step]
+        source, target = sample // num_nodes, sample % num_nodes
         back = (target * num_nodes + source)[source != target]
         share = float(_found(back, keys).double().mean()) if back.numel() else 0.0
         if share < 0.25:
@@ -133,7 +133,7 @@ def reversed_share(keys: Tensor, num_nodes: int) -> float:
 
 
 def _found(numbers: Tensor, keys: Tensor) -> Tensor:
-    """Which numbers are among sorted keys."""
+    """Mask of the numbers that are among sorted keys."""
     numbers, order = numbers.sort()
     place = torch.searchsorted(keys, numbers).clamp(max=max(keys.numel() - 1, 0))
     return torch.empty_like(order, dtype=torch.bool).scatter_(0, order, keys[place] == numbers)
@@ -151,7 +151,7 @@ def lacking_reverse(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def symmetric(edges: Tensor, num_nodes: int) -> bool:
-    """Whether every edge has its reverse, also where there is no edge; self-loops do not matter.
+    """Whether every edge has its reverse; True without edges, and self-loops do not matter.
 
     Example:
         >>> symmetric(torch.tensor([[0, 1], [1, 0]]), 2), symmetric(torch.tensor([[0], [1]]), 2)
@@ -161,10 +161,10 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """As `symmetric`, of the numbers ``source * num_nodes + target``, sorted, none twice."""
+    """Like `symmetric`, for sorted, different numbers ``source * num_nodes + target``."""
     for step in (keys.numel() // SAMPLE + 1, 1):
-        asked = keys[::step]
-        back = (asked % num_nodes) * num_nodes + asked // num_nodes
+        sample = keys[::step]
+        back = (sample % num_nodes) * num_nodes + sample // num_nodes
         if step > 1 and not bool(_found(back, keys).all()):
             return False
     return torch.equal(keys, back.unique())
@@ -180,8 +180,8 @@ def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
         >>> units_of(torch.tensor([4, 7, 4]))
         (tensor([4, 7]), tensor([0, 1, 0]))
     """
-    known, unit = keys.unique(return_inverse=True)
-    return known, None if len(known) == len(keys) else unit
+    distinct, unit = keys.unique(return_inverse=True)
+    return distinct, None if len(distinct) == len(keys) else unit
 
 
 def heads_of(unit: Tensor, count: int) -> Tensor:

@@ -7,12 +7,12 @@ from collections.abc import Hashable, Sequence
 import torch
 
 from ...graph import MASKS, Graph
-from ...graph.arguments import takes_graph
+from ...kinds import typed
 from ..scaffolds import scaffold_groups
 from .nodes import check_shares, warn_of_empty
 
 
-@takes_graph
+@typed
 def scaffold_split(
     graph: Graph, scaffolds: Sequence[Hashable], *, train: float = 0.8, val: float = 0.1
 ) -> Graph:
