@@ -52,15 +52,15 @@ def check_number(
         ValueError: Expected rounds to be an integer >= 0, but got -1
     """
     ends = ((">=", at_least), (">", above), ("<=", at_most), ("<", below))
-    said = " and ".join(f"{sign} {end}" for sign, end in ends if math.isfinite(end))
-    wanted = f"Expected {name} to be {'an integer' if integer else 'a number'} {said}".rstrip()
+    limits = " and ".join(f"{sign} {end}" for sign, end in ends if math.isfinite(end))
+    expected = f"Expected {name} to be {'an integer' if integer else 'a number'} {limits}".rstrip()
     kind = numbers.Integral if integer else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind):
-        raise TypeError(f"{wanted}, but got {value!r}")
+        raise TypeError(f"{expected}, but got {value!r}")
     number = float(value)
     inside = at_least <= number <= at_most and above < number < below
     if not (inside and math.isfinite(number)):
-        raise ValueError(f"{wanted}, but got {value}")
+        raise ValueError(f"{expected}, but got {value}")
 
 
 def check_weight(**values: Any) -> None:
@@ -135,8 +135,8 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         ValueError: Expected optimizer to be one of 'sgd', 'adam', but got 'lion'
     """
     if value not in choices:
-        said = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"Expected {name} to be one of {said}, but got {value!r}")
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"Expected {name} to be one of {listed}, but got {value!r}")
 
 
 def check_length(length: int, **tensors: torch.Tensor | None) -> None:
@@ -179,9 +179,9 @@ def check_device(device: Any) -> None:
     try:
         torch.zeros(1, device=device).item()
     except (AssertionError, RuntimeError, TypeError) as error:
-        why = (str(error) or type(error).__name__).splitlines()[0]
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"Expected device to be one that torch has here, but got {device!r} ({why})"
+            f"Expected device to be one that torch has here, but got {device!r} ({reason})"
         ) from None
 
 
@@ -286,9 +286,9 @@ def as_columns(
     t = 1 if y.dim() == 1 else y.shape[1]
     fitting = ([n], [n, 1]) if t == 1 else ([n, t],)
     if list(output.shape) not in fitting:
-        wanted = " or ".join(map(str, fitting))
+        shapes = " or ".join(map(str, fitting))
         raise ValueError(
-            f"Expected output to have shape {wanted} as y has {list(y.shape)}, "
+            f"Expected output to have shape {shapes} as y has {list(y.shape)}, "
             f"but got {list(output.shape)}"
         )
     return output.reshape(n, t), y.reshape(n, t)

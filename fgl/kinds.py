@@ -123,8 +123,8 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
             raise TypeError(f"{name}: {error}; {_usage(name, signature)}") from None
 
     def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        given = bound(signature.bind_partial, args, kwargs)
-        for key, value in given.items():
+        arguments = bound(signature.bind_partial, args, kwargs)
+        for key, value in arguments.items():
             plain = signature.parameters[key].kind not in VARIADIC
             if plain and not fits(value, hints()[key]):
                 raise TypeError(_sentence(key, value, hints()[key], name, signature))
@@ -173,8 +173,8 @@ def _sentence(key: str, value: Any, hint: Any, name: str, signature: inspect.Sig
             key, value, of = f"{key}[{place}]", value[place], inner[0]
             way = _way(f"several {_called(of)}", value, name, signature)
             return f"Expected {key} to be {in_words(of)}, but got {shown(value)}{way}"
-    asked = f"several {_called(inner[0])}" if kind in SEVERAL and inner else _first_kind(hint)
-    way = _way(asked, value, name, signature)
+    expected = f"several {_called(inner[0])}" if kind in SEVERAL and inner else _first_kind(hint)
+    way = _way(expected, value, name, signature)
     return f"Expected {key} to be {in_words(hint)}, but got {shown(value)}{way}"
 
 
@@ -233,7 +233,7 @@ def shown(value: Any) -> str:
     return type(value).__name__
 
 
-def _way(asked: str, value: Any, name: str, signature: inspect.Signature) -> str:
+def _way(expected: str, value: Any, name: str, signature: inspect.Signature) -> str:
     """The call that works, if `WAYS` knows one for the value's type or a base of it."""
     own = [base.__name__ for base in type(value).__mro__]
     own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
@@ -246,7 +246,7 @@ def _way(asked: str, value: Any, name: str, signature: inspect.Signature) -> str
     ]
     rest = "".join(f", {key}=..." for key in needed)
     for kind in own:
-        way = WAYS.get((asked, kind), "")
+        way = WAYS.get((expected, kind), "")
         if way and ("{value" not in way or written.isidentifier() or kind == "int"):
             return ": " + way.format(call=name, rest=rest, value=written)
     return f": {value.__name__}(...)" if isinstance(value, type) else ""

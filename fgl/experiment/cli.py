@@ -78,8 +78,8 @@ def cli(
         (word,), argv = choose_names(about, argv, task=main)
         unknown = [name for name in presets or {} if name not in main]
         if unknown:
-            said = ", ".join(main)
-            raise ValueError(f"Expected presets to be those of {said}, but got {unknown[0]}")
+            listed = ", ".join(main)
+            raise ValueError(f"Expected presets to be those of {listed}, but got {unknown[0]}")
         main, presets = main[word], (presets or {}).get(word)
         config, words = {"task": word}, (*words, word)
     program = " ".join([Path(sys.argv[0]).name, *words])
@@ -194,13 +194,13 @@ def _number(info: Any) -> Any:
 
     if info.type not in (int, float):
         return None
-    kind, wanted = (int, "an integer") if info.type is int else (float, "a number")
+    kind, described = (int, "an integer") if info.type is int else (float, "a number")
 
     def read(words: list[str]) -> float:
         try:
             return kind(words[0])
         except ValueError:
-            raise ValueError(f"Expected {wanted}, but got {words[0]}") from None
+            raise ValueError(f"Expected {described}, but got {words[0]}") from None
 
     return PrimitiveConstructorSpec(
         nargs=1,
@@ -219,10 +219,10 @@ def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
     """Types and defaults of what a main takes, then of the options of its builder."""
-    found: list[tuple[Main, inspect.Parameter]] = []
+    parameters: list[tuple[Main, inspect.Parameter]] = []
     for parameter in inspect.signature(main).parameters.values():
         if parameter.kind is not parameter.VAR_KEYWORD:
-            found.append((main, parameter))
+            parameters.append((main, parameter))
             continue
         builder, decided = _builder(main)
         if builder is None:
@@ -232,11 +232,11 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
             )
         options = inspect.signature(builder).parameters.values()
         own = [p for p in options if p.kind is p.KEYWORD_ONLY and p.name not in decided]
-        found += [(builder, option) for option in own]
-    hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in found}
+        parameters += [(builder, option) for option in own]
+    hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in parameters}
     kinds: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
-    for source, parameter in found:
+    for source, parameter in parameters:
         name, default = parameter.name, parameter.default
         kind = hints[source].get(name, type(default))
         if name not in hints[source] and (default is REQUIRED or default is None):
@@ -340,20 +340,20 @@ def _about(main: Main) -> str:
 
 def _is_the_commands(error: Exception) -> bool:
     """Whether the command asked for what there is not; an error of the rounds is one's own bug."""
-    said = str(error)
-    if not (said.startswith("Expected ") and "but got" in said):
+    text = str(error)
+    if not (text.startswith("Expected ") and "but got" in text):
         return False
     inside = any(f.f_code is run.__code__ for f, _ in traceback.walk_tb(error.__traceback__))
-    return not inside or said.startswith("Expected checkpoint ")
+    return not inside or text.startswith("Expected checkpoint ")
 
 
 def _refuse(program: str, error: Exception, flags: Mapping[str, Any]) -> NoReturn:
     """Print the wrong flag and the reason, and exit with the code of a wrong command."""
-    said = str(error)
-    subject = re.match(r"Expected ([\w-]+)", said)
+    text = str(error)
+    subject = re.match(r"Expected ([\w-]+)", text)
     name = subject[1] if subject else ""
-    if name == "name" and repr(flags.get("dataset")) in said:
+    if name == "name" and repr(flags.get("dataset")) in text:
         name = "dataset"  # that nobody knows
-    said = f"{option(name)}: {said}" if name in flags else said
-    print(f"{program}: error: {said}\nFor all flags, run {program} --help", file=sys.stderr)
+    text = f"{option(name)}: {text}" if name in flags else text
+    print(f"{program}: error: {text}\nFor all flags, run {program} --help", file=sys.stderr)
     raise SystemExit(2)

@@ -159,8 +159,8 @@ def compare(
                     "Expected patience to be None for a task that has no validation score, "
                     f"but got {patience}"
                 )
-            made = {name: _made(name, build, task) for name, build in methods.items()}
-            for name, (method, its) in made.items():
+            methods_of = {name: _made(name, build, task) for name, build in methods.items()}
+            for name, (method, its) in methods_of.items():
                 counted = Counting(advance)
                 own = [] if callbacks is None else [*callbacks(name, seed)]
                 stop = [] if patience is None else [early_stop(patience, task.select)]
@@ -215,12 +215,12 @@ def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
             )
     if not isinstance(seeds, Iterable):
         raise TypeError(f"Expected seeds to be several numbers, but got {seeds!r}: range({seeds})")
-    found = list(seeds)
-    if not found or len(set(found)) < len(found):
-        raise ValueError(f"Expected seeds to be different numbers, at least one, but got {found}")
-    for seed in found:
+    numbers = list(seeds)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"Expected seeds to be different numbers, at least one, but got {numbers}")
+    for seed in numbers:
         check_number("seed", seed, at_least=0, below=2**63, integer=True)
-    return found
+    return numbers
 
 
 SAME = ", whose data are the same for every seed: lambda seed: task says that this is meant"
@@ -230,7 +230,7 @@ def _made(name: str, build: Build, task: Task) -> tuple[Method, Task]:
     """A method, and the task that it runs on."""
     first = next(iter(inspect.signature(build).parameters), "")
     try:
-        made = build(task if first == "task" else task.fedavg)
+        built = build(task if first == "task" else task.fedavg)
     except AttributeError as error:
         if error.obj is task.fedavg and hasattr(task, str(error.name)):
             raise TypeError(
@@ -238,11 +238,11 @@ def _made(name: str, build: Build, task: Task) -> tuple[Method, Task]:
                 f"called task, but got one that asks FedAvg for {error.name!r}: lambda task: ..."
             ) from error
         raise
-    if isinstance(made, Task):
-        return made.fedavg, made
-    if not isinstance(made, Method):
-        raise TypeError(f"Expected {name} to make a Method, but got {type(made).__name__}")
-    return made, task
+    if isinstance(built, Task):
+        return built.fedavg, built
+    if not isinstance(built, Method):
+        raise TypeError(f"Expected {name} to make a Method, but got {type(built).__name__}")
+    return built, task
 
 
 def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
@@ -262,11 +262,11 @@ def _written(name: str, seed: int, result: Result, task: Task, num_rounds: int) 
     """The report of a run, without tensors."""
     where = {"dataset": "", "clients": len(task.clients), "rounds": num_rounds, "seed": seed}
     config = {**result.config, "method": repr(result.method)}
-    made = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
-    made["curves"]["train_loss"] = [record.loss for record in result.history]
-    made["seconds"] = sum(record.seconds for record in result.history)
-    made["bytes"] = [record.bytes_up + record.bytes_down for record in result.history]
-    return made
+    report = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
+    report["curves"]["train_loss"] = [record.loss for record in result.history]
+    report["seconds"] = sum(record.seconds for record in result.history)
+    report["bytes"] = [record.bytes_up + record.bytes_down for record in result.history]
+    return report
 
 
 def _chosen(

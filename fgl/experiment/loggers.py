@@ -144,8 +144,8 @@ def numbers(record: Round) -> dict[str, float]:
         >>> sorted(numbers(Round(0, [0], metrics={"auc": 0.5})))
         ['auc', 'bytes_down', 'bytes_up', 'dropped', 'participants', 'seconds']
     """
-    found = record.numbers()
-    return {n: v for n, v in found.items() if n != "round" and not math.isnan(v)}
+    values = record.numbers()
+    return {n: v for n, v in values.items() if n != "round" and not math.isnan(v)}
 
 
 def described(result: Result) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def described(result: Result) -> dict[str, Any]:
         {'method': '', 'dataset': 'cora'}
     """
     method = "" if result.method is None else repr(result.method)
-    told = {name: value for name, value in result.config.items() if name != "layers"}
-    return {"method": method, **told}
+    settings = {name: value for name, value in result.config.items() if name != "layers"}
+    return {"method": method, **settings}
 
 
 def _short(value: Any) -> str:

@@ -68,11 +68,11 @@ def plot(
         >>> figure = plot({"FedAvg": result}, metrics=["test_accuracy"])  # doctest: +SKIP
     """
     curves = _curves(what)
-    known = dict.fromkeys(n for runs in curves.values() for run in runs for n in run.metrics)
+    recorded = dict.fromkeys(n for runs in curves.values() for run in runs for n in run.metrics)
     if metrics is None:
-        metrics = [what.metric] if isinstance(what, Comparison) else _usual(list(known))
+        metrics = [what.metric] if isinstance(what, Comparison) else _usual(list(recorded))
     for name in metrics:
-        check_choice("metrics", name, list(known))
+        check_choice("metrics", name, list(recorded))
     pyplot = _pyplot()
     drops = any(run.dropped for runs in curves.values() for run in runs)
     rows = len(metrics) + drops
@@ -183,8 +183,8 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
         ([2.0, 5.0, 6.0], [1.4142135623730951, nan, nan])
     """
     each = itertools.zip_longest(*runs)
-    known = [[v for v in values if v is not None and not math.isnan(v)] for values in each]
-    pairs = [mean_and_deviation(values) for values in known]
+    present = [[v for v in values if v is not None and not math.isnan(v)] for values in each]
+    pairs = [mean_and_deviation(values) for values in present]
     return [mean for mean, _ in pairs], [deviation for _, deviation in pairs]
 
 

@@ -73,7 +73,7 @@ def report(
         "config": dict(config),
         "best_round": best_round(history, select).round if _selects(history, select) else None,
         "curves": _curves(history),
-        "dropped": [[r.round, client, why] for r in history for client, why in r.dropped.items()],
+        "dropped": [[r.round, k, reason] for r in history for k, reason in r.dropped.items()],
     }
 
 

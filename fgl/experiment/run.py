@@ -198,12 +198,12 @@ def _check_file(name: str, path: Path) -> None:
     """Raise unless a file can be written there, before hours go by."""
     if path.is_dir():
         raise ValueError(f"Expected {name} to name a file, but got the folder {path}")
-    there = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if there != path and not there.is_dir():
+    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if existing != path and not existing.is_dir():
         raise ValueError(f"Expected {name} to name a file in a folder, but got {path} in a file")
-    if not os.access(there, os.W_OK):
+    if not os.access(existing, os.W_OK):
         raise ValueError(
-            f"Expected {name} to name a file that can be written, but got {path}: {there} is "
+            f"Expected {name} to name a file that can be written, but got {path}: {existing} is "
             "read-only for you"
         )
 
@@ -236,9 +236,9 @@ def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # one client's
             continue
-        said = ", ".join(f"{DESCRIBED[key]} {value:.4f}" for key, value in values.items())
-        print(f"{name}: {metric} {said}")
-    dropped = [(r.round, client, why) for r in result.history for client, why in r.dropped.items()]
+        scores = ", ".join(f"{DESCRIBED[key]} {value:.4f}" for key, value in values.items())
+        print(f"{name}: {metric} {scores}")
+    dropped = [(r.round, k, reason) for r in result.history for k, reason in r.dropped.items()]
     if dropped:
         print(f"{name}: {len(dropped)} messages dropped, the first (round, client): {dropped[0]}")
     refused = [(r.round, r.one_by_one) for r in result.history if r.one_by_one]

@@ -47,8 +47,8 @@ def choose_names(
             )
             raise SystemExit(0)
         if word not in table:
-            said = f"Expected {kind} to be one of {', '.join(table)}, but got {word or 'none'}"
-            print(f"{usage}\n{program}: error: {said}", file=sys.stderr)
+            error = f"Expected {kind} to be one of {', '.join(table)}, but got {word or 'none'}"
+            print(f"{usage}\n{program}: error: {error}", file=sys.stderr)
             raise SystemExit(2)
         words.append(word)
     return tuple(words), rest
@@ -117,5 +117,5 @@ def _plain(text: str) -> str:
 def _listed(kind: str, table: Mapping[str, Any]) -> str:
     """A table for the help: a word and the first line of a docstring each."""
     width = max(map(len, table))
-    said = [f"  {word:{width}}  {first_line(each)}".rstrip() for word, each in table.items()]
-    return "\n".join([f"{kind.upper()} is one of", *said])
+    rows = [f"  {word:{width}}  {first_line(each)}".rstrip() for word, each in table.items()]
+    return "\n".join([f"{kind.upper()} is one of", *rows])

@@ -238,7 +238,7 @@ def told_secrets(
             return commitment(secret, about) == as_bytes(committed[row])
 
         shares = {
-            by: as_bytes(said[row, 1:]) for by, said in told.items() if int(said[row, 0]) == kind
+            by: as_bytes(each[row, 1:]) for by, each in told.items() if int(each[row, 0]) == kind
         }
         doubted = frozenset().union(*false.values())
         try:

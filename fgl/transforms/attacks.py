@@ -54,8 +54,8 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
     for client in attackers:
         check_number("attackers", client, at_least=0, integer=True)
     refuse(method, "secure_sum", "attacked", "masked uploads cannot be forged one by one")
-    why = "attacks forge models, not codes: put the code around attacked"
-    refuse(method, ("quantised", "sparsified"), "attacked", why)
+    reason = "attacks forge models, not codes: put the code around attacked"
+    refuse(method, ("quantised", "sparsified"), "attacked", reason)
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -224,8 +224,8 @@ def heavy(num_examples: float = 1e9) -> Attack:
     def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
         forged: dict[int, Message] = {}
         for client in attackers:
-            said = inbox[client]["num_examples"]
-            forged[client] = {**inbox[client], "num_examples": torch.full_like(said, num_examples)}
+            like = inbox[client]["num_examples"]
+            forged[client] = {**inbox[client], "num_examples": torch.full_like(like, num_examples)}
         return forged
 
     return attack

@@ -48,8 +48,8 @@ def clipped(method: Method, *, length: float) -> Method:
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
     check_number("length", length, above=0)
-    why = "its messages have no plain model: put rounded_downloads around"
-    refuse(method, "rounded_downloads", "clipped", why)
+    reason = "its messages have no plain model: put rounded_downloads around"
+    refuse(method, "rounded_downloads", "clipped", reason)
     _check_reads(method)
     names = trainable(method)
 

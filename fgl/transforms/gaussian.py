@@ -152,10 +152,10 @@ def central_gaussian(
         return {n: mean[n] if n in mean else torch.zeros_like(updates[n][0]) for n in updates}
 
     multiplier = 0.0 if unprotected else noise_multiplier
-    made = robust(clipped(method, length=length), rule)
+    noised = robust(clipped(method, length=length), rule)
     # Nobody is refused for being far from others: that would tell of the others' data.
-    made = replace(made, max_change=math.inf)
-    return counted(made, Noise(multiplier), _counted_once, kind="central_gaussian", delta=delta)
+    noised = replace(noised, max_change=math.inf)
+    return counted(noised, Noise(multiplier), _counted_once, kind="central_gaussian", delta=delta)
 
 
 def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:

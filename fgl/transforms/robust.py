@@ -68,13 +68,13 @@ def robust(
         counted = {k: message for k, message in inbox.items() if _counts(message)}
         if not counted:
             return served.serve_model(None, inbox, state)
-        heard = Inbox(counted, inbox.num_clients, inbox.sent)
-        updates = heard.changes("model")
-        common = one_for_all([inbox.sent[client]["model"] for client in heard], "model")
+        counting = Inbox(counted, inbox.num_clients, inbox.sent)
+        updates = counting.changes("model")
+        common = one_for_all([inbox.sent[client]["model"] for client in counting], "model")
         try:
             update = rule(bucket_means(updates, size=bucket))
         except TooManyBad as error:
-            if len(heard) == inbox.num_clients:
+            if len(counting) == inbox.num_clients:
                 raise
             warnings.warn(f"{error}: everybody keeps the old model", stacklevel=2)
             return {}, state

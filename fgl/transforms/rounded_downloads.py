@@ -69,8 +69,8 @@ def rounded_downloads(
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         wholes = {id(message): whole(message) for message in inbox.sent.values()}
         sent = {client: wholes[id(message)] for client, message in inbox.sent.items()}
-        heard = Inbox(dict(inbox), inbox.num_clients, sent, inbox.round, inbox.asked)
-        outbox, new = method.aggregate(heard, state)
+        decoded = Inbox(dict(inbox), inbox.num_clients, sent, inbox.round, inbox.asked)
+        outbox, new = method.aggregate(decoded, state)
         packed_by_id: dict[int, Message] = {}
 
         def once(message: Message) -> Message:

@@ -50,12 +50,12 @@ def sparsified(
     check_codable(method, "sparsified")
 
     def encode(difference: Tensor, left: Tensor | None) -> tuple[Sequence[Tensor], Tensor | None]:
-        wanted = difference if left is None else difference + left
-        places, values = largest(wanted, share=share)
+        total = difference if left is None else difference + left
+        places, values = largest(total, share=share)
         if not feedback:
             return (places, values), None
-        rest = wanted.flatten().index_fill(0, places.long(), 0.0)
-        return (places, values), rest.view(wanted.shape)
+        rest = total.flatten().index_fill(0, places.long(), 0.0)
+        return (places, values), rest.view(total.shape)
 
     def decode(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
         places, values = tensors

@@ -169,10 +169,10 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
                 whole = method.loss(params, alone(public, every), context)
                 each = [method.loss(params, alone(public, one), context) for one in every.unbind()]
             except Exception as error:
-                why = str(error) or type(error).__name__
+                reason = str(error) or type(error).__name__
                 raise ValueError(
                     "Expected a method whose loss can be asked of one example alone, with what it "
-                    f"received, since each one's gradient is clipped, but got {why}"
+                    f"received, since each one's gradient is clipped, but got {reason}"
                 ) from error
         losses = torch.stack(each).double()
         means = [losses.mean(), (losses * shares).sum() / shares.sum()]
@@ -241,9 +241,9 @@ def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
     y: Any = whole.y
     yield whole, torch.ones(TRIED, device=graph.device)
     if y.is_floating_point() and y.dim() == 2 and y.shape[1] > 1:
-        known = torch.ones_like(y, dtype=torch.bool)
-        known[0, 1:] = known[1, :1] = False
-        yield whole.replace(y=torch.where(known, y, torch.nan)), known.double().mean(1)
+        labelled = torch.ones_like(y, dtype=torch.bool)
+        labelled[0, 1:] = labelled[1, :1] = False
+        yield whole.replace(y=torch.where(labelled, y, torch.nan)), labelled.double().mean(1)
 
 
 def made_up(graph: Graph) -> Graph:

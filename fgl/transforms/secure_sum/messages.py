@@ -154,11 +154,11 @@ def phase_of(message: Message) -> Tensor:
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
     """The clients in the sum whose masks were asked for in this round, if any."""
-    known = state.get(ASKED, START)
+    current = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
-    if int(known["phase"]) != SHARES or not last or not inbox.asked:
+    if int(current["phase"]) != SHARES or not last or not inbox.asked:
         return []
-    summed: list[int] = known["clients"][known["sent"]].tolist()
+    summed: list[int] = current["clients"][current["sent"]].tolist()
     return summed
 
 

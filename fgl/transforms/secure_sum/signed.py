@@ -109,8 +109,8 @@ def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
 
     With the message, no client's model can be singled out by another model for the others.
     """
-    who = parts.as_bytes(clients) + parts.as_bytes(sent.byte())
-    return b"fgl secure sum 1 signs list " + about + told + who
+    members = parts.as_bytes(clients) + parts.as_bytes(sent.byte())
+    return b"fgl secure sum 1 signs list " + about + told + members
 
 
 def message_digest(message: Message) -> bytes:

@@ -122,25 +122,25 @@ def _check_clients(threshold: int, honest: int, colluders: int) -> None:
 
 def _check_means(method: Method) -> None:
     """Raise unless the method can do with means, or sums, of its clients' uploads."""
-    served, why = method.aggregate, []
+    served, reasons = method.aggregate, []
     if not isinstance(served, OfMeans | OfSums):
-        why.append(
+        reasons.append(
             "its server reads the whole inbox; if means are all that it needs, write "
             "replace(method, aggregate=fgl.federation.OfMeans(serve))"
         )
     if isinstance(served, OfMeans) and served.reads:
-        why.append(f"its server reads {list(served.reads)} of each upload")
+        reasons.append(f"its server reads {list(served.reads)} of each upload")
     accepts = method.accept not in (accept_all, accept_equally)  # a sum bounds weights by itself
     if accepts and not isinstance(served, OfSums):
-        why.append("its accept looks at each upload, and masked ones look all alike")
+        reasons.append("its accept looks at each upload, and masked ones look all alike")
     if method.exchange > 1:
-        why.append(f"its own exchange takes {method.exchange} rounds")
+        reasons.append(f"its own exchange takes {method.exchange} rounds")
     if method.joining is not None:
-        why.append("its clients say something when they join, which no sum hides")
-    if why:
+        reasons.append("its clients say something when they join, which no sum hides")
+    if reasons:
         raise ValueError(
             "Expected a method whose server needs means alone, since a secure sum shows it nothing "
-            f"else, but got {method}: " + "; ".join(why)
+            f"else, but got {method}: " + "; ".join(reasons)
         )
 
 
@@ -175,8 +175,8 @@ def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Roun
         some = history[first : first + exchange]
         whole = replace(some[-1], round=first // exchange, dropped={})
         for phase, each in zip((KEYS, LETTERS, MASKED), some, strict=False):
-            for client, why in each.dropped.items():
-                whole.dropped.setdefault(client, f"{NAMES[phase]}: {why}")
+            for client, reason in each.dropped.items():
+                whole.dropped.setdefault(client, f"{NAMES[phase]}: {reason}")
         whole.bytes_down = sum(each.bytes_down for each in some)
         whole.bytes_up = sum(each.bytes_up for each in some)
         whole.seconds = sum(each.seconds for each in some)
