@@ -82,8 +82,8 @@ def deployed(
             used[client] = params
         first = next(iter(used), None)  # of one client, since it costs
         if first is not None:
-            given = outbox[first], states.get(first, {}), clients[first], used[first]
-            other = _deploys_otherwise(method, *given)
+            arguments = outbox[first], states.get(first, {}), clients[first], used[first]
+            other = _deploys_otherwise(method, *arguments)
             if other and other not in warned:
                 warned.add(other)
                 warnings.warn(f"{other}. {_cause(method)}", stacklevel=2)
@@ -212,8 +212,8 @@ def evaluate_on(
         used: Any = models(outbox, states)
         graphs = dict.fromkeys(used, graph) if isinstance(graph, Graph) else dict(enumerate(graph))
         pairs = {k: (used[k if k in used else 0], own) for k, own in graphs.items()}
-        asked = {k: method.model_of(clients[k if k in used else 0]) for k in pairs}
-        metrics = scored(model, scores, pairs, asked).values()
+        own_models = {k: method.model_of(clients[k if k in used else 0]) for k in pairs}
+        metrics = scored(model, scores, pairs, own_models).values()
         return means(map(scored_alone, metrics) if local else metrics)
 
     return evaluate
@@ -249,8 +249,8 @@ def _whole_score(
 
 
 def _undefined(target: Target, graph: Graph, prefix: str) -> list[str]:
-    asked = [(graph.y, getattr(graph, f"{prefix}mask"))]
-    return warn_undefined(target, asked, prefix).get(0, [])
+    pairs = [(graph.y, getattr(graph, f"{prefix}mask"))]
+    return warn_undefined(target, pairs, prefix).get(0, [])
 
 
 def _local_score(
@@ -263,10 +263,10 @@ def _local_score(
     for own in tested:
         checked_y(target, own.y)
     warn_undefined(target, [(g.y, g.test_mask) for g in graphs], "local_", instead=POOLED)
-    asked, local = set(tested), of_clients(target)  # graphs are told apart by identity
+    scored_graphs, local = set(tested), of_clients(target)  # graphs are told apart by identity
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
-        if graph not in asked:
+        if graph not in scored_graphs:
             return {}
         output = logits_of(model, params, graph)
         return local.measure("local_", output, graph.y, graph.test_mask)

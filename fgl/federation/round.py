@@ -74,8 +74,8 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     ready = [client for client in record.participants if client not in record.dropped]
     answers = dict(executor.train(record.round, result.outbox, ready))
     uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
-    asked = [client for client in ready for _ in range(answers[client].paid)]
-    inbox = Inbox(uploads, executor.num_clients, result.outbox, index, asked)
+    payers = [client for client in ready for _ in range(answers[client].paid)]
+    inbox = Inbox(uploads, executor.num_clients, result.outbox, index, payers)
     bad_model = any(isinstance(error, BadModel) for error in refused.values())
     new, left_out = (
         _went_back(inbox, result)
@@ -93,7 +93,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         check_exchanges([*result.history, record], plan.limits.empty_rounds, method.exchange)
     _note_training(record, executor, result.history)
     if new is None:
-        nobody = Inbox({}, executor.num_clients, result.outbox, index, asked)
+        nobody = Inbox({}, executor.num_clients, result.outbox, index, payers)
         new = _of_nobody(method, nobody, result.server_state, plan)
     if new is not None:
         if plan.go_back and counted:
@@ -108,15 +108,15 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
 def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
     """The record of the next round: its participants, and those that drop out."""
     index = len(result.history)
-    who = participants(
+    invited = participants(
         executor.num_clients,
         plan.participation,
         fold_in(plan.seed, index // method.exchange, "who"),
     )
-    record = Round(index, who)
+    record = Round(index, invited)
     if method.joining is not None and not result.history:
         record.bytes_up = join(method, executor, result, plan)
-    for client in who:
+    for client in invited:
         record.bytes_down += num_bytes(result.outbox[client])
         if drops(plan, index, client):
             record.dropped[client] = DROPPED
@@ -142,13 +142,13 @@ def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
     """
     assert method.joining is not None
     everybody = list(range(executor.num_clients))
-    asked = Result(Broadcast({}, len(everybody)), result.server_state, {}, [])
+    start = Result(Broadcast({}, len(everybody)), result.server_state, {}, [])
     record, answers = Round(0, everybody), dict(executor.join())
     plain = replace(method, accept=accept_all, ragged=(), max_examples=method.joining.max_examples)
-    messages, refused = _uploads(plain, answers, asked, record, plan, executor.elsewhere)
+    messages, refused = _uploads(plain, answers, start, record, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in refused.items()}
-    for client, why in sorted(record.dropped.items()):
-        warnings.warn(f"Round 0, client {client}, when it joins: {why}", stacklevel=5)
+    for client, text in sorted(record.dropped.items()):
+        warnings.warn(f"Round 0, client {client}, when it joins: {text}", stacklevel=5)
     if not messages:
         raise _nobody(record, " when clients join")
     inbox = Inbox(messages, len(everybody), result.outbox, asked=everybody)
@@ -204,11 +204,11 @@ def _bad_model(
     model's, is over 10 times the smallest loss of an earlier round, and over 10.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
-    came = [answer for answer in answers.values() if answer.message is not None]
-    if diverged > 1 and 2 * diverged > len(came):
-        return f"{diverged} of {len(came)} clients diverged from the model that they received"
+    arrived = [answer for answer in answers.values() if answer.message is not None]
+    if diverged > 1 and 2 * diverged > len(arrived):
+        return f"{diverged} of {len(arrived)} clients diverged from the model that they received"
     before = [record.loss for record in history if math.isfinite(record.loss)]
-    first = [answer.losses[0] for answer in came if answer.losses and answer.num_examples]
+    first = [answer.losses[0] for answer in arrived if answer.losses and answer.num_examples]
     if not diverged or not before or not first:
         return ""
     loss = statistics.median_low(each if math.isfinite(each) else math.inf for each in first)
@@ -237,8 +237,8 @@ def _aggregated(
 
     def attempt(some: Mapping[int, Message]) -> Made:
         with stage(plan.seed, len(result.history), None, "aggregate"):
-            sent, asked = inbox.sent, inbox.asked
-            own = Inbox(some, inbox.num_clients, sent, inbox.round, asked)
+            sent, payers = inbox.sent, inbox.asked
+            own = Inbox(some, inbox.num_clients, sent, inbox.round, payers)
             return method.aggregate(own, result.server_state)
 
     if not inbox:

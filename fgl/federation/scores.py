@@ -28,15 +28,15 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
     """What clients score, as means over those who have it, and what `evaluate` and `watch` say."""
     scores = executor.score(index, result.outbox)
     taken = {} if executor.elsewhere else means(scores.values())
-    found: dict[str, float] = {}
+    own: dict[str, float] = {}
     if plan.evaluate is not None:
         states = MappingProxyType(executor.states)
         with stage(plan.seed, index, None, "evaluate"), unchanged(*kept(result)):
-            found |= _numbers("evaluate", plan.evaluate(result.outbox, states), taken)
+            own |= _numbers("evaluate", plan.evaluate(result.outbox, states), taken)
     if plan.watch is not None:
         with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
-            found |= _numbers("watch", plan.watch(result.server_state), taken | found)
-    return (means(_without(found, scores, index).values()) if executor.elsewhere else taken) | found
+            own |= _numbers("watch", plan.watch(result.server_state), taken | own)
+    return (means(_without(own, scores, index).values()) if executor.elsewhere else taken) | own
 
 
 def _without(
@@ -83,10 +83,10 @@ def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
         {'accuracy': 0.5}
     """
     each = list(scores)
-    names = dict.fromkeys(name for found in each for name in found)
+    names = dict.fromkeys(name for scores_of in each for name in scores_of)
     out = {}
     for name in names:
-        values = [found[name] for found in each if name in found]
+        values = [scores_of[name] for scores_of in each if name in scores_of]
         pairs = [value if isinstance(value, tuple) else (value, 1) for value in values]
         counting = [pair for pair in pairs if pair[1]] or [(0.0, 0.0)]
         total, count = (sum(map(float, part)) for part in zip(*counting, strict=True))

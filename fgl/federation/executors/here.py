@@ -136,11 +136,11 @@ class Here:
                 own = method.models(graph, f"client {client}'s model")
             dtypes = {p.dtype for p in own.parameters() if p.is_floating_point()}
             if dtypes and graph.x.dtype not in dtypes:
-                wanted = " or ".join(sorted(map(str, dtypes)))
+                listed = " or ".join(sorted(map(str, dtypes)))
                 cast = "astype" if hasattr(graph.x, "astype") else "to"
                 narrow = f"graph.x.{cast}({min(map(str, dtypes))})"
                 raise TypeError(
-                    f"Expected client {client}'s features to be {wanted} as the model, but got "
+                    f"Expected client {client}'s features to be {listed} as the model, but got "
                     f"{graph.x.dtype}: graph.replace(x={narrow}), or model.to({graph.x.dtype})"
                 )
 
@@ -160,7 +160,7 @@ class Here:
         own = {}
         if method.models is not None:  # before the data, which are others too where these are
             models = enumerate(map(method.models.described, self.graphs))
-            own = {"clients' own": {f"client {client}": said for client, said in models}}
+            own = {"clients' own": {f"client {client}": model for client, model in models}}
         return {
             **own,
             "clients": sizes,

@@ -75,11 +75,11 @@ class Loop:
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> list[tuple[int, Answer]]:
-        seen: dict[int, Any] = {}
+        owners: dict[int, Any] = {}
         answers: list[tuple[int, Answer]] = []
         with shown(f"round {index}", len(who), unit="clients") as advance:
             for group in self.groups(who):
-                answers += self._answers(index, outbox, group, seen)
+                answers += self._answers(index, outbox, group, owners)
                 advance(len(group))
         return answers
 
@@ -97,12 +97,12 @@ class Loop:
                 state = self.states.get(client, {})
                 params = self.method.deploy(outbox[client], state, graph)
                 with self.method.at(graph):
-                    said: Any = self._score(params, graph)
-                check_names("score", said)
-                for name, value in said.items():
+                    metrics: Any = self._score(params, graph)
+                check_names("score", metrics)
+                for name, value in metrics.items():
                     for each in value if isinstance(value, tuple) else (value,):
                         as_number(f"score's {name!r}", each)
-                scores[client] = dict(said)
+                scores[client] = dict(metrics)
         return scores
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
@@ -114,7 +114,7 @@ class Loop:
         index: int,
         outbox: Mapping[int, Message],
         group: tuple[int, ...],
-        seen: dict[int, Any],
+        owners: dict[int, Any],
     ) -> list[tuple[int, Answer]]:
         """What the clients of a group make of their messages; their new states are held back."""
         ready = with_start([self._received(index, outbox[client], client) for client in group])
@@ -124,8 +124,8 @@ class Loop:
             with stage(self.seed, index, one.client, "send"):
                 context = with_training(one.context, done)
                 message, new = self.method.send(done.params, context, one.state, one.graph)
-                check_own(one.client, message, seen)
-                check_own(one.client, new, seen)
+                check_own(one.client, message, owners)
+                check_own(one.client, new, owners)
             if self.method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
             self._new[one.client] = new
@@ -137,8 +137,8 @@ class Loop:
         graph, state = self.clients[client], self.states.get(client, {})
         with stage(self.seed, index, client, "receive"):
             params, context = self.method.receive(message, state, graph)
-            given = context if isinstance(context, Mapping) else {}
-            taken = [key for key in ("start", "trained") if key in given]
+            entries = context if isinstance(context, Mapping) else {}
+            taken = [key for key in ("start", "trained") if key in entries]
             if taken:
                 raise ValueError(
                     f"Expected the context to leave the key {taken[0]!r} to the machine, "
@@ -148,9 +148,9 @@ class Loop:
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         """Local training of a group, without changes to its arguments."""
-        held = [each for one in ready for each in (one.message, one.state)]
+        inputs = [each for one in ready for each in (one.message, one.state)]
         clients = [one.client for one in ready]
-        with stage(self.seed, index, clients, "loss"), unchanged(*held):
+        with stage(self.seed, index, clients, "loss"), unchanged(*inputs):
             return self._minimised(index, ready)
 
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:

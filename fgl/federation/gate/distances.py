@@ -82,17 +82,17 @@ def changes(
                 olds[id(before)] = floats(before)
             shapes = {name: tensor.shape for name, tensor in new.items()}
             old = {n: t for n, t in olds[id(before)].items() if shapes.get(n) == t.shape}
-            moved = norms.add((tensor, old.get(name)) for name, tensor in new.items())
+            sizes = norms.add((tensor, old.get(name)) for name, tensor in new.items())
             same = tuple(map(id, old.values()))
             if same not in pairs_of:
                 pairs_of[same] = norms.add((tensor, None) for tensor in old.values())
             count = sum(tensor.numel() for tensor in new.values())
-            places.append((client, key, moved, pairs_of[same] if old else None, count))
+            places.append((client, key, sizes, pairs_of[same] if old else None, count))
     lengths = norms.read()
     by_client: dict[int, dict[str, Change]] = {client: {} for client in uploads}
     wrong: dict[int, Diverged] = {}
-    for client, key, moved, before, count in places:
-        change = _mean(lengths, moved, count)
+    for client, key, sizes, before, count in places:
+        change = _mean(lengths, sizes, count)
         bad = None if math.isfinite(change) else first_not_finite({key: uploads[client][key]})
         if bad is not None:
             wrong.setdefault(client, Diverged(f"{bad} is not finite"))
@@ -118,7 +118,7 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
         >>> farthest(came, {})
         [2, 3, 0, 1]
     """
-    moved: dict[str, dict[int, float]] = {}
+    sizes_of: dict[str, dict[int, float]] = {}
     kinds: dict[tuple[str, str], dict[int, Any]] = {}
     for client, message in uploads.items():
         before = dict(leaves(sent.get(client, {})))
@@ -127,11 +127,11 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
             if old is not None and _in_double(old).shape == change.shape:
                 change = change - _in_double(old)
             size = float(change.abs().square().mean().sqrt()) if change.numel() else 0.0
-            moved.setdefault(path, {})[client] = size
+            sizes_of.setdefault(path, {})[client] = size
             kinds.setdefault((path, "dtype"), {})[client] = tensor.dtype
             kinds.setdefault((path, "shape"), {})[client] = tensor.shape
     distance = dict.fromkeys(uploads, 0.0)
-    for sizes in moved.values():
+    for sizes in sizes_of.values():
         positive = [size for size in sizes.values() if size > 0]
         median = statistics.median_low(positive) if positive else 1.0
         for client, size in sizes.items():
@@ -274,5 +274,5 @@ def _split(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
 
 def _long_norm(tensor: Tensor, old: Tensor | None) -> float:
     """In double."""
-    moved = tensor.double() if old is None else tensor.double() - old.to(tensor).double()
-    return float(torch.linalg.vector_norm(moved))
+    change = tensor.double() if old is None else tensor.double() - old.to(tensor).double()
+    return float(torch.linalg.vector_norm(change))

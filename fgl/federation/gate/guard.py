@@ -247,12 +247,12 @@ def _tensors(message: Mapping[str, Any]) -> list[tuple[Place, Tensor]]:
     A dict that it has twice, such as a received model from which training starts, counts once.
     """
     places: list[tuple[Place, Any]] = []
-    seen: set[int] = set()
+    visited: set[int] = set()
     for key, value in message.items():
         if isinstance(value, Mapping):
-            if id(value) in seen:
+            if id(value) in visited:
                 continue
-            seen.add(id(value))
+            visited.add(id(value))
             places += [((key, name), _inside(inner)) for name, inner in value.items()]
         else:
             places.append(((key,), _inside(value)))

@@ -90,7 +90,7 @@ def sift(
     """
     forms, malformed = _forms(method, uploads, limits)
     refused: dict[int, Exception] = {}
-    moved, infinite = changes({client: uploads[client] for client in forms}, sent)
+    change_of, infinite = changes({client: uploads[client] for client in forms}, sent)
     refused |= infinite
     for client in sorted(forms.keys() - infinite):
         try:
@@ -100,19 +100,19 @@ def sift(
     # Hostile clients cannot agree on a form that `accept` refuses.
     voters = {client: own for client, own in forms.items() if client not in refused}
     usual = form or _most_common(voters)
-    alike: dict[int, Message] = {}
+    of_form: dict[int, Message] = {}
     for client, own in voters.items():
         try:
             if own != usual:
                 _check_form(own, usual)
-            alike[client] = _in_order(uploads[client], usual)
-            _check_count(alike[client], method.max_examples)
+            of_form[client] = _in_order(uploads[client], usual)
+            _check_count(of_form[client], method.max_examples)
         except Exception as error:
-            (refused if client in alike else malformed)[client] = error
-    counted = {client: moved[client] for client in alike if client not in refused}
+            (refused if client in of_form else malformed)[client] = error
+    counted = {client: change_of[client] for client in of_form if client not in refused}
     refused |= malformed | _too_far(counted, method.max_change)
-    taken = {client: message for client, message in alike.items() if client not in refused}
-    agreed = len(alike) >= min(AGREED, len(sent))
+    taken = {client: message for client, message in of_form.items() if client not in refused}
+    agreed = len(of_form) >= min(AGREED, len(sent))
     refused = dict(sorted(refused.items()))
     return Sifted(taken, refused, sorted(malformed), usual if agreed else form)
 
@@ -262,7 +262,7 @@ def _check_count(message: Message, most: float) -> None:
             raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
 
 
-def _too_far(moved: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
+def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
     """Clients with a change of over `most` times the round's median, or the size of what was sent.
 
     A change over the median counts only if it is larger than the entry that was sent, or than 1
@@ -272,19 +272,19 @@ def _too_far(moved: Mapping[int, Mapping[str, Change]], most: float) -> dict[int
     either.
     """
     diverged: dict[int, Diverged] = {}
-    for key in dict.fromkeys(key for each in moved.values() for key in each):
-        far = {client: each[key] for client, each in moved.items() if key in each}
+    for key in dict.fromkeys(key for each in change_of.values() for key in each):
+        far = {client: each[key] for client, each in change_of.items() if key in each}
         positive = [change.moved for change in far.values() if change.moved > 0]
         median = statistics.median_high(positive) if positive else 0.0
         for client, (value, size) in far.items():
-            why = ""
+            bound = ""
             if value > most * median and value > (1.0 if size is None else size):
-                why = f"over {most:g} times the median, {median:.4g}"
+                bound = f"over {most:g} times the median, {median:.4g}"
             elif size is not None and value > most * max(size, 1.0):
-                why = f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
-            if why:
+                bound = f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
+            if bound:
                 diverged.setdefault(
-                    client, Diverged(f"{key} changed by {value:.4g}, which is {why}")
+                    client, Diverged(f"{key} changed by {value:.4g}, which is {bound}")
                 )
     return diverged
 
@@ -320,12 +320,12 @@ def of_whom(whys: Mapping[int, str]) -> str:
         >>> of_whom({0: "late", 1: "late", 2: "late", 3: "gone", 5: "late"})
         'clients 0-2, 5: late; client 3: gone'
     """
-    alike: dict[str, list[int]] = {}
-    for client, why in sorted(whys.items()):
-        alike.setdefault(why, []).append(client)
+    by_reason: dict[str, list[int]] = {}
+    for client, text in sorted(whys.items()):
+        by_reason.setdefault(text, []).append(client)
     return "; ".join(
-        f"client{'s' if len(clients) > 1 else ''} {_spans(clients)}: {why}"
-        for why, clients in alike.items()
+        f"client{'s' if len(clients) > 1 else ''} {_spans(clients)}: {text}"
+        for text, clients in by_reason.items()
     )
 
 

@@ -125,9 +125,9 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
     if depth <= 0:
         return short_name(function)
     if isinstance(function, functools.partial):
-        given = {key: described(each, depth) for key, each in sorted(function.keywords.items())}
+        options = {key: described(each, depth) for key, each in sorted(function.keywords.items())}
         args = [described(each, depth) for each in function.args]
-        return f"{spelled(function.func, depth)}({args}, {given})"
+        return f"{spelled(function.func, depth)}({args}, {options})"
     owner = getattr(function, "__self__", None)  # of a bound method
     if owner is not None and not isinstance(owner, type | ModuleType):
         return f"{short_name(function)} of {described(owner, depth - 1)}"

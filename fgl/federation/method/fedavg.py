@@ -143,10 +143,10 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             f"{list(output.shape)} of {name}: y as float and target=fgl.targets.ANSWERS take one "
             "number an example"
         )
-    wanted = graph.num_classes if target == CLASSES else None
-    if wanted is not None and output.dim() == 2 and output.shape[1] < wanted:
+    classes = graph.num_classes if target == CLASSES else None
+    if classes is not None and output.dim() == 2 and output.shape[1] < classes:
         raise ValueError(
-            f"Expected the model to give {wanted} numbers an example, one a class, "
+            f"Expected the model to give {classes} numbers an example, one a class, "
             f"but got {output.shape[1]} of {name}"
         )
 

@@ -103,16 +103,16 @@ class Inbox(Mapping[int, Message]):
             >>> inbox.changes("w")
             tensor([5., 1.])
         """
-        came, went = self.stack(key), {client: self._sent(client, key) for client in self}
-        if isinstance(came, Tensor):
-            return came - self._before(went, came, key)
+        stacks, went = self.stack(key), {client: self._sent(client, key) for client in self}
+        if isinstance(stacks, Tensor):
+            return stacks - self._before(went, stacks, key)
         for client, value in went.items():
             if not isinstance(value, Mapping):
                 got = type(value).__name__
                 raise TypeError(
                     f"Expected client {client} to have been sent {key} as a dict, but got a {got}"
                 )
-            missing = [name for name in came if name not in value]
+            missing = [name for name in stacks if name not in value]
             if missing:
                 raise ValueError(
                     f"Expected client {client} to have been sent all of {key} that it sends, "
@@ -121,7 +121,7 @@ class Inbox(Mapping[int, Message]):
         return {
             name: stack
             - self._before({c: v[name] for c, v in went.items()}, stack, f"{key}/{name}")
-            for name, stack in came.items()
+            for name, stack in stacks.items()
         }
 
     def _sent(self, client: int, key: str) -> Any:
@@ -132,13 +132,13 @@ class Inbox(Mapping[int, Message]):
             )
         return message[key]
 
-    def _before(self, went: Mapping[int, Tensor], came: Tensor, path: str) -> Tensor:
+    def _before(self, went: Mapping[int, Tensor], stack: Tensor, path: str) -> Tensor:
         first = next(iter(went.values()))
         for client, value in went.items():
-            if value.shape != came.shape[1:]:
+            if value.shape != stack.shape[1:]:
                 raise ValueError(
                     f"Expected client {client} to have been sent {path} of shape "
-                    f"{list(came.shape[1:])}, but got {list(value.shape)}"
+                    f"{list(stack.shape[1:])}, but got {list(value.shape)}"
                 )
         same = all(value is first for value in went.values())
         return first if same else torch.stack(list(went.values()))
@@ -207,15 +207,15 @@ class Inbox(Mapping[int, Message]):
 def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
     first = next(iter(values.values()))
     for client, value in values.items():
-        who = f"client {client}'s {path}"
+        subject = f"client {client}'s {path}"
         if not isinstance(value, Tensor):
-            raise TypeError(f"Expected {who} to be a tensor, but got {type(value).__name__}")
+            raise TypeError(f"Expected {subject} to be a tensor, but got {type(value).__name__}")
         if value.shape != first.shape:
             raise ValueError(
-                f"Expected {who} to have shape {list(first.shape)}, but got {list(value.shape)}"
+                f"Expected {subject} to have shape {list(first.shape)}, but got {list(value.shape)}"
             )
         if value.dtype != first.dtype:
-            raise TypeError(f"Expected {who} to be {first.dtype}, but got {value.dtype}")
+            raise TypeError(f"Expected {subject} to be {first.dtype}, but got {value.dtype}")
     return list(values.values())
 
 

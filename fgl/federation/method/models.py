@@ -107,12 +107,12 @@ class Models:
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
-        alike = self._kinds.setdefault(kind, [])
-        for other in alike:
+        models = self._kinds.setdefault(kind, [])
+        for other in models:
             if all(first[name].equal(tensor) for name, tensor in other.first.items()):
                 return other
-        alike.append(_Own(kind, module, first))
-        return alike[-1]
+        models.append(_Own(kind, module, first))
+        return models[-1]
 
     def described(self, graph: Graph) -> dict[str, Any]:
         """A client's own part, described for JSON: shapes and a digest of the architecture."""

@@ -63,8 +63,8 @@ class Means(Mapping[str, Params]):
             client: {key: message[key] for key in reads if key in message}
             for client, message in inbox.items()
         }
-        sent, asked = inbox.sent, inbox.asked
-        return cls(values, Inbox(entries, inbox.num_clients, sent, inbox.round, asked))
+        sent, payers = inbox.sent, inbox.asked
+        return cls(values, Inbox(entries, inbox.num_clients, sent, inbox.round, payers))
 
     @property
     def clients(self) -> list[int]:
@@ -265,8 +265,8 @@ class OfSums:
     serve: ServeSums
 
     def __call__(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        given: Any = {k: message[self.key] for k, message in inbox.items() if self.key in message}
-        layouts = {client: _layout(each) for client, each in given.items()}
+        parts: Any = {k: message[self.key] for k, message in inbox.items() if self.key in message}
+        layouts = {client: _layout(each) for client, each in parts.items()}
         counted = Counter(layouts.values()).most_common(2)
         clear = counted[:1] if len(counted) < 2 or counted[0][1] > counted[1][1] else []
         usual = [layout for layout, _ in clear]
@@ -277,12 +277,12 @@ class OfSums:
                 "count for nothing",
                 stacklevel=2,
             )
-        alike = [each for client, each in given.items() if client not in odd]
-        if not alike:
+        counting = [each for client, each in parts.items() if client not in odd]
+        if not counting:
             return {client: {} for client in inbox}, state
-        stacks = {name: [each[name] for each in alike] for name in alike[0]}
-        means = mean(stacks, torch.ones(len(alike)))
-        sums = {name: value * len(alike) for name, value in means.items()}
+        stacks = {name: [each[name] for each in counting] for name in counting[0]}
+        means = mean(stacks, torch.ones(len(counting)))
+        sums = {name: value * len(counting) for name, value in means.items()}
         return self.serve(sums, inbox.num_clients, state)
 
 

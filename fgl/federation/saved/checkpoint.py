@@ -95,9 +95,9 @@ class Folder:
                 _check_identity(path, json.loads(content["identity"]), self.identity)
                 lost = path
                 history = self._read_history(content)
-            except Damaged as why:
+            except Damaged as damage:
                 warnings.warn(
-                    f"Expected {path} to be a whole checkpoint, but got {why}; "
+                    f"Expected {path} to be a whole checkpoint, but got {damage}; "
                     "trying the previous one",
                     stacklevel=3,
                 )
@@ -115,15 +115,15 @@ class Folder:
         """Raise an OSError or a ValueError if the next round could not be saved."""
         rounds = len(result.history)
         path = self.path / _name(rounds + 1)
-        wanted = f"checkpoint {path} to have room, as was tried before round {rounds}"
-        with check_disk(wanted):
+        expected = f"checkpoint {path} to have room, as was tried before round {rounds}"
+        with check_disk(expected):
             content = _pack(self.identity, result, self._size, self._sum.hexdigest())
             disk.try_writing(path, _sealed(content))
             needed = len(content) * (KEEP + 1 - len(self._newest_first()))
             free = shutil.disk_usage(self.path).free
             if free < needed:
                 raise OSError(
-                    f"Expected {wanted}, but got {free} free bytes where {needed} are needed"
+                    f"Expected {expected}, but got {free} free bytes where {needed} are needed"
                 )
             with self._history.open("a+b") as file:
                 file.seek(0)
@@ -225,7 +225,7 @@ def _round(line: str | bytes) -> Round:
     """A round from its line; JSON has strings for keys, and older files have other entries."""
     saved = json.loads(line)
     record = {each.name: saved[each.name] for each in fields(Round) if each.name in saved}
-    record["dropped"] = {int(client): why for client, why in saved.get("dropped", {}).items()}
+    record["dropped"] = {int(client): reason for client, reason in saved.get("dropped", {}).items()}
     return Round(**record)
 
 
@@ -315,10 +315,10 @@ def _version(data: bytes) -> int | None:
 
 
 def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
-    wanted = json.loads(json.dumps(ours))
-    others = [key for key in theirs if key not in wanted] if wanted else []  # {} is any run
-    for key in [*wanted, *others]:
-        value, other = wanted.get(key), theirs.get(key)
+    expected = json.loads(json.dumps(ours))
+    others = [key for key in theirs if key not in expected] if expected else []  # {} is any run
+    for key in [*expected, *others]:
+        value, other = expected.get(key), theirs.get(key)
         if isinstance(value, dict) and isinstance(other, dict):  # name the one that differs
             keys = [k for k in value | other if value.get(k) != other.get(k)]
             value, other = ({k: each.get(k) for k in keys} for each in (value, other))

@@ -80,7 +80,7 @@ def _architecture(method: Method) -> Any:
     if method.own:
         common = method.common()
         holders = {name.rpartition(".")[0] for name in common}
-        return {path: said for path, said in architecture(method.model).items() if path in holders}
+        return {path: text for path, text in architecture(method.model).items() if path in holders}
     for layer in method.layers:
         if layer.left.get("model") is method.model and "model" in layer.settings:
             return layer.settings["model"]
@@ -205,6 +205,6 @@ def _full_name(function: Any) -> str:
     if isinstance(function, functools.partial):
         words = [str(described(value)) for value in function.args]
         words += [f"{key}={described(value)}" for key, value in sorted(function.keywords.items())]
-        given = f"({', '.join(words)})" if words else ""
-        return f"{short_name(function)}{given}"
+        arguments = f"({', '.join(words)})" if words else ""
+        return f"{short_name(function)}{arguments}"
     return short_name(function)

@@ -66,13 +66,13 @@ class Batch(Loop):
         if self.one_by_one:
             self.padding = 0.0
             return super().groups(who)
-        alike: dict[Any, list[int]] = {}
+        by_kind: dict[Any, list[int]] = {}
         ages = _ages({client: self.states.get(client, {}) for client in who})
         for client in sorted(who, key=lambda client: self.clients[client].num_nodes):
             kind = kind_of(self.method, self.clients[client])
-            alike.setdefault((ages[client], kind), []).append(client)
+            by_kind.setdefault((ages[client], kind), []).append(client)
         groups: list[tuple[int, ...]] = []
-        for members in alike.values():
+        for members in by_kind.values():
             count = -(-len(members) // self.clients_at_once)
             bounds = [len(members) * i // count for i in range(count + 1)]
             groups += [tuple(sorted(members[a:b])) for a, b in pairwise(bounds)]

@@ -93,17 +93,17 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     of_clients = [_data_bytes(method, each) for each in clients]
     data = max(of_clients)
     each, small_graphs = _trained_bytes(method) + data, clients[0].batch is not None
-    why = f"a client works on {each / 2**20:.3g} MiB of {cache / 2**20:.3g}"
+    reason = f"a client works on {each / 2**20:.3g} MiB of {cache / 2**20:.3g}"
     padded = data * data / (statistics.mean(of_clients) or 1)
     alone = data > ALONE_GRAPHS * cache if small_graphs else padded > ALONE * cache
     if alone:
-        return Choice(1, why)
+        return Choice(1, reason)
     if not small_graphs and FEWEST * each > cache:
-        return Choice(1, why)
+        return Choice(1, reason)
     batches = max(1, round(len(clients) * each / cache))
     at_once = math.ceil(len(clients) / batches)
     fewest = GRAPHS if small_graphs else 1
-    return Choice(min(max(at_once, fewest), len(clients)), why)
+    return Choice(min(max(at_once, fewest), len(clients)), reason)
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:

@@ -63,8 +63,8 @@ class Cohort:
         self._lifted: list[weakref.ref[Tensor]] = []
         self.index = torch.arange(len(sizes), device=first.device)
         self.num_examples = max(graph.num_examples for graph in self.graphs)
-        given = [name for name in (*EXAMPLE_FIELDS, *NODE_FIELDS) if first.has(name)]
-        self.parts: dict[str, Part] = {name: self._each(name) for name in ("x", *given)}
+        present = [name for name in (*EXAMPLE_FIELDS, *NODE_FIELDS) if first.has(name)]
+        self.parts: dict[str, Part] = {name: self._each(name) for name in ("x", *present)}
         for name in EDGE_FIELDS:
             if first.has(name):
                 self.parts[ENTRIES + name] = _late(partial(self._entries, name))
@@ -217,8 +217,8 @@ class Cohort:
     def _padded(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
         first = tensors[0]
         for client, tensor in zip(self.clients, tensors, strict=True):
-            alike = tensor.dim() == first.dim() and tensor.shape[1:] == first.shape[1:]
-            if tensor.dtype != first.dtype or not alike:
+            fits = tensor.dim() == first.dim() and tensor.shape[1:] == first.shape[1:]
+            if tensor.dtype != first.dtype or not fits:
                 raise ValueError(
                     f"Expected client {client}'s {name} to be {first.dtype} of shape "
                     f"{['*', *first.shape[1:]]} as client {self.clients[0]}'s, but got "

@@ -77,8 +77,8 @@ def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dic
 def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
     """Compare in eval mode, and in training mode if the code of a module is not known here."""
     modules = stand_in(view.method.model).modules()
-    known = all(type(module).__module__.split(".")[0] in ("torch", "fgl") for module in modules)
-    for training in (False,) if known else (False, True):
+    familiar = all(type(module).__module__.split(".")[0] in ("torch", "fgl") for module in modules)
+    for training in (False,) if familiar else (False, True):
         _compare_in(training, view, start, clients)
 
 
@@ -99,10 +99,10 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
     kind = view.cohort.graphs[0].device.type
     exact = torch.autocast(kind, enabled=False)  # halves differ by more than what is looked for
     with _aside(view, training), torch.no_grad(), exact:
-        near = {name: _beside(p) if name in names else p for name, p in start.items()}
+        perturbed = {name: _beside(p) if name in names else p for name, p in start.items()}
         nearby = None
         with contextlib.suppress(Exception):  # a loss need not be defined there
-            nearby = both(near)
+            nearby = both(perturbed)
         if nearby is None or not nearby[1].isfinite().all():
             nearby = both(start)
         at, ones, padded = nearby
@@ -139,8 +139,8 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
                 continue
             own = {n: v.detach().clone().requires_grad_(n in names) for n, v in start.items()}
             alone = _alone(view, own, client)
-            wanted = [value for value in own.values() if value.requires_grad]
-            mine = torch.autograd.grad(alone, wanted, allow_unused=True)
+            trained = [value for value in own.values() if value.requires_grad]
+            mine = torch.autograd.grad(alone, trained, allow_unused=True)
             if all(g.isfinite().all() for g in mine if g is not None):
                 raise ValueError(
                     "Expected the model's gradient to be finite in a batch as it is alone, but got "

@@ -49,8 +49,8 @@ class SunkReading(Reading):
         if name == "x":
             return pad(dense(graph.x), (0, 0, 0, 1))
         if name == "edge_index":
-            there = adj.present if "edges_of" in graph.__dict__ else None
-            return self.edges if there is None else torch.where(there, self.edges, self.sink)
+            present = adj.present if "edges_of" in graph.__dict__ else None
+            return self.edges if present is None else torch.where(present, self.edges, self.sink)
         if name == "edge_weight":
             return adj.value
         if name in (*EDGE_FIELDS, "node_type"):
@@ -153,5 +153,5 @@ def _reads_rows(x: Tensor, dim: int, index: Tensor) -> bool:
 
 def _adds_rows(into: Tensor, dim: int, index: Tensor, values: Tensor) -> bool:
     """Whether whole rows are added: all entries of one have the same index."""
-    alike = not any(index.stride()[1:]) and values.shape == index.shape
-    return dim in (0, -into.dim()) and alike
+    by_rows = not any(index.stride()[1:]) and values.shape == index.shape
+    return dim in (0, -into.dim()) and by_rows

@@ -100,8 +100,8 @@ def train_cohort(
     losses: list[Tensor] = []
     view = View(method, layout)
     checked = set() if checked is None else checked
-    heard = shown(f"local training of {len(cohort)} clients", last, unit="steps")
-    with method.at(first), training(model, first.device, seeds[0]), heard as advance:
+    progress = shown(f"local training of {len(cohort)} clients", last, unit="steps")
+    with method.at(first), training(model, first.device, seeds[0]), progress as advance:
         for step in range(last + 1):
             done = [client for client, count in enumerate(plan.counts) if count == step]
             optimizer_state = state_of(stepper, leaves) if done and how.keep_optimizer else {}
@@ -243,9 +243,9 @@ def _check_model(model: nn.Module, cohort: Cohort) -> None:
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):
-        why = "a batch of edge_index has one more node" if sink else "this cohort is padded"
+        reason = "a batch of edge_index has one more node" if sink else "this cohort is padded"
         raise ValueError(
-            f"Expected a model that keeps nodes apart, since {why}, "
+            f"Expected a model that keeps nodes apart, since {reason}, "
             f"but got {type(mixing[0]).__name__}{ONE_BY_ONE}"
         )
 

@@ -81,11 +81,11 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
         >>> sorted(agreement(fgl.fedavg(torch.nn.Linear(1, 1))))[-3:]
         ['silent', 'threads', 'torch']
     """
-    said = identity(method, 0, 1.0, 0.0, config)
+    values = identity(method, 0, 1.0, 0.0, config)
     for name in ("seed", "participation", "dropouts", "max_examples", "max_change"):
-        del said[name]
-    said["torch"], said["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
-    text = re.sub(r" #[0-9a-f]{16}", "", json.dumps(said))  # of tensors that may be a client's own
+        del values[name]
+    values["torch"], values["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
+    text = re.sub(r" #[0-9a-f]{16}", "", json.dumps(values))  # tensors may differ by client
     agreed: dict[str, Any] = json.loads(text)
     return agreed
 
@@ -142,8 +142,8 @@ def plan(agreed: Mapping[str, Any]) -> str:
         >>> plan(one) == plan({**one, "threads": 77}), plan(one) == plan({**one, "silent": True})
         (True, False)
     """
-    said = {key: agreed[key] for key in agreed if key not in ("threads", "torch", "fgl")}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+    settings = {key: agreed[key] for key in agreed if key not in ("threads", "torch", "fgl")}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
@@ -206,12 +206,12 @@ def answer(
         (['model', 'num_examples'], False)
     """
     ledger = Ledger(None, {}) if ledger is None else ledger
-    costs, asked = method.costs(message), _question(note, message)
+    costs, question = method.costs(message), _question(note, message)
     before = _marks(shelf, note)  # first: what another process writes from here on is noticed below
-    reply = _kept(shelf, note, asked)
+    reply = _kept(shelf, note, question)
     if reply is not None:
         ledger.again(num_bytes=len(reply.packed))
-        return reply.answer(ledger.paid(asked)), reply.keeps
+        return reply.answer(ledger.paid(question)), reply.keeps
     if costs.get("noise_multiplier") and note.round <= max(shelf.rounds("reply"), default=-1):
         raise Refusal(
             f"Expected one question in round {note.round}, since client {note.client} adds noise "
@@ -226,7 +226,7 @@ def answer(
     state = loop.states[note.client]
     onward = {name: state.pop(name) for name in method.onward if name in state}
     reply = _Reply(
-        asked,
+        question,
         bool(state),
         client_answer.losses,
         client_answer.num_examples,
@@ -234,21 +234,21 @@ def answer(
     )
     with shelf.alone():
         if _marks(shelf, note) != before:  # another process of this site was quicker
-            other = _kept(shelf, note, asked)
+            other = _kept(shelf, note, question)
             if other is None:
                 raise Refusal(
                     f"Expected one question at a time, but got two for client {note.client}"
                 )
             ledger.again(num_bytes=len(other.packed))
-            return other.answer(ledger.paid(asked)), other.keeps
-        ledger.charge(costs, num_bytes=len(reply.packed), question=asked)
+            return other.answer(ledger.paid(question)), other.keeps
+        ledger.charge(costs, num_bytes=len(reply.packed), question=question)
         if state:
             shelf.write(note.round, pack(state))
         if method.onward:
             shelf.write(0, pack(onward), "onward")
         shelf.write(note.round, reply.as_bytes, "reply")
         _clear(shelf, note)
-    charged = ledger.paid(asked)
+    charged = ledger.paid(question)
     client_answer.paid = charged if charged > 1 else 0  # a plain first answer has no more fields
     return client_answer, bool(state)
 
@@ -302,14 +302,14 @@ def _question(note: Note, message: Message) -> str:
     return hashlib.sha256(json.dumps(note).encode() + pack(message)).hexdigest()
 
 
-def _kept(shelf: Shelf, note: Note, asked: str) -> _Reply | None:
+def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
     """The reply to this question, if it was answered before."""
     payload = shelf.read(note.round, "reply")
     if payload is None:
         return None
     head, _, packed = payload.partition(b"\n")
     question, keeps, losses, num_examples = json.loads(head)
-    return _Reply(question, keeps, losses, num_examples, packed) if question == asked else None
+    return _Reply(question, keeps, losses, num_examples, packed) if question == digest else None
 
 
 def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:

@@ -142,19 +142,19 @@ class RemoteClients:
                 self._warn(index, client, f"Expected {most} metrics of all clients, but got more")
         return by_client
 
-    def _warn(self, index: int, client: int, why: str) -> None:
-        warnings.warn(f"Round {index}, client {client}, score: {why}", stacklevel=3)
+    def _warn(self, index: int, client: int, text: str) -> None:
+        warnings.warn(f"Round {index}, client {client}, score: {text}", stacklevel=3)
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
         """The content of a client's records, or the problem with them."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
-            said = replies.trained(self._said(index, client, content))
+            note = replies.trained(self._said(index, client, content))
             message = to(self.post.message(content), device)
-            self._keeps[client] = said.keeps
-            paid = self._paid(client, said.paid)
-            return Answer(message, said.losses, said.num_examples, paid=paid)
+            self._keeps[client] = note.keeps
+            paid = self._paid(client, note.paid)
+            return Answer(message, note.losses, note.num_examples, paid=paid)
         except Exception as error:  # whatever it is that somebody else sent
             return Answer(None, problem=reason(error), paid=self._paid(client, 0))
 
@@ -170,14 +170,14 @@ class RemoteClients:
         """The note of an answer, which must be one to this question."""
         if isinstance(content, str):
             raise ValueError(content)
-        said = self.post.note(content)
-        if problem := problems.said(said, self._site(self.nodes[client])):
+        note = self.post.note(content)
+        if problem := problems.said(note, self._site(self.nodes[client])):
             raise ValueError(problem)
         for name, value in self._note(index, client)._asdict().items():
-            if said.get(name) != str(value):
-                got = said.get(name)
+            if note.get(name) != str(value):
+                got = note.get(name)
                 raise ValueError(f"Expected the answer to be of {name} {value}, but got {got}")
-        return said
+        return note
 
     def _note(self, index: int, client: int) -> Note:
         base = self.states.get(client, {}).get("round", -1)
@@ -222,9 +222,9 @@ class RemoteClients:
             free = refused.taken and self.nodes[refused.client] not in self._there
             if free or node not in self._there:
                 del self._strangers[node]
-        asked = {n: each for n, each in self._queries.items() if each[0] in self._there}
-        self._queries = asked
-        nodes = {*self.nodes.values(), *self._strangers, *(node for node, _ in asked.values())}
+        queries = {n: each for n, each in self._queries.items() if each[0] in self._there}
+        self._queries = queries
+        nodes = {*self.nodes.values(), *self._strangers, *(node for node, _ in queries.values())}
         new = {node: None for node in self._there if node not in nodes}
         for node, number in self.post.push("query", new, self.post.timeout).items():
             self._queries[number] = node, now
@@ -232,14 +232,14 @@ class RemoteClients:
     def _push(self, question: _Question) -> None:
         """Ask the clients that are there and have to be asked."""
         now = time.monotonic()
-        asked: dict[int, int] = {}
+        clients: dict[int, int] = {}
         for client in question.open():
             node = self.nodes.get(client)
             if node in self._there and question.again.get(client, now) <= now < question.end:
-                asked[self.nodes[client]] = client
-        contents = {node: question.contents[client] for node, client in asked.items()}
+                clients[self.nodes[client]] = client
+        contents = {node: question.contents[client] for node, client in clients.items()}
         taken = self.post.push(question.kind, contents, question.end - now)
-        for node, client in asked.items():
+        for node, client in clients.items():
             wait = 10 * self.post.poll * 2 ** question.times[client]
             question.again[client] = now + min(wait, SLOWEST)
             question.times[client] += 1
@@ -273,7 +273,7 @@ class RemoteClients:
                 late = self._absent(client) or f"no answer in {self.post.timeout:g} s"
                 whys = [late, *filter(None, [question.trouble.get(client)])]
                 question.found.setdefault(client, shortened("; ".join(whys)))
-        elif self._begun and all(asked < question.start for _, asked in self._queries.values()):
+        elif self._begun and all(begin < question.start for _, begin in self._queries.values()):
             for client in question.open():
                 if client not in question.again and self._absent(client):
                     question.found[client] = self._absent(client)
@@ -309,11 +309,11 @@ class RemoteClients:
 
     def _ask_again(self) -> None:
         """Ask nodes that were refused once more who they are; no round waits for the answer."""
-        asked = {node for node, _ in self._queries.values()}
+        waiting = {node for node, _ in self._queries.values()}
         again = {
             node: None
             for node, refused in self._strangers.items()
-            if self._begun and not refused.taken and node not in asked
+            if self._begun and not refused.taken and node not in waiting
         }
         for node, number in self.post.push("query", again, self.post.timeout).items():
             self._queries[number] = node, -math.inf
@@ -328,17 +328,17 @@ class RemoteClients:
         taken = False
         try:
             if reply.error is not None or reply.node != node:
-                why = reply.error[1] if reply.error else "answered by another node"
-                raise ValueError(f"{site}: {why}")
-            if why := self._too_large(reply.content):
-                raise ValueError(f"{site}: {why}")
+                cause = reply.error[1] if reply.error else "answered by another node"
+                raise ValueError(f"{site}: {cause}")
+            if cause := self._too_large(reply.content):
+                raise ValueError(f"{site}: {cause}")
             note = self.post.note(reply.content)
-            if why := problems.said(note, site):
-                raise ValueError(why)
-            said = replies.handshake(note)
-            client = said.client
+            if cause := problems.said(note, site):
+                raise ValueError(cause)
+            answer = replies.handshake(note)
+            client = answer.client
             self._check_name(client, node)
-            check_agreement(client, said.agreement, self.agreement)
+            check_agreement(client, answer.agreement, self.agreement)
             other = self.nodes.get(client)
             taken = other in self._there
             if taken:
@@ -347,12 +347,12 @@ class RemoteClients:
             before, refused = self._strangers.get(node), _Refused(client, reason(problem), taken)
             self._strangers[node] = refused
             if refused != before:  # a node that is asked again says the same again
-                who = f"Client {client}: " if client >= 0 else ""
-                warnings.warn(f"{who}{site} is refused: {refused.why}", stacklevel=2)
+                subject = f"Client {client}: " if client >= 0 else ""
+                warnings.warn(f"{subject}{site} is refused: {refused.why}", stacklevel=2)
             return
         self._strangers.pop(node, None)
         self.nodes[client] = node
-        (self._scoring.add if said.scores else self._scoring.discard)(client)
+        (self._scoring.add if answer.scores else self._scoring.discard)(client)
 
     def _check_name(self, client: int, node: int) -> None:
         if not 0 <= client < self.num_clients:

@@ -82,9 +82,9 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
         >>> score({"metrics": '{"rate": [3, 4]}'}, Limits())
         {'rate': (3.0, 4.0)}
     """
-    said = table(note, "metrics")
-    limits.check_metrics(said)
-    return {name: _value(name, value) for name, value in said.items()}
+    metrics = table(note, "metrics")
+    limits.check_metrics(metrics)
+    return {name: _value(name, value) for name, value in metrics.items()}
 
 
 def whole(note: Note, name: str) -> int:
