@@ -30,7 +30,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """While this method runs, a score of other models than the ones that it deploys warns."""
+    """A context in which scoring models that this method does not deploy gives a warning."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -80,7 +80,7 @@ def deployed(
                 raise ValueError(f"{error}. {_cause(method)}") from error
             whole.add(id(params))
             used[client] = params
-        first = next(iter(used), None)  # of one client, since it costs
+        first = next(iter(used), None)  # one client is enough, since this costs
         if first is not None:
             arguments = outbox[first], states.get(first, {}), clients[first], used[first]
             other = _deploys_otherwise(method, *arguments)
@@ -95,7 +95,7 @@ def deployed(
 def _deploys_otherwise(
     method: Method, message: Message, state: State, graph: Graph, params: Params
 ) -> str:
-    """What the running method deploys, where that is not what `method` does: `params`."""
+    """Text of a warning if the running method deploys another model than `params`, else ""."""
     runs = _RUNNING.get()
     if runs is None or runs.deploy is method.deploy:
         return ""
@@ -110,7 +110,7 @@ def _deploys_otherwise(
 
 
 def _cause(method: Method) -> str:
-    """What a user does most often where a score finds no whole model."""
+    """The usual cause of a score without a whole model, and its cure, for an error."""
     return (
         f"This score asks {method!r} for the clients' models. If another method runs, score with "
         "that one: fgl.evaluate_on(method, graph, clients), or task.evaluate(method)"
@@ -187,7 +187,7 @@ def evaluate_on(
         of one kind, is left out.
 
     Raises:
-        TypeError: by default, for numbers in ``y`` where no target says what they are.
+        TypeError: by default, for numbers in ``y`` if no target says what they are.
         ValueError: by default, if a graph lacks labels or test nodes, or no client has a test node;
             and, when called, if a model is not whole.
 
@@ -222,7 +222,7 @@ def evaluate_on(
 def _whole_score(
     model: nn.Module, graph: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """How well a model does on one graph that all clients are scored on."""
+    """A score of a model on one graph, the same graph for all clients."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
     if missing:
         raise ValueError(f"Expected graph to have y and test_mask, but got no {missing}")
@@ -256,7 +256,7 @@ def _undefined(target: Target, graph: Graph, prefix: str) -> list[str]:
 def _local_score(
     model: nn.Module, graphs: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """How well a model does on the test nodes of one client, if it has any."""
+    """A score of a model on one client's test nodes; empty for a client without test nodes."""
     tested = [own for own in graphs if own.test_mask is not None and bool(own.test_mask.any())]
     if not tested or any(own.y is None for own in tested):
         raise ValueError("Expected clients to have labels and test nodes, but got none")

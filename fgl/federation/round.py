@@ -28,7 +28,7 @@ from .seeds import stage
 Dropouts = float | Callable[[int, int], bool]
 FARTHEST_LOSS = 300.0  # times the median client's
 BAD_LOSS = 10.0  # times the smallest of earlier rounds
-DROPPED = "dropped out"  # by the run itself: this client was not asked
+DROPPED = "dropped out"  # the run itself drops it: this client was not asked
 Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
@@ -67,7 +67,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         plan: settings of the run.
 
     Returns:
-        What happened, without metrics.
+        The round's record, without metrics.
     """
     start, index = time.perf_counter(), len(result.history)
     record = _invited(method, executor, result, plan)
@@ -135,7 +135,7 @@ def _note_training(record: Round, executor: Executor, history: Sequence[Round]) 
 
 
 def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
-    """Ask every client what it says before the first round; updates outbox and state of `result`.
+    """Ask every client for its joining message; update the outbox and the state of `result`.
 
     Returns:
         Bytes of the clients' messages.
@@ -166,7 +166,7 @@ def _uploads(
     plan: Plan,
     elsewhere: bool,
 ) -> tuple[dict[int, Message], dict[int, Exception]]:
-    """The messages that count so far, and the errors of the others.
+    """The messages that count so far, and the errors of the refused ones.
 
     A malformed upload raises if clients are in this process: it is a mistake in the method.
     """
@@ -198,10 +198,10 @@ def _uploads(
 def _bad_model(
     refused: Mapping[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> str:
-    """The evidence that the model was bad which the server had sent; empty if there is none.
+    """Evidence that the server had sent a bad model; empty if there is none.
 
-    Most of the clients diverged from it; or the median client's first loss, which is the received
-    model's, is over 10 times the smallest loss of an earlier round, and over 10.
+    Either most clients diverged from this model. Or the median client's first loss, which is the
+    received model's loss, is over 10 times the smallest loss of an earlier round, and over 10.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -218,7 +218,7 @@ def _bad_model(
 
 
 def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]]:
-    """The oldest outbox and state that the run still has; nobody's upload counts."""
+    """Return to the oldest outbox and state that the run still has; no upload counts."""
     (outbox, state), back = result.older[0], len(result.older)
     result.older = []
     event = f"the server goes back to its model of {back} rounds ago"
@@ -280,9 +280,9 @@ def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
 
 
 def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
-    """What the server makes of a round of which no upload counts, if it makes anything.
+    """The server's outbox and state after a round without uploads; None for no change.
 
-    In an exchange it may give the rest up, so that no client is asked twice for the same.
+    In an exchange, `aggregate` gets an empty inbox and may abandon the exchange.
     """
     if method.exchange > 1:
         with suppress(Exception), stage(plan.seed, nobody.round or 0, None, "aggregate"):
@@ -352,7 +352,7 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
-    """Everything that the next round starts from, which functions that only read may not change."""
+    """Messages and states from which the next round starts; scores and callbacks only read them."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 

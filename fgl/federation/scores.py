@@ -1,4 +1,4 @@
-"""Scores of a round: what clients say of the models they deploy, and who looks at all of it."""
+"""Scores of a round: the clients' scores of their deployed models, and the server's metrics."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .seeds import stage
 
 
 def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
-    """Show a round to clients and to who evaluates it: the record gets its metrics."""
+    """Score a round by the clients, `evaluate` and `watch`; the record gets the metrics."""
     start = time.perf_counter()
     record.metrics = _scores(executor, result, record.round, plan)
     record.seconds += time.perf_counter() - start
 
 
 def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:
-    """What clients score, as means over those who have it, and what `evaluate` and `watch` say."""
+    """The means of the clients' scores, and the metrics of `evaluate` and `watch`."""
     scores = executor.score(index, result.outbox)
     taken = {} if executor.elsewhere else means(scores.values())
     own: dict[str, float] = {}
@@ -42,7 +42,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The scores that have no name of the server's; others do not count."""
+    """The scores of clients that use none of the server's names; the other scores do not count."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -58,7 +58,7 @@ def _without(
 
 
 def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, float]:
-    """Metrics by names that no other has."""
+    """The metrics as numbers; raise if a name is in use."""
     check_names(name, metrics)
     for key in metrics:
         if key in others:
@@ -69,10 +69,10 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
 
 
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
-    """The mean of each metric over those who have it; a rate is a sum over a sum.
+    """The mean of each metric over the clients that have it; a rate is a sum over a sum.
 
-    A value is a number, or a pair of a sum and what divides it: right answers and all answers. A
-    pair that counts nothing has no say.
+    A value is a number, or a pair of a sum and its divisor, such as right answers and all answers.
+    A pair with divisor 0 does not count.
 
     Example:
         >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])

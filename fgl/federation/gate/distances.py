@@ -69,7 +69,7 @@ def changes(
     """
     norms = _Norms()
     places: list[tuple[int, str, range, range | None, int]] = []
-    pairs_of: dict[tuple[int, ...], range] = {}  # everybody may have been sent the same
+    pairs_of: dict[tuple[int, ...], range] = {}  # all clients may have been sent the same
     olds: dict[int, Params] = {}
     for client, message in uploads.items():
         was = sent.get(client, {})
@@ -103,11 +103,11 @@ def changes(
 
 
 def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> list[int]:
-    """The clients, the one that moved farthest first.
+    """The clients in the order of their distances, the farthest first.
 
-    Each tensor is measured by the root mean square of its change, beside the round's median of that
-    tensor; whole numbers count too. A tensor is infinitely far if most clients have another dtype
-    or shape there. A client's distance is the largest of its tensors'.
+    A tensor's distance is the root mean square of its change, divided by the round's median for
+    this tensor; whole numbers count too. A tensor is infinitely far if most clients have another
+    dtype or shape there. A client's distance is the largest of its tensors'.
 
     Args:
         uploads: client to message.
@@ -144,7 +144,7 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
 
 
 def _in_double(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor of any dtype, in double."""
+    """The numbers of a tensor of any dtype, in double precision."""
     return values_of(tensor).to(torch.complex128)
 
 
@@ -205,7 +205,7 @@ def floats(value: Any) -> Params:
 
 
 def values_of(tensor: Tensor) -> Tensor:
-    """The entries of a tensor that are in memory: of a sparse one its values.
+    """The entries of a tensor that are in memory: the values of a sparse tensor.
 
     Example:
         >>> values_of(torch.eye(2).to_sparse())
@@ -227,7 +227,7 @@ class _Norms:
         self.pairs: list[Pair] = []
 
     def add(self, pairs: Iterable[Pair]) -> range:
-        """Where the norms of these will be."""
+        """Register pairs; returns the positions of their norms in what `read` returns."""
         start = len(self.pairs)
         self.pairs += pairs
         return range(start, len(self.pairs))
@@ -240,7 +240,7 @@ class _Norms:
         out = [0.0] * len(self.pairs)
         for places in kinds.values():
             read = _norms([self.pairs[place] for place in places])
-            if read[0].dtype == torch.float16:  # which autocast does not stack
+            if read[0].dtype == torch.float16:  # autocast cannot stack these
                 read = [norm.float() for norm in read]
             norms = torch.stack(read).tolist()
             for place, norm in zip(places, norms, strict=True):
@@ -273,6 +273,6 @@ def _split(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
 
 
 def _long_norm(tensor: Tensor, old: Tensor | None) -> float:
-    """In double."""
+    """Norm of one pair in double precision."""
     change = tensor.double() if old is None else tensor.double() - old.to(tensor).double()
     return float(torch.linalg.vector_norm(change))

@@ -1,4 +1,4 @@
-"""Uploads: what a server lets in, and why not the rest: form, size, `accept`, distance."""
+"""Uploads: the server's checks of their form and size, by `accept`, and of their distance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .limits import Limits
 
 LONGEST = 300  # characters of a reason that a history keeps
 NO_MORE = Limits()
-AGREED = 3  # clients whose common form is that of all later rounds
+AGREED = 3  # clients that must agree on a form before later rounds require it
 LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 DTYPES = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
@@ -63,11 +63,11 @@ def sift(
     form: Form,
     limits: Limits = NO_MORE,
 ) -> Sifted:
-    """Check the uploads of a round: which count, and why others do not.
+    """Divide the uploads of a round into messages that count and errors of the others.
 
-    The form of ``"model"`` is the model's. The rest has the form that most clients of the round
-    have, of those whose upload `accept` takes. Once three clients have agreed on a form, or all
-    clients where there are fewer, later rounds ask for that one.
+    The entry ``"model"`` must have the model's form. The other entries must have the most common
+    form among the uploads that `accept` takes. Once three clients have agreed on a form, or all
+    clients if there are fewer, later rounds require it.
 
     Args:
         method: the method with the model and `accept`.
@@ -120,7 +120,7 @@ def sift(
 def _forms(
     method: Method, uploads: Mapping[int, Any], limits: Limits
 ) -> tuple[dict[int, Form], dict[int, Exception]]:
-    """The forms of the uploads, and the errors of those that are no upload of this method."""
+    """The forms of the uploads, and the errors of the malformed ones."""
     template = method.common()
     forms: dict[int, Form] = {}
     malformed: dict[int, Exception] = {}
@@ -128,11 +128,11 @@ def _forms(
     for client in sorted(uploads):
         try:
             own = form_of(uploads[client], method.ragged)
-            if own != last or method.ragged:  # else as the one before, which was checked
+            if own != last or method.ragged:  # else it equals the last one, which was checked
                 check_message(uploads[client], model=template, name="the upload")
                 limits.check_bytes(method, num_bytes(uploads[client]))
             forms[client] = last = own
-        except Exception as error:  # whatever it is that somebody else sent
+        except Exception as error:  # an upload may be anything
             malformed[client] = error
     return forms, malformed
 
@@ -145,9 +145,8 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
         ragged: keys that may differ between clients, which are left out.
 
     Raises:
-        TypeError: for something else, and for a tensor that is no memory of numbers.
-        ValueError: for a tensor that requires a gradient, and for one whose rows are one and the
-            same memory.
+        TypeError: for something else, and for a tensor whose numbers are not in memory.
+        ValueError: for a tensor that requires a gradient, and for one whose entries share memory.
 
     Example:
         >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})
@@ -210,7 +209,7 @@ def _described(dtype: torch.dtype, shape: torch.Size, layout: torch.layout = tor
 
 
 def _most_common(forms: Mapping[int, Form]) -> Form:
-    """The form that most clients have, its keys in their order; empty if two forms tie."""
+    """The most common form, with its keys in order; empty if two forms tie."""
     texts = [json.dumps(form, sort_keys=True) for form in forms.values()]
     best = Counter(texts).most_common(2)
     if not best or (len(best) > 1 and best[0][1] == best[1][1]):
@@ -263,13 +262,13 @@ def _check_count(message: Message, most: float) -> None:
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
-    """Clients with a change of over `most` times the round's median, or the size of what was sent.
+    """Errors of clients with a change over `most` times the round's median, or the sent size.
 
     A change over the median counts only if it is larger than the entry that was sent, or than 1
     where none was sent. For an even number of clients the upper median is used, so that half of the
     clients cannot get the others refused by changing almost nothing. The second bound is `most`
-    times the sent entry, or `most` if that is smaller than 1, since the server may not grow by more
-    either.
+    times the sent entry, or `most` if that is smaller than 1, since the server's message may not
+    grow by more either.
     """
     diverged: dict[int, Diverged] = {}
     for key in dict.fromkeys(key for each in change_of.values() for key in each):

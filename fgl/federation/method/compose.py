@@ -97,7 +97,7 @@ def _method_of(value: Any) -> Method | None:
 
 
 def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str) -> dict[str, Any]:
-    """All arguments by name but the method, as JSON can hold them."""
+    """All arguments by name except the method, as JSON can hold them."""
     settings: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
         if name == but:
@@ -111,7 +111,7 @@ def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str)
 
 
 def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
-    """The arguments that were given, as they are written."""
+    """The given arguments as source text."""
     words = []
     for name, value in values.items():
         parameter = signature.parameters[name]
@@ -160,7 +160,7 @@ def check_model_alone(method: Method, outer: str) -> None:
         outer: the name of the method that asks.
 
     Raises:
-        ValueError: if something is personal.
+        ValueError: if the method has personal tensors.
 
     Example:
         >>> method = replace(fgl.fedavg(torch.nn.Linear(1, 1)), personal={"mask": torch.ones(1)})
@@ -237,7 +237,7 @@ def check_seals(method: Method) -> None:
     If several transforms seal one field, the outermost one counts.
 
     Raises:
-        ValueError: naming the transform, and which functions are others.
+        ValueError: naming the transform and the replaced functions.
 
     Example:
         >>> from fgl.methods import fedopt

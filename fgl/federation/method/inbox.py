@@ -150,7 +150,7 @@ class Inbox(Mapping[int, Message]):
             parts: for each key a tensor ``[K, ...]``, or a dict of such tensors.
 
         Raises:
-            ValueError: if a stack has not one row per client.
+            ValueError: if a stack does not have one row per client.
 
         Example:
             >>> inbox = Inbox({k: {"n": torch.tensor(k)} for k in (1, 4)}, num_clients=5)
@@ -177,7 +177,7 @@ class Inbox(Mapping[int, Message]):
         return stack.unbind()
 
     def _of_each(self, key: str) -> dict[int, Any]:
-        """Client to entry, which each must have."""
+        """The entry of each client; raise if a client lacks it."""
         if not self:
             raise ValueError("Expected the inbox to have a message, but got none")
         for client, message in self.items():
@@ -220,7 +220,7 @@ def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
 
 
 def _whole(tensors: list[Tensor]) -> Tensor | list[Tensor]:
-    """One tensor ``[K, ...]`` whose rows these tensors are, without a copy, or else the tensors."""
+    """A view ``[K, ...]`` with these tensors as rows, or the tensors if no view is possible."""
     first = tensors[0]
     step = tensors[1].storage_offset() - first.storage_offset() if len(tensors) > 1 else 0
     storage, start = first.untyped_storage().data_ptr(), first.storage_offset()
@@ -284,7 +284,7 @@ def changed_messages(
 
 
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
-    """The message, or part of a message, that all clients were sent; raises if they differ.
+    """The message, or part of a message, that all clients were sent; raise if two differ.
 
     Args:
         sent: for each client a message, or a part of one.

@@ -244,10 +244,10 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 class OfSums:
     """A method's `aggregate` that gives a function the sums over clients of one key of an upload.
 
-    The function sees no single upload, so `fgl.transforms.secure_sum` takes such a method as it
-    is: nothing has to be tried. Under it clients send this key and ``"num_examples"``. Who sends no
-    sums is sent an empty message and counts for nothing. Of several layouts the most common one
-    counts, none if two are as common, and a warning names the clients that do not.
+    The function sees no single upload, so `fgl.transforms.secure_sum` takes such a method as it is.
+    Under a secure sum clients send this key and ``"num_examples"``. A client without this key is
+    sent an empty message and does not count. If layouts differ, only uploads of the most common
+    layout count, or none if two layouts tie; a warning names the other clients.
 
     Args:
         key: of an upload, a dict of floating-point tensors.

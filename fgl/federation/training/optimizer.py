@@ -91,7 +91,7 @@ def step_settled(
 def _moments(
     stepper: optim.Optimizer, leaves: Mapping[str, Tensor], include: bool
 ) -> dict[str, dict[str, Tensor]]:
-    """What an optimiser keeps of every entry, by its key: ``"exp_avg"``, ``"momentum_buffer"``."""
+    """An optimiser's tensors per parameter, by key: ``"exp_avg"``, ``"momentum_buffer"``."""
     moments: dict[str, dict[str, Tensor]] = {}
     for name, leaf in leaves.items() if include else ():
         for key, value in stepper.state.get(leaf, {}).items():
@@ -133,7 +133,7 @@ def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
 
 
 def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """The optimiser of the trained tensors; a sentence where it takes no empty list."""
+    """The optimiser of the trained tensors; a clear error if it refuses an empty list."""
     try:
         return optimizer(list(leaves.values()))
     except ValueError as error:

@@ -133,7 +133,7 @@ def minimise(
 
     Raises:
         ValueError: if the loss does not depend on `params`, or nothing trains.
-        TypeError: if the optimiser keeps what is no tensor.
+        TypeError: if the optimiser keeps something that is no tensor.
 
     Example:
         >>> def loss(params, x, y):
