@@ -158,7 +158,7 @@ class Here:
     def identity(self, method: Method) -> Mapping[str, Any]:
         sizes = [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in self.graphs]
         own = {}
-        if method.models is not None:  # before the data, which are others too where these are
+        if method.models is not None:  # compared before the data, which then differ too
             models = enumerate(map(method.models.described, self.graphs))
             own = {"clients' own": {f"client {client}": model for client, model in models}}
         return {
@@ -190,7 +190,7 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
 
 
 def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
-    """Raise unless all graphs or none have what the model reads; no weight means 1."""
+    """Raise if only some graphs have a field that the model reads; no weight means 1."""
     for name in ("edge_attr", "edge_type", "edge_time", "node_type"):
         lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
         if 0 < len(lacking) < len(clients) and name in reads(model).names:

@@ -116,7 +116,7 @@ class Loop:
         group: tuple[int, ...],
         owners: dict[int, Any],
     ) -> list[tuple[int, Answer]]:
-        """What the clients of a group make of their messages; their new states are held back."""
+        """Train the clients of a group; returns their answers and holds their new states back."""
         ready = with_start([self._received(index, outbox[client], client) for client in group])
         trained = self._trained(index, ready)
         answers = []
@@ -182,7 +182,7 @@ def kept_optimizer(method: Method, state: State) -> Any:
 def with_start(ready: Sequence[Ready]) -> list[Ready]:
     """The same clients; the initial parameters are added to each context under ``"start"``.
 
-    Clients who share a context and parameters share the new context too, so that a batch notices.
+    Clients who share a context and parameters share the new context too, so that a batch sees it.
     """
     shared: dict[tuple[int, int], Any] = {}
     out = []
@@ -195,7 +195,7 @@ def with_start(ready: Sequence[Ready]) -> list[Ready]:
 
 
 def _with(context: Any, **entries: Any) -> Any:
-    """A context with further entries, of the same kind; one that is no dict stays."""
+    """A context of the same kind with further entries; a context that is no dict is unchanged."""
     if not isinstance(context, Mapping):
         return context
     new: Any = copy.copy(context) if isinstance(context, dict) else dict(context)

@@ -330,9 +330,7 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
 
 
 def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:
-    stays = set(
-        json.loads(content.get("on_processor", "[]"))
-    )  # older files lack it: all tensors move
+    stays = set(json.loads(content.get("on_processor", "[]")))  # older files: all tensors move
     parts = (_placed(content.get(part, {}), device, stays, part) for part in PARTS)
     outbox, server, states, older = parts  # older files lack some
     size = content["num_clients"]

@@ -102,7 +102,7 @@ class View:
         return all_at_once
 
     def _mapped(self, name: str, function: Callable[..., Any], *trees: Params) -> Any:
-        """A function of each client; what `vmap` cannot take is named, with the way out."""
+        """Map a function over the clients; an error names what `vmap` cannot do, and a way out."""
         stacks = self.cohort.known()
         clients: list[Member] = []
 
@@ -132,7 +132,7 @@ class View:
 
 
 class _Context(Mapping[str, Any]):
-    """One client's context inside `vmap`: an entry is stacked when the loss reads it."""
+    """The context of a client inside `vmap`: an entry is stacked when the loss reads it."""
 
     def __init__(self, view: View, client: Member) -> None:
         self._view, self._client = view, client
@@ -181,7 +181,7 @@ class StepPlan:
         """
         own = self.cohort.graphs
         pairs = [steps[min(step, len(steps) - 1)] if steps else None for steps in self.drawn]
-        idle = next(pair for pair in pairs if pair)  # what a client sees that has no step at all
+        idle = next(pair for pair in pairs if pair)  # the batch of a client without any step
         contexts = [(pair or idle)[1] for pair in pairs]
         if any(new is not old for new, old in zip(contexts, self.given, strict=True)):
             self.given = contexts

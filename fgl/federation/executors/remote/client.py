@@ -112,7 +112,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
             f"Expected client {client} to have as many features as {type(model).__name__} takes, "
             f"but got {graph.num_features}"
         ) from error
-    except Exception:  # a model that is called otherwise: training says what is wrong
+    except Exception:  # a model with another call: training raises its error
         return
 
 
@@ -149,7 +149,7 @@ def plan(agreed: Mapping[str, Any]) -> str:
 def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
     """Raise a ValueError if a site has a list of approved plans that lacks this one.
 
-    A plan tells nothing of functions whose settings no builder noted, so a list approves none.
+    A plan does not cover functions whose settings no builder recorded, so a list refuses them.
 
     Args:
         path: path of the list, whose lines begin with a plan; None approves all.
@@ -192,7 +192,7 @@ def answer(
 
     Raises:
         ValueError: if the state that counts is not on the shelf, the ledger's budget does not
-            afford an answer, or one with noise of its own is asked for again otherwise; and all
+            afford an answer, or a client with noise gets another question in a past round; and all
             that the method raises.
 
     Example:
@@ -256,7 +256,7 @@ def answer(
 def joined(
     method: Method, graph: Graph, note: Note, shelf: Shelf, ledger: Ledger | None = None
 ) -> Answer:
-    """What a client says before the first round; it has no noise, and nothing is stored of it.
+    """A client's message before the first round; it has no noise, and nothing of it is stored.
 
     Raises:
         ValueError: if the ledger's budget does not afford it.
@@ -281,7 +281,7 @@ def joined(
 
 
 class _Reply(NamedTuple):
-    """What a client answered, and to which question."""
+    """An answer of a client, with the digest of its question."""
 
     asked: str
     keeps: bool
@@ -320,9 +320,9 @@ def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
 
 
 def _clear(shelf: Shelf, note: Note) -> None:
-    """Drop old states and replies, but those before: a server may go back to the checkpoint before.
+    """Delete old states and replies except for the last two: a server may resume one round back.
 
-    The newest reply stays, which tells how far the run has been.
+    The newest reply stays, since it shows how far the run has come.
     """
     states, replies = shelf.rounds(), shelf.rounds("reply")
     older = [index for index in states if index < note.base]
@@ -366,7 +366,7 @@ def _loop(
 
 
 def _state(method: Method, note: Note, shelf: Shelf) -> State:
-    """The state of the round that counts, and the newest of what never goes back."""
+    """The state of the round that counts, with the newest values of the `onward` entries."""
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
     if payload is None:
         raise Refusal(

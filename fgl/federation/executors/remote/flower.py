@@ -39,7 +39,7 @@ from .shelf import Shelf, StateFolder, make_room
 from .wire import names, pack, unpack
 
 Build = Callable[[Context], tuple[Any, ...]]
-RUNS = 20  # that have a place at a client
+RUNS = 20  # that a client's folder keeps
 NO_FOLDER = (
     "Expected a state folder (state='...' in the node config), since the method has noise or "
     "secrets, but got none: two questions at the same moment get two answers"
@@ -213,7 +213,7 @@ class _Memory:
             self.state[key] = ConfigRecord(record)
 
     def alone(self) -> AbstractContextManager[Any]:
-        return nullcontext()  # apps that run at once have copies: only a folder holds them apart
+        return nullcontext()  # apps that run at once have copies: only a folder locks
 
 
 def _records(values: Mapping[str, Any], arrays: ArrayRecord | None = None) -> RecordDict:
@@ -286,10 +286,10 @@ class Flower:
         return []
 
     def check(self, method: Method) -> None:
-        """Nothing to check here: each client checks whether it can run the method."""
+        """Do nothing: each client checks whether it can run the method."""
 
     def evaluate(self, method: Method) -> None:
-        """No score at the server: the clients score themselves."""
+        """None: the server has no score, since clients score their own models."""
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         return {"clients": self.num_clients, "clients_at_once": 1}
@@ -300,7 +300,7 @@ class Flower:
         """The executor of a run."""
         return RemoteClients(self, method, seed=seed, states=states, config=config)
 
-    # What follows is how `RemoteClients` reaches them: a `Post`.
+    # The methods below make a `Post`, by which `RemoteClients` reaches the clients.
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
         nodes = self.grid.get_nodes()

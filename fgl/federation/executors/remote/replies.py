@@ -76,7 +76,7 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
 
     Raises:
         ValueError: if there are too many, a name is too long, or a value is no finite number. A
-            pair may count nothing, and is a sum of 0 then.
+            pair may have divisor 0 if its sum is 0.
 
     Example:
         >>> score({"metrics": '{"rate": [3, 4]}'}, Limits())
@@ -96,7 +96,7 @@ def whole(note: Note, name: str) -> int:
 
 
 def yes(note: Note, name: str) -> bool:
-    """Yes or no."""
+    """A boolean."""
     value = _field(note, name)
     if not isinstance(value, bool):
         raise ValueError(f"Expected {name} to be True or False, but got {brief(value)}")
