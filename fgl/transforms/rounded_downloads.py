@@ -22,12 +22,12 @@ def rounded_downloads(
 ) -> Method:
     """The method whose server sends models in 16 bits an entry.
 
-    Clients train, and are scored, from what they got, in the model's own precision; what they
-    changed is compared with that too. The first message of a run is the initial model, as it is.
-    bfloat16 has float32's range and 8 bits of precision, float16 11 bits and a range to 65,504.
+    Clients train and are scored from the rounded model, in the model's own precision; their changes
+    are measured from it too. The first message of a run is the initial model, as it is. bfloat16
+    has float32's range and 8 bits of precision, float16 11 bits and a range to 65,504.
 
     Args:
-        method: any; what its messages have beside ``"model"`` travels as it is.
+        method: any method; entries beside ``"model"`` travel unchanged.
         dtype: of the entries on the wire.
 
     Returns:

@@ -1,4 +1,4 @@
-"""A client of a secure sum: it says keys, seals letters, masks what it sends, tells shares."""
+"""A client of a secure sum: it publishes keys, seals letters, masks its upload, reveals shares."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from .signed import Signatures
 
 @dataclass(frozen=True)
 class Client:
-    """A client's functions, around the method's."""
+    """A client's functions around the functions of the method."""
 
     method: Method
     terms: Terms
@@ -62,7 +62,7 @@ class Client:
         return local_steps(self.method.train, graph, context) if trains else []
 
     def costs(self, message: Message) -> Mapping[str, float]:
-        """Of a masked upload what the method says; all else tells nothing of the data."""
+        """The method's costs for a masked upload; other answers do not depend on the data."""
         return self.method.costs(message) if phase_of(message) == MASKED else {}
 
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:
@@ -74,7 +74,7 @@ class Client:
     ) -> tuple[Message, State]:
         request = context[ASKED]
         phase, plain = int(request["phase"]), of_method(state)
-        if phase == REST:  # its secrets are needed no more
+        if phase == REST:  # its secrets are not needed any more
             return envelope(REST, {}), {**plain, TOLD: state[TOLD]}
         if phase == KEYS:
             own = {name: parts.as_tensor(self.draw(parts.KEY)) for name in ("seal", "mask")}
@@ -106,7 +106,7 @@ class Client:
         return envelope(phase, payload), {**plain, ASKED: exchange, TOLD: state[TOLD]}
 
     def _said(self, pair: Tensor, graph: Graph) -> Params:
-        """This client's public keys, and what vouches for them."""
+        """This client's public keys, and its signature under them in the signed mode."""
         by = self.terms.signed
         sign = {"signature": by.sign(signed.of_keys(pair), graph)} if by else {}
         return {"keys": pair, **sign}
@@ -128,12 +128,12 @@ class Client:
         letters = parts.letters(row, [*own, seed], keys, self.terms.threshold, about, self.draw)
         drawn = {"seed": parts.as_tensor(seed), "own": letters[row].clone()}
         exchange = {**exchange, "keys": keys, **drawn}
-        letters[row, : parts.KEY] = parts.as_tensor(parts.commitment(seed, about))  # in its place
+        letters[row, : parts.KEY] = parts.as_tensor(parts.commitment(seed, about))  # no own letter
         letters[row, parts.KEY :] = 0
         return {"letters": letters}, exchange
 
     def _masked(self, message: Message, request: Params, exchange: Params) -> tuple[Params, Params]:
-        """What the method sends, in fixed point, masked; nothing where it does not fit."""
+        """The method's message, in fixed point and masked; empty if it does not fit."""
         here, row = request["here"], _row(exchange["keys"], exchange)
         _check_among(here, row, self.terms.threshold, len(exchange["keys"]))
         letters = request["letters"].clone()
@@ -151,7 +151,7 @@ class Client:
     def _list(
         self, sent: Tensor, exchange: Params, message: Message, graph: Graph
     ) -> tuple[Params, Params]:
-        """A signature under who is in the sum. A client signs one list of an exchange."""
+        """A signature under the list of the sum. A client signs one list of an exchange."""
         keys = exchange["keys"]
         _check_among(sent, _row(keys, exchange), self.terms.threshold, len(keys))
         if bool((sent & ~exchange["here"]).any()):
@@ -161,7 +161,7 @@ class Client:
         return sign, {**exchange, "sent": sent}
 
     def _agreed(self, by: Signatures, signs: Params, exchange: Params, first: Message) -> Tensor:
-        """Who is in the sum, where enough of them signed that they were told the same."""
+        """The clients in the sum; raise unless enough of them signed this client's list."""
         clients, sent = exchange["clients"].tolist(), exchange["sent"]
         what = self._seen(sent, exchange, first)
         signed.check_lists(by, signs, clients, sent, what, self.terms.threshold)
@@ -172,7 +172,7 @@ class Client:
         return signed.of_list(about, exchange["clients"], sent, digest)
 
     def _shares(self, sent: Tensor, exchange: Params) -> Params:
-        """Of each other client a share of one secret; this one forgets all of its own."""
+        """A share of one secret of each other client; this client forgets its own secrets."""
         keys, here, sealing = exchange["keys"], exchange["here"], parts.as_bytes(exchange["seal"])
         row = _row(keys, exchange)
         _check_among(sent, row, self.terms.threshold, len(keys))
@@ -182,7 +182,7 @@ class Client:
 
 
 def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
-    """What a client adds to the sum, in fixed point, by path."""
+    """A client's summands in fixed point, by path."""
     if set(message) != set(terms.names):
         raise ValueError(
             f"Expected every exchange's upload to be {list(terms.names)}, which a secure sum "
@@ -209,7 +209,7 @@ def _told(state: State) -> Message:
 
 
 def _row(keys: Tensor, exchange: Params) -> int:
-    """A client's place: it knows its own keys."""
+    """A client's place in the list, by its own keys."""
     rows = _rows(keys, exchange)
     if len(rows) != 1:
         raise ValueError(f"Expected the list of keys to have one's own once, but got {len(rows)}")
@@ -217,7 +217,7 @@ def _row(keys: Tensor, exchange: Params) -> int:
 
 
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
-    """Where in the list of keys one's own are."""
+    """Places of the client's own keys in the list of keys."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
     rows: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
     return rows

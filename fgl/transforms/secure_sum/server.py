@@ -51,7 +51,7 @@ from .messages import (
 
 
 class CannotSum(ValueError):
-    """Why an exchange ends without a sum.
+    """An exchange ends without a sum.
 
     Example:
         >>> issubclass(CannotSum, ValueError)
@@ -61,13 +61,13 @@ class CannotSum(ValueError):
 
 @dataclass(frozen=True)
 class Server:
-    """The server's functions, around the method's."""
+    """The server's functions around the functions of the method."""
 
     method: Method
     terms: Terms
 
     def accept(self, message: Message, client: int, state: State) -> None:
-        """Refuse what is no answer to what was asked."""
+        """Refuse a message that does not answer the request."""
         exchange = state.get(ASKED, START)
         phase, got, payload = int(exchange["phase"]), message.get("phase"), message.get("secure")
         if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):
@@ -78,7 +78,7 @@ class Server:
             raise Absent("Expected to be in this exchange, but got lost in an earlier round")
         if got != phase:
             answer = NAMES.get(int(got), f"phase {int(got)}")
-            late = Absent if got == KEYS else ValueError  # who was away at first
+            late = Absent if got == KEYS else ValueError  # a client that was absent at first
             raise late(f"Expected {NAMES[phase]} of this exchange, but got {answer}")
         number = _check_member(client, exchange)
         if phase == MASKED:
@@ -122,7 +122,7 @@ class Server:
         return shapes[phase]
 
     def _seen(self, exchange: Mapping[str, Tensor]) -> bytes:
-        """What honest clients sign of this exchange."""
+        """The text that honest clients sign in this exchange."""
         about, digest = self.terms.about(exchange["keys"]), parts.as_bytes(exchange["told"])
         return signed.of_list(about, exchange["clients"], exchange["sent"], digest)
 
@@ -150,7 +150,7 @@ class Server:
         phase = int(exchange["phase"])
         rounds = self.terms.rounds
         now = phase if inbox.round is None else rounds[inbox.round % len(rounds)]
-        if phase == KEYS != now:  # the last exchange was given up: wait for the next
+        if phase == KEYS != now:  # the last exchange was abandoned: wait for the next
             return {}, {**of_method(state), ASKED: at(KEYS, summed=0)}
         steps = {KEYS: self._keys, LETTERS: self._letters, MASKED: self._masked}
         steps |= {LISTS: self._lists, SHARES: self._shares}
@@ -166,7 +166,7 @@ class Server:
             return _restored(state), {**own, ASKED: at(KEYS, summed=0)}
 
     def account(self, inbox: Inbox, state: State) -> State:
-        """The method's, once clients were asked for shares, whatever came of it."""
+        """The method's account, after clients were asked for shares, even if no sum followed."""
         summed = told_shares(inbox, state, len(self.terms.rounds))
         if self.method.account is None or not (summed or "privacy" in state):
             return state
@@ -180,7 +180,7 @@ class Server:
             )
 
     def _keys(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        """Everybody gets the keys of all."""
+        """Send every client the keys of all clients."""
         self._enough(len(inbox), "keys")
         self.terms.check(len(inbox))
         self.terms.limit(len(inbox))  # raises
@@ -199,7 +199,7 @@ class Server:
         return outbox, {**of_method(state), ASKED: exchange, TOLD: sent}
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        """Everybody gets the letters that were written to it."""
+        """Send every client the letters that were written to it."""
         exchange = state[ASKED]
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
@@ -216,7 +216,7 @@ class Server:
         return outbox, {**state, ASKED: {**exchange, **at(MASKED, here=here, committed=committed)}}
 
     def _masked(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        """The masked uploads are added up, and forgotten; everybody is told who is in the sum."""
+        """Add up the masked uploads and forget them; send all clients the list of the sum."""
         exchange = state[ASKED]
         counted = _of_one_layout(inbox)
         self._enough(len(counted), "masked uploads")
@@ -230,7 +230,7 @@ class Server:
         return outbox, {**state, ASKED: exchange, "masked": unflat(total, each[0])}
 
     def _lists(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        """Everybody gets the signatures of all under who is in the sum."""
+        """Send every client all signatures under the list of the sum."""
         exchange = state[ASKED]
         self._enough(len(inbox), "signatures")
         clients = exchange["clients"].tolist()
@@ -243,7 +243,7 @@ class Server:
         return outbox, {**state, ASKED: exchange}
 
     def _shares(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        """The masks are taken off the sum, and the method gets the means."""
+        """Take the masks off the sum, and give the method the means."""
         exchange = state[ASKED]
         self._enough(len(inbox), "shares")
         clients = exchange["clients"].tolist()
@@ -263,7 +263,7 @@ class Server:
         return outbox, {**new, ASKED: at(KEYS, summed=len(summed))}
 
     def _means(self, total: Params, summed: int, members: int) -> Message:
-        """The means over the clients in the sum; of nobody's examples there is no model."""
+        """The means over the clients in the sum; without examples there is no model."""
         weight, limit = int(total["num_examples"]), self.terms.limit(members)
         if not 0 <= weight <= summed * min(limit, self.method.max_examples):
             raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
@@ -281,7 +281,7 @@ class Server:
     def _served(
         self, means: Message, summed: list[int], inbox: Inbox, state: State
     ) -> tuple[Mapping[int, Message], State]:
-        """What the method's server makes of the means, or of the sums."""
+        """The outbox and state that the method's server makes of the means, or of the sums."""
         served, own = self.method.aggregate, of_method(state)
         if isinstance(served, OfSums):
             sums = {name: len(summed) * value for name, value in means[served.key].items()}
@@ -295,7 +295,7 @@ class Server:
 
 
 def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
-    """Who was lost on the way cannot answer; how many began."""
+    """Number of clients in the exchange; raise if this client is not in it any more."""
     clients = exchange["clients"].tolist() if "clients" in exchange else []
     here = exchange.get("signers", exchange.get("sent", exchange.get("here")))
     if clients and (client not in clients or not (here is None or here[clients.index(client)])):
@@ -304,12 +304,12 @@ def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
 
 
 def _present(inbox: Inbox, exchange: Mapping[str, Tensor]) -> Tensor:
-    """Which of an exchange's clients are here, by row."""
+    """A mask of the exchange's clients in the inbox, by row."""
     return torch.tensor([client in inbox for client in exchange["clients"].tolist()])
 
 
 def _rest(clients: Tensor) -> dict[int, Message]:
-    """What those are told who were lost on the way."""
+    """The message to clients that dropped out of this exchange."""
     return dict.fromkeys(clients.tolist(), envelope(REST, {}))
 
 
@@ -321,7 +321,7 @@ def _restored(state: State) -> dict[int, Message]:
 
 
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
-    """Who told a false share, of whom: one of the two lied, and the others' shares were enough."""
+    """Warn of false shares: either their sender or their owner lied; the other shares suffice."""
     for row, tellers in false.items():
         warnings.warn(
             f"Secure sum: Expected shares of client {clients[row]}'s secret, but got false ones "
@@ -331,7 +331,7 @@ def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> N
 
 
 def _of_one_layout(inbox: Inbox) -> Inbox:
-    """Those whose tensors have the names and shapes that most have; others cannot be added."""
+    """The uploads with the most common names and shapes; other uploads cannot be added."""
     kinds: dict[Any, list[int]] = {}
     for client, message in inbox.items():
         kind = tuple(sorted((path, tuple(t.shape)) for path, t in part(message).items()))
