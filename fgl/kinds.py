@@ -30,7 +30,7 @@ NAMES = {
     "int": "an integer",
     "str": "a string",
 }
-# What is expected and what came, to the call that works. `value` is how the value is written.
+# Expected kind and type of the value, to the call that works. `value` is the written value.
 WAYS = {
     ("Method", "Task"): "{call}(task.fedavg{rest})",
     ("Method", "Setting"): "{call}(setting.load(seed=0).fedavg{rest})",
@@ -67,7 +67,7 @@ def typed(function: Function) -> Function:
     """Check the arguments of a function, or of a class, against its annotations at each call.
 
     Raises:
-        TypeError: when called, naming the argument, what was expected, what came, and the call that
+        TypeError: when called, naming the argument, the expected kind, the value, and the call that
             works.
 
     Example:
@@ -128,7 +128,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
             plain = signature.parameters[key].kind not in VARIADIC
             if plain and not fits(value, hints()[key]):
                 raise TypeError(_sentence(key, value, hints()[key], name, signature))
-        return bound(signature.bind, args, kwargs)  # a missing one is named last
+        return bound(signature.bind, args, kwargs)  # a missing argument is named last
 
     return bind
 
@@ -137,7 +137,7 @@ VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the kind of an annotation; every value fits one that is not known.
+    """Whether a value is of the kind of an annotation; every value fits an unknown annotation.
 
     Example:
         >>> fits(3, float), fits([3, "a"], Sequence[int]), fits("a", Sequence[str])
@@ -253,7 +253,7 @@ def _way(expected: str, value: Any, name: str, signature: inspect.Signature) -> 
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:
-    """How a function is called, for an error."""
+    """The call of a function with its settings' names, for an error."""
     kinds = {key: parameter.kind for key, parameter in signature.parameters.items()}
     settings = [k for k, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
     first = [k for k in kinds if k not in settings and k != "self"]

@@ -49,7 +49,7 @@ _known: WeakKeyDictionary[nn.Module, Reads] = WeakKeyDictionary()
 
 
 def reads(model: nn.Module) -> Reads:
-    """Find what a model reads: ``forward(x, adj)`` is fgl's kind, one with ``edge_index`` PyG's.
+    """Find the fields that a model reads: ``forward(x, adj)`` is fgl's kind, ``edge_index`` PyG's.
 
     Example:
         >>> class Net(torch.nn.Module):
@@ -167,9 +167,9 @@ def predict(
         The forward's output.
 
     Raises:
-        ValueError: if the graph lacks what the forward names without a default.
-        TypeError: if the forward needs what no graph has, calls PyG's layers and does not name
-            `edge_index`, or reads `edge_index` and the features are sparse.
+        ValueError: if the graph lacks a field that the forward names without a default.
+        TypeError: if the forward needs a field that no graph has, calls PyG's layers and does not
+            name `edge_index`, or reads `edge_index` and the features are sparse.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -211,7 +211,7 @@ class OtherWidth(RuntimeError, ValueError):
 
 
 def _check_width(error: Exception, model: nn.Module, graph: Graph) -> None:
-    """Raise a sentence if a product of matrices failed for their widths."""
+    """Raise a clear error if a product of matrices failed for their widths."""
     width, text = graph.num_features, str(error)
     if "cannot be multiplied" in text or text.startswith(f"Expected x to have shape [{width}, *]"):
         raise OtherWidth(
@@ -226,7 +226,7 @@ FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 def _explain(
     error: Exception, model: nn.Module, read: Reads, graph: Graph, options: Mapping[str, Any]
 ) -> None:
-    """Raise a sentence for an error of a forward, where its words or its type tell the mistake."""
+    """Raise a clear error for an error of a forward if its text or type shows the mistake."""
     text, name = str(error), type(model).__name__
     if isinstance(error, TypeError):
         _check_parameters(model, () if read.edge_index else graph.inputs, options)
@@ -304,7 +304,7 @@ def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
         outer: the name of the method, for the error.
 
     Raises:
-        ValueError: naming what is missing.
+        ValueError: naming the missing field.
 
     Example:
         >>> probes = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
@@ -332,7 +332,7 @@ def _field(graph: Graph, name: str) -> Tensor | None:
 
 
 def _checked(model: nn.Module, read: Reads, own: dict[str, Any]) -> dict[str, Any]:
-    """What a forward is given by name: no field that is missing."""
+    """The arguments of a forward by name; raise if a needed field is missing."""
     if read.strange:
         raise TypeError(
             f"Expected {type(model).__name__}'s forward to read fields of a graph, or what has a "

@@ -58,7 +58,7 @@ def plot(
         The figure of matplotlib. A notebook shows it at the end of a cell.
 
     Raises:
-        ImportError: where matplotlib is not installed.
+        ImportError: if matplotlib is not installed.
         ValueError: for no run, a run without a round, or a metric that no run has.
         OSError: if the file cannot be written.
 
@@ -189,7 +189,7 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
 
 
 def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
-    """How many clients were dropped in each round, and how often each, means over runs."""
+    """Draw the mean number of dropped clients per round, and of drops per client, over runs."""
     rounds = Counter(index for run in runs for index, _ in run.dropped)
     clients = Counter(client for run in runs for _, client in run.dropped)
     longest = max(len(run.bytes) for run in runs)

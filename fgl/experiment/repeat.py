@@ -18,8 +18,8 @@ from .tables import mean_and_deviation, spread
 def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Call a `main` once, or with each seed of the `Run` among its arguments.
 
-    With several seeds each has its own checkpoint folder, ``seed-0`` and so on. There is one report
-    and one picture of all.
+    With several seeds each seed has its own checkpoint folder, ``seed-0`` and so on. One report and
+    one picture cover all seeds.
 
     Args:
         main: the function; with several seeds it must return the result of its `Run`.
@@ -29,7 +29,7 @@ def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         The result of `main`; with several seeds a list of results.
 
     Raises:
-        TypeError: where there are several seeds and `main` returns anything else.
+        TypeError: if there are several seeds and `main` returns anything else.
 
     Example:
         >>> over_seeds(lambda run: run.rounds, {"run": Run(rounds=3)})

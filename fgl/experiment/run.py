@@ -22,7 +22,7 @@ from .report import DESCRIBED, report, to_json
 if TYPE_CHECKING:
     from ..tasks import Task
 
-# What a report names outside its config, or what says only where a run is.
+# Fields that a report has outside its config, or that only place a run.
 NOT_CONFIG = (
     *("recipe", "dataset", "clients", "rounds", "seed", "seeds"),
     *("json", "plot", "checkpoint", "device"),
@@ -32,7 +32,7 @@ _ORIGIN: ContextVar[Mapping[str, Any]] = ContextVar("_ORIGIN")  # see `command`
 
 @dataclass(frozen=True)
 class Run:
-    """How a method is run on a task, and where its report goes.
+    """Settings of a method's run on a task, and of its report.
 
     Every field is a flag of a recipe's command line.
 
@@ -139,7 +139,7 @@ class Run:
             at_once = choice.clients_at_once
             print(f"{name}: {choice}")
         agreed = {"recipe": recipe, "dataset": dataset, **config}
-        if "clients_at_once" in config:  # a checkpoint knows the number, whoever chose it
+        if "clients_at_once" in config:  # a checkpoint compares the number, given or chosen
             agreed["clients_at_once"] = at_once
         memory = tell_memory(name, task.clients[0].device)
         callbacks: list[Callback] = [memory, progress(self.rounds, name)]
@@ -195,7 +195,7 @@ def command(origin: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _check_file(name: str, path: Path) -> None:
-    """Raise unless a file can be written there, before hours go by."""
+    """Raise now, and not after hours, if a file cannot be written there."""
     if path.is_dir():
         raise ValueError(f"Expected {name} to name a file, but got the folder {path}")
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
@@ -232,7 +232,7 @@ def _check_at_once(value: Any) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """One line a metric, and one about the messages that did not count, if any."""
+    """Print a line per metric, and a line about messages that did not count, if any."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # one client's
             continue
