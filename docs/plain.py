@@ -63,7 +63,7 @@ def _stored(node: ast.AST, private: bool, owner: ast.AST | None) -> str | None:
         return None
     if isinstance(node, ast.Name):
         return node.id if isinstance(node.ctx, ast.Store) else None
-    if isinstance(node, (*FUNCTIONS, ast.ExceptHandler)) and owner is not None:
+    if isinstance(node, (*FUNCTIONS, ast.ExceptHandler, ast.MatchAs)) and owner is not None:
         return getattr(node, "name", None)
     return node.asname if isinstance(node, ast.alias) else None
 
