@@ -28,7 +28,6 @@ LOCALS = set(
 )
 ALLOWED: dict[str, int] = {}  # accepted breaks per room; 0 for a room that is not listed
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def breaks(source: str) -> Iterator[tuple[int, str]]:
@@ -38,11 +37,10 @@ def breaks(source: str) -> Iterator[tuple[int, str]]:
 
 def _walk(node: ast.AST, private: bool, owner: ast.AST | None) -> Iterator[tuple[int, str]]:
     """Breaks at a node and below it, inside the function or class `owner`."""
-    if isinstance(node, DOCUMENTED):
-        text = ast.get_docstring(node) or ""
-        first = re.match(r"\W*(\w+)", text)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a field's too
+        first = re.match(r"\W*(\w+)", str(node.value.value))
         if first and first[1].lower() in BEGINNINGS:
-            yield node.body[0].lineno, f"docstring: {first[1]}"
+            yield node.lineno, f"docstring: {first[1]}"
     name = _stored(node, private or isinstance(owner, ast.Lambda), owner)
     if name in LOCALS:
         yield getattr(node, "lineno", 1), f"local: {name}"

@@ -9,6 +9,7 @@ CASES = {  # a module: what breaks a rule in it
     '"""What a file holds."""': ["docstring: What"],
     'def f():\n    """Whether it is one."""': [],
     'class A:\n    def _g(self):\n        """`One` line."""': ["docstring: One"],
+    'class A:\n    """A class."""\n    n: int = 1\n    """How many."""': ["docstring: How"],
     'async def f():\n    """Of a tensor."""': ["docstring: Of"],
     "told = 1": ["local: told"],
     "def f():\n    a, (made, b) = 1, (2, 3)": ["local: made"],
