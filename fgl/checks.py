@@ -122,7 +122,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
     Args:
         name: what the value is called in the message.
-        value: what was given.
+        value: the value.
         choices: the values that there are.
 
     Raises:

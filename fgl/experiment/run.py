@@ -49,17 +49,17 @@ class Run:
     """
 
     rounds: int = 200
-    """How many rounds there are, those before a resume included."""
+    """The number of rounds, including the rounds before a resume."""
     seed: int = 0
     """The seed of the split, the partition, the first model and all training."""
     participation: float = 1.0
     """The share of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
-    """How many clients train as one batch, all of them, or as `fgl.federation.choose` says."""
+    """The number of clients that train as one batch, all, or as `fgl.federation.choose` decides."""
     threads: int = 1
     """The threads of torch; small graphs are fastest on one."""
     patience: int | None = None
-    """Stop after so many rounds without a better validation, or never."""
+    """Stop after this number of rounds without a better validation, or never."""
     checkpoint: str | None = None
     """The folder where every round is saved; a run that finds one goes on from it."""
     json: str | None = None

@@ -106,7 +106,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
 
 
 def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
-    """The record of the next round: its participants, and those that drop out."""
+    """The record of the next round: its participants, and the participants that drop out."""
     index = len(result.history)
     invited = participants(
         executor.num_clients,
@@ -309,11 +309,11 @@ def check_goes_on(
     Example:
         >>> check_goes_on([Round(4, [0, 1], {0: "late", 1: "late"})], 1)
         Traceback (most recent call last):
-        RuntimeError: Round 4: Expected an upload that counts, but got none: clients 0-1: late
+        RuntimeError: Round 4: no upload counted: clients 0-1: late
     """
     last = history[-most:] if most is not None else []
     if len(last) == most and all(record.is_empty for record in last):
-        rounds = f" in one of {most} rounds in a row" if len(last) > 1 else ""
+        rounds = f" in {most} rounds in a row" if len(last) > 1 else ""
         raise _nobody(last[-1], rounds) from cause
 
 
@@ -325,18 +325,17 @@ def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -
     Example:
         >>> check_exchanges([Round(0, [0], {}), Round(1, [0], {0: "late"})], 1, 2)
         Traceback (most recent call last):
-        RuntimeError: Round 1: Expected an upload that counts in each round of an exchange, but ...
+        RuntimeError: Round 1: no upload counted in a round of the exchange: client 0: late
     """
     starts = range(0, len(history), exchange)
     empty = [[each for each in history[k : k + exchange] if each.is_empty] for k in starts]
     if exchange > 1 and most is not None and len(empty) >= most and all(empty[-most:]):
-        raise _nobody(empty[-1][-1], " in each round of an exchange")
+        raise _nobody(empty[-1][-1], " in a round of the exchange")
 
 
 def _nobody(record: Round, where: str) -> RuntimeError:
     return RuntimeError(
-        f"Round {record.round}: Expected an upload that counts{where}, but got none: "
-        f"{of_whom(record.dropped)}"
+        f"Round {record.round}: no upload counted{where}: {of_whom(record.dropped)}"
     )
 
 

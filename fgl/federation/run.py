@@ -248,8 +248,8 @@ def _check_history(result: Result, rounds: Sequence[Round]) -> None:
     same = isinstance(now, list) and len(now) == len(rounds)
     if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
         raise ValueError(
-            f"Round {rounds[-1].round}, a callback: Expected result.history to stay as it is, but "
-            "got other rounds in it"
+            f"Round {rounds[-1].round}, a callback: the rounds of result.history were changed, but "
+            "must stay as they are"
         )
 
 
@@ -292,7 +292,7 @@ def _warn_of_unknown(method: Method) -> None:
     names = " and ".join(method.unknown)
     warnings.warn(
         f"Expected the checkpoint to know all settings of {method}, but got {names} of a builder "
-        "without fgl.layer: make sure that its settings are those of before",
+        "without fgl.layer: make sure that its settings are unchanged",
         stacklevel=3,
     )
 

@@ -113,7 +113,7 @@ def _event(noise_multiplier: float, sample_rate: float) -> Any:
 
 
 def _of_losses(noise_multiplier: float) -> Any:
-    """An accountant by privacy losses, whose grid is as fine as the noise asks for.
+    """An accountant by privacy losses, with a grid that is fine enough for the noise.
 
     The grid ends at the loss of a step without sampling at 10 standard deviations. The rest is
     dp-accounting's tail, of mass e^-50.

@@ -29,7 +29,7 @@ def robust(
     Args:
         method: its `aggregate` is a `fgl.federation.OfMeans`, as those of FedAvg, and of methods
             that do more with the mean (FedOpt).
-        rule: ``updates -> update``, name to ``[K, ...]`` of those who have an example to name to
+        rule: ``updates -> update``, name to ``[K, ...]`` of the clients with an example to name to
             ``[...]``, e.g. ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
         bucket: clients in a bucket; the rule then gets means of random buckets. Honest means differ
             less, but as many bad clients are among fewer means.

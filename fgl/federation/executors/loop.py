@@ -141,8 +141,8 @@ class Loop:
             taken = [key for key in ("start", "trained") if key in entries]
             if taken:
                 raise ValueError(
-                    f"Expected the context to leave the key {taken[0]!r} to the machine, "
-                    "but got it taken"
+                    f"Expected the context of `receive` to have other keys than 'start' and "
+                    f"'trained', but got {taken[0]!r}"
                 )
         return Ready(client, graph, message, state, params, context)
 

@@ -15,7 +15,7 @@ from ..method.checks import first_not_finite
 from ..method.message import Message, Params, leaves
 
 NOTHING: Message = {}
-FEW = 2**17  # entries of what is compared in one call
+FEW = 2**17  # entries of tensors that are compared in one call
 
 
 class Diverged(ValueError):
@@ -43,7 +43,7 @@ class Change(NamedTuple):
     size: float | None
 
 
-Pair = tuple[Tensor, Tensor | None]  # a tensor, and what is subtracted from it
+Pair = tuple[Tensor, Tensor | None]  # a tensor, and the tensor that is subtracted from it
 
 
 def changes(

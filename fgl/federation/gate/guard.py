@@ -177,7 +177,7 @@ def unchanged(*messages: Any) -> Iterator[None]:
         >>> with unchanged(state):
         ...     state["w"].add_(1)
         Traceback (most recent call last):
-        fgl.federation.gate.guard.ChangedInPlace: Expected the message and the state to stay ...
+        fgl.federation.gate.guard.ChangedInPlace: 'w' of a message or a state was changed in ...
     """
     once = list({id(m): m for m in messages if isinstance(m, Mapping)}.values())
     before = [_tensors(message) for message in once]  # keeps the tensors, so that ids stay valid
@@ -188,8 +188,8 @@ def unchanged(*messages: Any) -> Iterator[None]:
         if now != then:
             changed = sorted(set(now) ^ set(then))[0][0]
             raise ChangedInPlace(
-                "Expected the message and the state to stay as they are, but got "
-                f"{'/'.join(changed)!r} changed in place: others see it too, make a copy"
+                f"{'/'.join(changed)!r} of a message or a state was changed in place, but others "
+                "hold it too: make a copy"
             )
 
 
@@ -287,7 +287,7 @@ def check_own(client: int, message: Any, seen: dict[int, tuple[int, Tensor, int]
         >>> check_own(0, {"w": tensor}, seen)
         >>> check_own(1, {"w": tensor.add_(1)}, seen)
         Traceback (most recent call last):
-        ValueError: Expected clients 0 and 1 to have tensors of their own, but got one 'w' ...
+        ValueError: Clients 0 and 1 share the tensor 'w', which changed in between: ...
     """
     for path, tensor in _tensors(message) if isinstance(message, Mapping) else ():
         if tensor.layout != torch.strided or not tensor.numel() or tensor.is_inference():
@@ -296,7 +296,7 @@ def check_own(client: int, message: Any, seen: dict[int, tuple[int, Tensor, int]
         other, same, version = seen.setdefault(tensor.data_ptr(), own)
         if other != client and same._version != version:
             raise ValueError(
-                f"Expected clients {other} and {client} to have tensors of their own, but got one "
-                f"{'/'.join(path)!r} for both, changed in between: give a copy"
+                f"Clients {other} and {client} share the tensor {'/'.join(path)!r}, which changed "
+                "in between: give each client a copy"
             )
         seen[tensor.data_ptr()] = own

@@ -329,7 +329,7 @@ def of_whom(whys: Mapping[int, str]) -> str:
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """Whole numbers in order, those that follow each other as ``first-last``."""
+    """Whole numbers in order as text, consecutive numbers as ``first-last``."""
     ends: list[list[int]] = []
     for number in numbers:
         if ends and number == ends[-1][1] + 1:

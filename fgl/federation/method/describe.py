@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 LONGEST = 200  # characters of a value as it is printed
-DEPTH = 8  # of what is described
+DEPTH = 8  # levels of a value that are described
 
 
 def described(value: Any, depth: int = DEPTH) -> Any:

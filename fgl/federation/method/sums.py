@@ -273,8 +273,8 @@ class OfSums:
         odd = [client for client, layout in layouts.items() if layout not in usual]
         if odd:
             warnings.warn(
-                f"Expected {self.key!r} of one layout, but got others from clients {odd}: these "
-                "count for nothing",
+                f"Clients {odd} sent {self.key!r} of another layout than most: their uploads do "
+                "not count",
                 stacklevel=2,
             )
         counting = [each for client, each in parts.items() if client not in odd]

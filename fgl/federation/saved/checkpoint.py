@@ -49,7 +49,7 @@ def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> 
     """A context with the `Folder` of a run, locked against other processes; None without a path.
 
     Raises:
-        OSError: if nobody can write there.
+        OSError: if the folder cannot be written.
         ValueError: if another run uses it.
     """
     if path is None:

@@ -52,12 +52,12 @@ class Client:
         if not isinstance(context, Mapping):
             got = type(context).__name__
             raise TypeError(f"Expected the context of a secure sum to be a dict, but got {got}")
-        request = {name: value.cpu() for name, value in request.items()}  # bytes and who is here
+        request = {name: value.cpu() for name, value in request.items()}  # bytes and masks
         first = {TOLD: dict(leaves(inner))} if request["phase"] == KEYS else {}
         return params, {**context, ASKED: request, **first}
 
     def batches(self, graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
-        """Clients train in one round of the four."""
+        """The local steps in the masked round of an exchange; none in its other rounds."""
         trains = context[ASKED]["phase"] == MASKED
         return local_steps(self.method.train, graph, context) if trains else []
 

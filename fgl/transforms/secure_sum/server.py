@@ -86,8 +86,8 @@ class Server:
             return
         if phase == LETTERS and not payload:
             raise ValueError(
-                "Expected letters, but got none: the client says that the list of keys is without "
-                "its own, so what it sent as its keys are others"
+                "The client sent no letters: the list of keys is without its own, so its keys "
+                "were changed on their way"
             )
         for name, shape in self._sizes(phase, number, payload).items():
             check_kind(name, payload[name], torch.uint8, shape)
@@ -95,7 +95,7 @@ class Server:
             for public in payload["keys"].view(2, parts.KEY):
                 parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")  # may raise
             if payload["keys"][: parts.KEY].equal(payload["keys"][parts.KEY :]):
-                raise ValueError("Expected two keys, but got one twice")
+                raise ValueError("The client sent one key twice")
         if self.terms.signed and "signature" in payload:
             text = signed.of_keys(payload["keys"]) if phase == KEYS else self._seen(exchange)
             if not self.terms.signed.holds(client, payload["signature"], text):
@@ -156,9 +156,7 @@ class Server:
         steps |= {LISTS: self._lists, SHARES: self._shares}
         try:
             if phase != now:
-                raise CannotSum(
-                    f"Expected {NAMES[phase]} in every exchange, but got none in a round"
-                )
+                raise CannotSum(f"No {NAMES[phase]} arrived in a round of the exchange")
             return steps[phase](inbox, state)
         except (CannotSum, DoesNotFit, CannotUnmask) as error:
             warnings.warn(f"Secure sum: {error}: everybody keeps the old model", stacklevel=2)
@@ -299,7 +297,7 @@ def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
     clients = exchange["clients"].tolist() if "clients" in exchange else []
     here = exchange.get("signers", exchange.get("sent", exchange.get("here")))
     if clients and (client not in clients or not (here is None or here[clients.index(client)])):
-        raise ValueError(f"Expected a client of this exchange, but got client {client}")
+        raise ValueError(f"Client {client} is not in this exchange")
     return len(clients)
 
 
@@ -324,8 +322,8 @@ def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> N
     """Warn of false shares: either their sender or their owner lied; the other shares suffice."""
     for row, tellers in false.items():
         warnings.warn(
-            f"Secure sum: Expected shares of client {clients[row]}'s secret, but got false ones "
-            f"from clients {[clients[teller] for teller in sorted(tellers)]}: they are left out",
+            f"Secure sum: clients {[clients[teller] for teller in sorted(tellers)]} sent false "
+            f"shares of client {clients[row]}'s secret: these shares are left out",
             stacklevel=2,
         )
 
@@ -340,13 +338,13 @@ def _of_one_layout(inbox: Inbox) -> Inbox:
     others = [client for client in inbox if client not in most]
     if len(kinds) == len(inbox) > 2:  # no hostile client does that, but a method may
         raise ValueError(
-            f"Expected the clients' tensors to have the same names and shapes, but got {len(kinds)}"
-            " kinds: what is summed cannot be ragged"
+            f"The clients sent {len(kinds)} kinds of tensors, by names and shapes: what is summed "
+            "cannot be ragged"
         )
     if others:
         warnings.warn(
-            f"Secure sum: Expected tensors like those of most, but got others of clients {others}: "
-            "they are left out",
+            f"Secure sum: clients {others} sent tensors of other names or shapes than most: they "
+            "are left out",
             stacklevel=2,
         )
     return Inbox({c: inbox[c] for c in most}, inbox.num_clients, inbox.sent, inbox.round)

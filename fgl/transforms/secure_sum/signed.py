@@ -129,7 +129,7 @@ def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: i
     """Raise unless every row of a list of keys is signed by a client of its own.
 
     Args:
-        signed: whose keys are known.
+        signed: the known keys of clients.
         asked: ``keys`` uint8 ``[n, 64]``, ``clients`` int64 ``[n]``, ``signatures`` uint8
             ``[n, 64]``.
         row, own: this client's place in the list, and its number.
@@ -164,7 +164,7 @@ def check_lists(
     """Raise unless enough clients in the sum signed the same list as this client.
 
     Args:
-        signed: whose keys are known.
+        signed: the known keys of clients.
         asked: ``signatures``, uint8 ``[n, 64]``.
         clients: the numbers of all in the exchange.
         sent: bool ``[n]``, the clients in the sum.

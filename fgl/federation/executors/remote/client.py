@@ -214,8 +214,8 @@ def answer(
         return reply.answer(ledger.paid(question)), reply.keeps
     if costs.get("noise_multiplier") and note.round <= max(shelf.rounds("reply"), default=-1):
         raise Refusal(
-            f"Expected one question in round {note.round}, since client {note.client} adds noise "
-            "to each answer, but got another one of a round that is over"
+            f"Client {note.client} adds noise to each answer, so it answers one question in round "
+            f"{note.round}, and this round is over"
         )
     ledger.check(costs)
     with _loop(method, graph, note, shelf) as loop:
@@ -236,9 +236,7 @@ def answer(
         if _marks(shelf, note) != before:  # another process of this site was quicker
             other = _kept(shelf, note, question)
             if other is None:
-                raise Refusal(
-                    f"Expected one question at a time, but got two for client {note.client}"
-                )
+                raise Refusal(f"Client {note.client} was asked two questions at a time")
             ledger.again(num_bytes=len(other.packed))
             return other.answer(ledger.paid(question)), other.keeps
         ledger.charge(costs, num_bytes=len(reply.packed), question=question)

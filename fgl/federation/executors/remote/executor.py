@@ -50,7 +50,7 @@ class _Question:
     times: Counter[int] = field(default_factory=Counter)  # how often a client was asked
 
     def open(self) -> list[int]:
-        """Clients that have to be asked."""
+        """Clients without a reply that are not being asked."""
         waiting = {client for client, _ in self.pending.values()}
         return [c for c in self.contents if c not in self.found and c not in waiting]
 
@@ -112,7 +112,7 @@ class RemoteClients:
         answers = self._ask("train", index, {client: outbox[client] for client in who})
         if first and who and not self.nodes:
             raise RuntimeError(
-                f"Round {index}: Expected a client that can be asked, but got none: "
+                f"Round {index}: no client can be asked: "
                 f"{of_whom({client: str(answers[client]) for client in who})}"
             )
         for client in who:
@@ -342,7 +342,7 @@ class RemoteClients:
             other = self.nodes.get(client)
             taken = other in self._there
             if taken:
-                raise ValueError(f"Expected one client {client}, but got nodes {other} and {node}")
+                raise ValueError(f"Nodes {other} and {node} both say that they are client {client}")
         except Exception as problem:  # a client may send anything
             before, refused = self._strangers.get(node), _Refused(client, reason(problem), taken)
             self._strangers[node] = refused

@@ -309,7 +309,7 @@ class Flower:
     def letters(
         self, notes: Mapping[int, Mapping[str, Any]], messages: Mapping[int, Sent]
     ) -> dict[int, RecordDict]:
-        arrays: dict[int, ArrayRecord] = {}  # one for all who are sent the same
+        arrays: dict[int, ArrayRecord] = {}  # one for all clients with the same message
         contents = {}
         for client, sent in messages.items():
             if id(sent) not in arrays:
@@ -341,7 +341,7 @@ class Flower:
 
     def note(self, content: RecordDict) -> Mapping[str, Any]:
         if "note" not in content.config_records:
-            raise ValueError(f"Expected a reply with a note, but got {sorted(content)}")
+            raise ValueError(f"The reply has no note, but {sorted(content)}")
         note: Mapping[str, Any] = content.config_records["note"]
         return note
 

@@ -16,7 +16,7 @@ Note = Mapping[str, Any]
 
 
 class Handshake(NamedTuple):
-    """A node's answer to the question who it is.
+    """A node's answer to the question for its client.
 
     Args:
         client: the client's number.
@@ -96,7 +96,7 @@ def whole(note: Note, name: str) -> int:
 
 
 def yes(note: Note, name: str) -> bool:
-    """A boolean."""
+    """A boolean field of a note."""
     value = _field(note, name)
     if not isinstance(value, bool):
         raise ValueError(f"Expected {name} to be True or False, but got {brief(value)}")
