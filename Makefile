@@ -23,7 +23,7 @@ help:
 	@echo "make nightly  slow, more, notebooks, processors, demo, federation, site-check; takes hours"
 	@echo "make processors  all tests as on other processors, twelve times; takes an hour or two"
 	@echo "make weight  the size of the project: lines, branches, files, names"
-	@echo "make lint    ruff: rules and format"
+	@echo "make lint    ruff: rules and format; words of docstrings and locals"
 	@echo "make types   mypy --strict"
 	@echo "make docs    build the documentation into site/"
 	@echo "make serve   show the documentation at http://127.0.0.1:8000, with its search"
@@ -78,6 +78,7 @@ weight: .venv/extra-test
 lint: .venv/extra-lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python docs/plain.py
 
 types: .venv/extra-lint
 	$(BIN)/mypy --strict fgl

@@ -33,8 +33,8 @@ def check_number(
     """Raise unless a value is a finite number between the bounds.
 
     Args:
-        name: what the value is called in the message.
-        value: what was given; True is no number.
+        name: the value's name in the message.
+        value: the value; True is no number.
         at_least, above, at_most, below: the bounds; `above` and `below` are themselves outside.
         integer: whether it must be an integer; 3.0 does not count as one.
 
@@ -52,22 +52,22 @@ def check_number(
         ValueError: Expected rounds to be an integer >= 0, but got -1
     """
     ends = ((">=", at_least), (">", above), ("<=", at_most), ("<", below))
-    said = " and ".join(f"{sign} {end}" for sign, end in ends if math.isfinite(end))
-    wanted = f"Expected {name} to be {'an integer' if integer else 'a number'} {said}".rstrip()
+    limits = " and ".join(f"{sign} {end}" for sign, end in ends if math.isfinite(end))
+    expected = f"Expected {name} to be {'an integer' if integer else 'a number'} {limits}".rstrip()
     kind = numbers.Integral if integer else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind):
-        raise TypeError(f"{wanted}, but got {value!r}")
+        raise TypeError(f"{expected}, but got {value!r}")
     number = float(value)
     inside = at_least <= number <= at_most and above < number < below
     if not (inside and math.isfinite(number)):
-        raise ValueError(f"{wanted}, but got {value}")
+        raise ValueError(f"{expected}, but got {value}")
 
 
 def check_weight(**values: Any) -> None:
     """Raise unless each value is a finite number of at least 0.
 
     Args:
-        values: each by its name.
+        values: values by name.
 
     Raises:
         TypeError, ValueError: as `check_number`.
@@ -85,7 +85,7 @@ def check_share(**values: Any) -> None:
     """Raise unless each value is a number from 0 to 1.
 
     Args:
-        values: each by its name.
+        values: values by name.
 
     Raises:
         TypeError, ValueError: as `check_number`.
@@ -103,7 +103,7 @@ def check_count(**values: Any) -> None:
     """Raise unless each value is an integer of at least 1.
 
     Args:
-        values: each by its name.
+        values: values by name.
 
     Raises:
         TypeError, ValueError: as `check_number`.
@@ -122,7 +122,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
     Args:
         name: what the value is called in the message.
-        value: what was given.
+        value: the value.
         choices: the values that there are.
 
     Raises:
@@ -135,8 +135,8 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         ValueError: Expected optimizer to be one of 'sgd', 'adam', but got 'lion'
     """
     if value not in choices:
-        said = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"Expected {name} to be one of {said}, but got {value!r}")
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"Expected {name} to be one of {listed}, but got {value!r}")
 
 
 def check_length(length: int, **tensors: torch.Tensor | None) -> None:
@@ -179,9 +179,9 @@ def check_device(device: Any) -> None:
     try:
         torch.zeros(1, device=device).item()
     except (AssertionError, RuntimeError, TypeError) as error:
-        why = (str(error) or type(error).__name__).splitlines()[0]
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"Expected device to be one that torch has here, but got {device!r} ({why})"
+            f"Expected device to be one that torch has here, but got {device!r} ({reason})"
         ) from None
 
 
@@ -189,9 +189,9 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
     """Raise unless `rows` is a finite floating-point matrix; the error names the client.
 
     Args:
-        name: what the matrix is called in the message.
+        name: the matrix' name in the message.
         rows: one row per client.
-        shape: what the message asks for; ``"k, k"`` must be square.
+        shape: the shape that the message asks for; ``"k, k"`` must be square.
 
     Example:
         >>> check_rows("flat", torch.tensor([[1.0], [float("nan")]]))
@@ -202,7 +202,7 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
         raise TypeError(f"Expected {name} to be floating point, but got {rows.dtype}")
     if rows.dim() != 2 or (shape == "k, k" and rows.shape[0] != rows.shape[1]):
         raise ValueError(f"Expected {name} to have shape [{shape}], but got {list(rows.shape)}")
-    if not torch.isfinite(rows.sum()):  # in doubt: the sum of finite rows may overflow
+    if not torch.isfinite(rows.sum()):  # not certain: the sum of finite rows may overflow
         bad = ~torch.isfinite(rows).all(1)
         if bad.any():
             client = int(bad.nonzero()[0])
@@ -215,7 +215,7 @@ def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int
     """Raise if a tensor's type, shape or layout differ, before its bytes are read.
 
     Raises:
-        ValueError: saying what it must be.
+        ValueError: naming the expected type, shape or layout.
 
     Example:
         >>> check_kind("sent", torch.tensor([2]), torch.bool, [1])
@@ -257,7 +257,7 @@ def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
 def as_columns(
     output: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """An output and the answers as ``[n, t]``, a column per task; of one task ``[n]`` will do.
+    """An output and the answers as ``[n, t]``, a column per task; one task may have ``[n]``.
 
     So ``[n]`` never meets ``[n, 1]``, of which torch would make ``[n, n]``.
 
@@ -286,9 +286,9 @@ def as_columns(
     t = 1 if y.dim() == 1 else y.shape[1]
     fitting = ([n], [n, 1]) if t == 1 else ([n, t],)
     if list(output.shape) not in fitting:
-        wanted = " or ".join(map(str, fitting))
+        shapes = " or ".join(map(str, fitting))
         raise ValueError(
-            f"Expected output to have shape {wanted} as y has {list(y.shape)}, "
+            f"Expected output to have shape {shapes} as y has {list(y.shape)}, "
             f"but got {list(output.shape)}"
         )
     return output.reshape(n, t), y.reshape(n, t)

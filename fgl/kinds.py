@@ -32,7 +32,7 @@ NAMES = {
     "int": "an integer",
     "str": "a string",
 }
-# What is expected and what came, to the call that works. `value` is how the value is written.
+# Expected kind and type of the value, to the call that works. `value` is the written value.
 WAYS = {
     ("Method", "Task"): "{call}(task.fedavg{rest})",
     ("Method", "Setting"): "{call}(setting.load(seed=0).fedavg{rest})",
@@ -73,7 +73,7 @@ def typed(function: Function) -> Function:
     """Check the arguments of a function, or of a class, against its annotations at each call.
 
     Raises:
-        TypeError: when called, naming the argument, what was expected, what came, and the call that
+        TypeError: when called, naming the argument, the expected kind, the value, and the call that
             works.
 
     Example:
@@ -129,12 +129,12 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
             raise TypeError(f"{name}: {error}; {_usage(name, signature)}") from None
 
     def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        given = bound(signature.bind_partial, args, kwargs)
-        for key, value in given.items():
+        arguments = bound(signature.bind_partial, args, kwargs)
+        for key, value in arguments.items():
             plain = signature.parameters[key].kind not in VARIADIC
             if plain and not fits(value, hints()[key]):
                 raise TypeError(_sentence(key, value, hints()[key], name, _needed(signature)))
-        return bound(signature.bind, args, kwargs)  # a missing one is named last
+        return bound(signature.bind, args, kwargs)  # a missing argument is named last
 
     return bind
 
@@ -143,7 +143,7 @@ VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the kind of an annotation; every value fits one that is not known.
+    """Whether a value is of the kind of an annotation; every value fits an unknown annotation.
 
     Example:
         >>> fits(3, float), fits([3, "a"], Sequence[int]), fits("a", Sequence[str])
@@ -182,8 +182,8 @@ def _sentence(key: str, value: Any, hint: Any, name: str, rest: str) -> str:
             key, value, of = f"{key}[{place}]", value[place], inner[0]
             way = _way(f"several {_called(of)}", value, name, rest)
             return f"Expected {key} to be {in_words(of)}, but got {shown(value)}{way}"
-    asked = f"several {_called(inner[0])}" if kind in SEVERAL and inner else _first_kind(hint)
-    way = _way(asked, value, name, rest)
+    expected = f"several {_called(inner[0])}" if kind in SEVERAL and inner else _first_kind(hint)
+    way = _way(expected, value, name, rest)
     return f"Expected {key} to be {in_words(hint)}, but got {shown(value)}{way}"
 
 
@@ -242,22 +242,22 @@ def shown(value: Any) -> str:
     return type(value).__name__
 
 
-def _way(asked: str, value: Any, name: str, rest: str) -> str:
+def _way(expected: str, value: Any, name: str, rest: str) -> str:
     """The call that works, if `WAYS` knows one for the value's type or a base of it."""
     own = [base.__name__ for base in type(value).__mro__]
     own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
     plain = isinstance(value, str | int)
     written = str(value) if plain else getattr(value, "__name__", "")
     builder: Any = value
-    if asked == "Method" and isinstance(value, str):
+    if expected == "Method" and isinstance(value, str):
         builder = getattr(sys.modules.get("fgl.methods"), value, None)
         own = own if inspect.isfunction(builder) else ["object"]
     asks = inspect.signature(builder) if inspect.isfunction(builder) else inspect.Signature()
-    if asked == "Method" and next(iter(asks.parameters), "") == "model":
+    if expected == "Method" and next(iter(asks.parameters), "") == "model":
         own = ["object"]  # fgl.fedavg makes the method that other builders take
     settings = _needed(asks)
     for kind in own:
-        way = WAYS.get((asked, kind), "")
+        way = WAYS.get((expected, kind), "")
         if way and ("{value" not in way or written.isidentifier() or kind == "int"):
             return ": " + way.format(call=name, rest=rest, value=written, own=settings)
     return f": {value.__name__}(...)" if isinstance(value, type) else ""
@@ -274,7 +274,7 @@ def _needed(signature: inspect.Signature) -> str:
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:
-    """How a function is called, for an error."""
+    """The call of a function with its settings' names, for an error."""
     kinds = {key: parameter.kind for key, parameter in signature.parameters.items()}
     settings = [k for k, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
     first = [k for k in kinds if k not in settings and k != "self"]

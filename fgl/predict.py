@@ -49,7 +49,7 @@ _known: WeakKeyDictionary[nn.Module, Reads] = WeakKeyDictionary()
 
 
 def reads(model: nn.Module) -> Reads:
-    """Find what a model reads: ``forward(x, adj)`` is fgl's kind, one with ``edge_index`` PyG's.
+    """Find the fields that a model reads: ``forward(x, adj)`` is fgl's kind, ``edge_index`` PyG's.
 
     Example:
         >>> class Net(torch.nn.Module):
@@ -79,11 +79,11 @@ def _parameters(model: nn.Module) -> dict[str, bool]:
     if isinstance(inner, nn.Module):
         return _parameters(inner)
     stated = getattr(getattr(model, "signature", None), "param_dict", None)  # PyG's Sequential
-    given = inspect.signature(model.forward).parameters if stated is None else stated
+    parameters = inspect.signature(model.forward).parameters if stated is None else stated
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {
         name: parameter.default is inspect.Parameter.empty
-        for name, parameter in given.items()
+        for name, parameter in parameters.items()
         if getattr(parameter, "kind", None) not in variadic
     }
 
@@ -167,9 +167,9 @@ def predict(
         The forward's output.
 
     Raises:
-        ValueError: if the graph lacks what the forward names without a default.
-        TypeError: if the forward needs what no graph has, calls PyG's layers and does not name
-            `edge_index`, or reads `edge_index` and the features are sparse.
+        ValueError: if the graph lacks a field that the forward names without a default.
+        TypeError: if the forward needs a field that no graph has, calls PyG's layers and does not
+            name `edge_index`, or reads `edge_index` and the features are sparse.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -211,12 +211,12 @@ class OtherWidth(RuntimeError, ValueError):
 
 
 def _check_width(error: Exception, model: nn.Module, graph: Graph) -> None:
-    """Raise a sentence if a product of matrices failed for their widths."""
-    width, said = graph.num_features, str(error)
-    if "cannot be multiplied" in said or said.startswith(f"Expected x to have shape [{width}, *]"):
+    """Raise a clear error if a product of matrices failed for their widths."""
+    width, text = graph.num_features, str(error)
+    if "cannot be multiplied" in text or text.startswith(f"Expected x to have shape [{width}, *]"):
         raise OtherWidth(
             f"Expected {type(model).__name__} to take {width} features, as {graph!r} has, but got "
-            f"{said}"
+            f"{text}"
         ) from error
 
 
@@ -226,23 +226,23 @@ FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 def _explain(
     error: Exception, model: nn.Module, read: Reads, graph: Graph, options: Mapping[str, Any]
 ) -> None:
-    """Raise a sentence for an error of a forward, where its words or its type tell the mistake."""
-    said, name = str(error), type(model).__name__
+    """Raise a clear error for an error of a forward if its text or type shows the mistake."""
+    text, name = str(error), type(model).__name__
     if isinstance(error, TypeError):
         _check_parameters(model, () if read.edge_index else graph.inputs, options)
     if isinstance(error, TypeError | LookupError | AttributeError):
         again = TypeError if isinstance(error, TypeError) else ValueError
         raise again(
-            f"{name}'s forward raised {type(error).__name__}: {said}, for {graph!r}"
+            f"{name}'s forward raised {type(error).__name__}: {text}, for {graph!r}"
         ) from error
-    if "MessagePassing.propagate" in said and not read.edge_index:
+    if "MessagePassing.propagate" in text and not read.edge_index:
         of = getattr(model, "_orig_mod", model)
         got = list(inspect.signature(of.forward).parameters)
         raise TypeError(
             f"Expected {type(of).__name__}'s forward to name the edges edge_index, since its "
             f"layers are PyG's, but got {got}, which are given fgl's adj"
         ) from error
-    if "dtype" in said:
+    if "dtype" in text:
         fields = {each: _field(graph, each) for each in ("edge_weight", "edge_attr", "edge_time")}
         for each, value in fields.items():
             if each not in read.names or value is None or not value.is_floating_point():
@@ -271,9 +271,9 @@ def _check_parameters(
         signature.bind_partial(*inputs)
     except TypeError:
         pooled = ", pool), since a client's examples are graphs: rows of nodes have to be pooled, "
-        asked = f"{pooled}as by fgl.nn.GIN" if len(inputs) == 3 else ")"
+        pooling = f"{pooled}as by fgl.nn.GIN" if len(inputs) == 3 else ")"
         raise TypeError(
-            f"Expected {name}'s forward to take (x, adj{asked}, but got {list(parameters)}"
+            f"Expected {name}'s forward to take (x, adj{pooling}, but got {list(parameters)}"
         ) from None
 
 
@@ -285,14 +285,14 @@ def _called(
         return call(graph.inputs, options)
     if not read.edge_index:
         own = {name: _field(graph, name) for name in read.names}
-        given = {**_checked(model, read, own), **options}
-        return call(graph.inputs, given)
+        arguments = {**_checked(model, read, own), **options}
+        return call(graph.inputs, arguments)
     reading = graph.reading
     own = {name: reading.value(name) for name in read.names}
-    given = {**_checked(model, read, own), **options}
+    arguments = {**_checked(model, read, own), **options}
     first = () if "x" in read.names else (reading.value("x"),)
     with reading.around(model):
-        return call(first, given)
+        return call(first, arguments)
 
 
 def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
@@ -304,7 +304,7 @@ def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
         outer: the name of the method, for the error.
 
     Raises:
-        ValueError: naming what is missing.
+        ValueError: naming the missing field.
 
     Example:
         >>> probes = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
@@ -332,7 +332,7 @@ def _field(graph: Graph, name: str) -> Tensor | None:
 
 
 def _checked(model: nn.Module, read: Reads, own: dict[str, Any]) -> dict[str, Any]:
-    """What a forward is given by name: no field that is missing."""
+    """The arguments of a forward by name; raise if a needed field is missing."""
     if read.strange:
         raise TypeError(
             f"Expected {type(model).__name__}'s forward to read fields of a graph, or what has a "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-FIRST = 10.0  # seconds that work may take before it says a word
+FIRST = 10.0  # seconds of work before the first line
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def fold_in(seed: int, *path: int | str) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context that one thread of a process may enter at a time, as often as it likes.
+    """A context that one thread of a process at a time may enter, also repeatedly.
 
     Runs and tasks seed torch's generator, which all threads share, so two of them would change each
     other's numbers.

@@ -241,7 +241,7 @@ def test_a_number_has_one_node(tmp_path: Any) -> None:
     method, clients = stateful()
     grid = Grid(apps(method, clients), state=str(tmp_path))
     grid.add(900, like=101)
-    with pytest.warns(UserWarning, match="Expected one client 1, but got nodes 101 and 900"):
+    with pytest.warns(UserWarning, match="Nodes 101 and 900 both say that they are client 1"):
         result = fgl.run(method, on=flower(grid, num_clients=4), num_rounds=2)
     check_equal(result, in_process(method, clients, num_rounds=2), tmp_path)
     assert ("train", 900) not in grid.asked

@@ -207,7 +207,7 @@ def test_a_context_that_takes_the_key_trained_is_refused(at_once: Any) -> None:
         return params, {**context, "trained": torch.tensor(1)}
 
     method = replace(plain, receive=receive)
-    with pytest.raises(ValueError, match=r"^Round 0, client 0, receive: .* the key 'trained'"):
+    with pytest.raises(ValueError, match=r"^Round 0, client 0, receive: .* but got 'trained'"):
         fgl.run(method, graphs(), num_rounds=1, clients_at_once=at_once)
 
 

@@ -500,7 +500,7 @@ def test_a_server_that_raises_in_every_round_is_not_hostile_clients_for_ever(
 
     place = Elsewhere(graphs(), 1)
     fgl.run(failing(1, 2, 3), on=place, num_rounds=3, checkpoint=tmp_path)
-    text = "Round 3: Expected an upload that counts in one of 3 rounds in a row, .*'cluster'"
+    text = "Round 3: no upload counted in 3 rounds in a row: .*'cluster'"
     with pytest.raises(RuntimeError, match=text) as caught:
         fgl.run(failing(1, 2, 3), on=place, num_rounds=4, checkpoint=tmp_path)
     assert isinstance(caught.value.__cause__, KeyError)
@@ -513,20 +513,20 @@ def test_a_run_in_which_nobody_takes_part_does_not_complete(tmp_path: Path) -> N
     method, clients = fedavg(model()), graphs()
     how: Any = {"checkpoint": tmp_path, "clients_at_once": 1}
     absent: Any = {"dropouts": lambda index, client: index > 1}
-    text = "Round 4: Expected an upload that counts in one of 3 rounds in a row, but got none: "
+    text = "Round 4: no upload counted in 3 rounds in a row: "
     with pytest.raises(RuntimeError, match=f"{text}clients 0-3: dropped out"):
         fgl.run(method, clients, num_rounds=9, **how, **absent)
     assert max(path.name for path in tmp_path.glob("*.ckpt")) == "round-000002.ckpt"
-    with pytest.raises(RuntimeError, match="Round 1: Expected an upload that counts in one of 2"):
+    with pytest.raises(RuntimeError, match="Round 1: no upload counted in 2 rounds"):
         fgl.run(method, clients, num_rounds=2, dropouts=1.0)
-    with pytest.raises(RuntimeError, match="Round 0: Expected an upload that counts, but got none"):
+    with pytest.raises(RuntimeError, match="Round 0: no upload counted: "):
         fgl.run(method, clients, num_rounds=1, dropouts=1.0)
     some = fgl.run(method, clients, num_rounds=4, **absent)
     assert [len(record.dropped) for record in some.history] == [0, 0, 4, 4]
     limits: Any = {"limits": Limits(empty_rounds=None)}
     some = fgl.run(method, clients, num_rounds=5, **absent, **limits)
     assert [len(record.dropped) for record in some.history] == [0, 0, 4, 4, 4]
-    with pytest.raises(RuntimeError, match="Round 2: Expected an upload that counts, but got none"):
+    with pytest.raises(RuntimeError, match="Round 2: no upload counted: "):
         fgl.run(method, clients, num_rounds=5, **absent, limits=Limits(empty_rounds=1))
 
 
@@ -628,7 +628,7 @@ def test_who_only_looks_may_not_write(who: str) -> None:
         return {}
 
     how: Any = {"callbacks": [write]} if who == "callback" else {who: write}
-    with pytest.raises(ValueError, match=f"got 'model/{WEIGHT}' changed in place"):
+    with pytest.raises(ValueError, match=f"'model/{WEIGHT}' .* was changed in place"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, **how)
 
 

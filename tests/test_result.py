@@ -244,7 +244,7 @@ def test_a_callback_may_not_change_the_model_before_the_first_round() -> None:
         def begin(self, result: Result) -> None:
             result.outbox[0]["model"]["convs.0.bias"].add_(1)  # type: ignore[index, union-attr]
 
-    with pytest.raises(ValueError, match="to stay as they are"):
+    with pytest.raises(ValueError, match="was changed in place"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, callbacks=[Spoils()])
 
 

@@ -329,7 +329,7 @@ def test_deploy_changes_nothing(what: str) -> None:
         return plain.deploy(message, state, data)
 
     method = replace(plain, send=send, deploy=deploy)
-    text = "Round 0, client 0, deploy: .* to stay as they are, but got 'model/convs.0.bias'"
+    text = "Round 0, client 0, deploy: 'model/convs.0.bias' .* was changed in place"
     with pytest.raises(ValueError, match=text):
         fgl.run(method, graphs(), num_rounds=1, score=accuracy)
 
@@ -393,7 +393,7 @@ def test_a_stack_may_be_changed_in_place_and_the_messages_not(clients_at_once: A
 
     plain = fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=clients_at_once)
     assert same(dict(run("stack").outbox[0]["model"]), dict(plain.outbox[0]["model"]))
-    text = r"Round 0, server, aggregate: Expected the .* to stay as .* changed\s+in place"
+    text = r"Round 0, server, aggregate: .* was changed in place"
     with pytest.raises(ValueError, match=text):
         run("each")
 

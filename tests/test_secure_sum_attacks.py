@@ -304,7 +304,7 @@ def test_false_shares_do_not_lose_a_sum(
     plain = own_models()
     want = fgl.run(plain, lines(number), num_rounds=1, dropouts=lambda i, k: k in absent)
     with pytest.warns(
-        UserWarning, match=rf"false ones from clients \[{', '.join(map(str, liars))}\]"
+        UserWarning, match=rf"clients \[{', '.join(map(str, liars))}\] sent false shares"
     ):
         got = fgl.run(
             lying(secure_sum(plain, threshold=threshold), liars), lines(number), num_rounds=4,

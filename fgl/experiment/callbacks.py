@@ -75,11 +75,11 @@ def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, 
 
 
 def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Result], None]:
-    """A callback that prints the most memory that was held, after the first round that is run.
+    """A callback that prints the peak memory after the first round of this process.
 
     Args:
         name: text before it.
-        device: device of the clients: a GPU's tensors are counted, or this process.
+        device: device of the clients; the peak is of a GPU's tensors, or of this process.
 
     Returns:
         A callback for `fgl.run`.
@@ -100,7 +100,7 @@ def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Resul
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """Most bytes held so far: by tensors of a GPU, or by this process; None where nobody counts."""
+    """The peak bytes so far, of a GPU's tensors or of this process; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

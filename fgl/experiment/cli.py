@@ -54,10 +54,10 @@ def cli(
         The result of `main`; with several ``--seeds``, a list of the results.
 
     Raises:
-        SystemExit: after ``--help``; code 2 for flags that make no sense, 130 for an interrupt.
-        ImportError: where tyro is not installed.
-        TypeError: where two flags have the same name, or one has neither a type nor a default.
-        ValueError: for a preset with an unknown flag, or with a value that is refused.
+        SystemExit: after ``--help``; code 2 for wrong flags, 130 for an interrupt.
+        ImportError: if tyro is not installed.
+        TypeError: if two flags have the same name, or a flag has neither a type nor a default.
+        ValueError: for a preset with an unknown flag, or with a refused value.
 
     Example:
         >>> def main(run: fgl.experiment.Run = fgl.experiment.Run(), mu: float = 0.1):
@@ -78,8 +78,8 @@ def cli(
         (word,), argv = choose_names(about, argv, task=main)
         unknown = [name for name in presets or {} if name not in main]
         if unknown:
-            said = ", ".join(main)
-            raise ValueError(f"Expected presets to be those of {said}, but got {unknown[0]}")
+            listed = ", ".join(main)
+            raise ValueError(f"Expected presets to be those of {listed}, but got {unknown[0]}")
         main, presets = main[word], (presets or {}).get(word)
         config, words = {"task": word}, (*words, word)
     program = " ".join([Path(sys.argv[0]).name, *words])
@@ -129,7 +129,7 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
 
 
 def defaults_of(main: Main, presets: Presets | None, dataset: str) -> dict[str, Any]:
-    """The value of each flag if the command line has the dataset only."""
+    """The value of each flag if only the dataset is given."""
     return flat(_usual(_parameters(main)[1], presets, dataset)[0])
 
 
@@ -189,18 +189,18 @@ def _parse(
 
 
 def _number(info: Any) -> Any:
-    """A rule of tyro that refuses a text which is not a number, with this library's message."""
+    """A rule of tyro that refuses text which is not a number, with this library's message."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     if info.type not in (int, float):
         return None
-    kind, wanted = (int, "an integer") if info.type is int else (float, "a number")
+    kind, described = (int, "an integer") if info.type is int else (float, "a number")
 
     def read(words: list[str]) -> float:
         try:
             return kind(words[0])
         except ValueError:
-            raise ValueError(f"Expected {wanted}, but got {words[0]}") from None
+            raise ValueError(f"Expected {described}, but got {words[0]}") from None
 
     return PrimitiveConstructorSpec(
         nargs=1,
@@ -212,17 +212,17 @@ def _number(info: Any) -> Any:
 
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
-    """Whose options a main takes, and those that are decided; see `takes_options_of`."""
+    """The builder whose options a main takes, and its fixed options; see `takes_options_of`."""
     builder, decided = main.__dict__.get("options_of", (None, {}))
     return builder, decided
 
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Types and defaults of what a main takes, then of the options of its builder."""
-    found: list[tuple[Main, inspect.Parameter]] = []
+    """Types and defaults of a main's parameters, then of its builder's options."""
+    parameters: list[tuple[Main, inspect.Parameter]] = []
     for parameter in inspect.signature(main).parameters.values():
         if parameter.kind is not parameter.VAR_KEYWORD:
-            found.append((main, parameter))
+            parameters.append((main, parameter))
             continue
         builder, decided = _builder(main)
         if builder is None:
@@ -232,11 +232,11 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
             )
         options = inspect.signature(builder).parameters.values()
         own = [p for p in options if p.kind is p.KEYWORD_ONLY and p.name not in decided]
-        found += [(builder, option) for option in own]
-    hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in found}
+        parameters += [(builder, option) for option in own]
+    hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in parameters}
     kinds: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
-    for source, parameter in found:
+    for source, parameter in parameters:
         name, default = parameter.name, parameter.default
         kind = hints[source].get(name, type(default))
         if name not in hints[source] and (default is REQUIRED or default is None):
@@ -253,7 +253,7 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _is_function(kind: Any) -> bool:
-    """Whether values of a type are functions, or may be."""
+    """Whether values of a type can be functions."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     functions = (types.FunctionType, collections.abc.Callable)  # of a default, of a hint
     return any(each in functions or typing.get_origin(each) in functions for each in kinds)
@@ -290,7 +290,7 @@ def changed(settings: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _published(settings: Any) -> Iterator[Presets]:
-    """The tables of settings, of those inside before those around them."""
+    """The tables of settings, inner settings before outer ones."""
     for value in _members(settings).values():
         if dataclasses.is_dataclass(value):
             yield from _published(value)
@@ -328,32 +328,32 @@ def _usual(
 
 
 def _spelled(dataset: str, table: Presets) -> str:
-    """A dataset as a table has it, found without regard to case."""
+    """A dataset in the spelling of a table, ignoring case."""
     return next((name for name in table if name.lower() == dataset.lower()), dataset)
 
 
 def _about(main: Main) -> str:
-    """What a main does: the first line about it, about its method, or about its file."""
+    """The description of a main: the first line about it, about its method, or about its file."""
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")
 
 
 def _is_the_commands(error: Exception) -> bool:
-    """Whether the command asked for what there is not; an error of the rounds is one's own bug."""
-    said = str(error)
-    if not (said.startswith("Expected ") and "but got" in said):
+    """Return whether a wrong flag, and not the run itself, caused the error."""
+    text = str(error)
+    if not (text.startswith("Expected ") and "but got" in text):
         return False
     inside = any(f.f_code is run.__code__ for f, _ in traceback.walk_tb(error.__traceback__))
-    return not inside or said.startswith("Expected checkpoint ")
+    return not inside or text.startswith("Expected checkpoint ")
 
 
 def _refuse(program: str, error: Exception, flags: Mapping[str, Any]) -> NoReturn:
     """Print the wrong flag and the reason, and exit with the code of a wrong command."""
-    said = str(error)
-    subject = re.match(r"Expected ([\w-]+)", said)
+    text = str(error)
+    subject = re.match(r"Expected ([\w-]+)", text)
     name = subject[1] if subject else ""
-    if name == "name" and repr(flags.get("dataset")) in said:
-        name = "dataset"  # that nobody knows
-    said = f"{option(name)}: {said}" if name in flags else said
-    print(f"{program}: error: {said}\nFor all flags, run {program} --help", file=sys.stderr)
+    if name == "name" and repr(flags.get("dataset")) in text:
+        name = "dataset"  # an unknown dataset
+    text = f"{option(name)}: {text}" if name in flags else text
+    print(f"{program}: error: {text}\nFor all flags, run {program} --help", file=sys.stderr)
     raise SystemExit(2)

@@ -38,8 +38,8 @@ class Comparison:
         reports: the report of each run, by method and seed: see `fgl.experiment.report`, with
             ``"seconds"`` and ``"bytes"``, one number per round.
         metric: the metric that is compared.
-        at: ``"best_val"``, in each run's round of the best validation, ``"last"`` or
-            ``"mean_last5"``, where there is no validation.
+        at: ``"best_val"``, each run's round with the best validation, or without validation
+            ``"last"`` or ``"mean_last5"``.
 
     Example:
         >>> runs = {0: {"a": 0.5, "b": 0.7}, 1: {"a": 0.6, "b": 0.7}}
@@ -69,7 +69,7 @@ class Comparison:
         return self.to_text()
 
     def _repr_markdown_(self) -> str:
-        """What a notebook shows."""
+        """The table as a notebook shows it."""
         return self.to_markdown()
 
     def to_text(self) -> str:
@@ -133,9 +133,9 @@ def compare(
         The `Comparison`.
 
     Raises:
-        ValueError: for no method, no seed, the same seed twice, a metric that there is not, names
-            of methods that name one folder, and all that `fgl.run` raises.
-        TypeError: for a task in the setting's place, or a function that makes no method.
+        ValueError: for no method, no seed, the same seed twice, an unknown metric, two methods with
+            one folder's name, and all that `fgl.run` raises.
+        TypeError: for a task in place of the setting, or a function that makes no method.
 
     Example:
         >>> methods = {"FedAvg": lambda fedavg: fedavg, "SCAFFOLD": fgl.methods.scaffold}
@@ -159,8 +159,8 @@ def compare(
                     "Expected patience to be None for a task that has no validation score, "
                     f"but got {patience}"
                 )
-            made = {name: _made(name, build, task) for name, build in methods.items()}
-            for name, (method, its) in made.items():
+            methods_of = {name: _made(name, build, task) for name, build in methods.items()}
+            for name, (method, its) in methods_of.items():
                 counted = Counting(advance)
                 own = [] if callbacks is None else [*callbacks(name, seed)]
                 stop = [] if patience is None else [early_stop(patience, task.select)]
@@ -175,7 +175,7 @@ def compare(
                 )
                 advance(num_rounds - counted.rounds)
                 report = _written(name, seed, result, its, num_rounds)
-                # A metric that there is not is refused after one run, not after all.
+                # An unknown metric is refused after one run, not after all.
                 metric, at = _chosen(report, task.select, metric, at)
                 reports[name][seed] = report
     assert metric is not None and at is not None  # there is a run
@@ -194,7 +194,7 @@ class Counting:
 
 
 def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
-    """The seeds, where everything can be run."""
+    """The seeds; raise if methods, setting or seeds cannot be run."""
     if not isinstance(methods, Mapping) or not methods:
         raise ValueError(
             'Expected methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}, '
@@ -215,12 +215,12 @@ def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
             )
     if not isinstance(seeds, Iterable):
         raise TypeError(f"Expected seeds to be several numbers, but got {seeds!r}: range({seeds})")
-    found = list(seeds)
-    if not found or len(set(found)) < len(found):
-        raise ValueError(f"Expected seeds to be different numbers, at least one, but got {found}")
-    for seed in found:
+    numbers = list(seeds)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(f"Expected seeds to be different numbers, at least one, but got {numbers}")
+    for seed in numbers:
         check_number("seed", seed, at_least=0, below=2**63, integer=True)
-    return found
+    return numbers
 
 
 SAME = ", whose data are the same for every seed: lambda seed: task says that this is meant"
@@ -230,7 +230,7 @@ def _made(name: str, build: Build, task: Task) -> tuple[Method, Task]:
     """A method, and the task that it runs on."""
     first = next(iter(inspect.signature(build).parameters), "")
     try:
-        made = build(task if first == "task" else task.fedavg)
+        built = build(task if first == "task" else task.fedavg)
     except AttributeError as error:
         if error.obj is task.fedavg and hasattr(task, str(error.name)):
             raise TypeError(
@@ -238,15 +238,15 @@ def _made(name: str, build: Build, task: Task) -> tuple[Method, Task]:
                 f"called task, but got one that asks FedAvg for {error.name!r}: lambda task: ..."
             ) from error
         raise
-    if isinstance(made, Task):
-        return made.fedavg, made
-    if not isinstance(made, Method):
-        raise TypeError(f"Expected {name} to make a Method, but got {type(made).__name__}")
-    return made, task
+    if isinstance(built, Task):
+        return built.fedavg, built
+    if not isinstance(built, Method):
+        raise TypeError(f"Expected {name} to make a Method, but got {type(built).__name__}")
+    return built, task
 
 
 def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
-    """Each method's folder, whatever is in its name."""
+    """The folder of each method, with a name of safe characters."""
     if checkpoint is None:
         return None
     folders = {name: Path(checkpoint) / re.sub(r"[^\w.=,+-]+", "_", name) for name in methods}
@@ -262,17 +262,17 @@ def _written(name: str, seed: int, result: Result, task: Task, num_rounds: int) 
     """The report of a run, without tensors."""
     where = {"dataset": "", "clients": len(task.clients), "rounds": num_rounds, "seed": seed}
     config = {**result.config, "method": repr(result.method)}
-    made = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
-    made["curves"]["train_loss"] = [record.loss for record in result.history]
-    made["seconds"] = sum(record.seconds for record in result.history)
-    made["bytes"] = [record.bytes_up + record.bytes_down for record in result.history]
-    return made
+    report = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
+    report["curves"]["train_loss"] = [record.loss for record in result.history]
+    report["seconds"] = sum(record.seconds for record in result.history)
+    report["bytes"] = [record.bytes_up + record.bytes_down for record in result.history]
+    return report
 
 
 def _chosen(
     report: Mapping[str, Any], select: str, metric: str | None, at: str | None
 ) -> tuple[str, str]:
-    """The metric and the round to compare: as given, or by the task's `select`."""
+    """The metric and the round to compare: the given ones, or by the task's `select`."""
     names = [name for name in report["metrics"] if "/" not in name]
     usual = select.removeprefix("-").removeprefix("val_")
     tests = [name for name in names if name.startswith("test_")]

@@ -16,10 +16,10 @@ class TensorBoard:
     """A callback that writes to TensorBoard's event files, by `torch.utils.tensorboard`.
 
     Args:
-        folder: where the files are; ``tensorboard --logdir`` shows all folders in one.
+        folder: folder of the files; ``tensorboard --logdir`` shows all folders in one.
 
     Raises:
-        ImportError: where tensorboard is not installed.
+        ImportError: if tensorboard is not installed.
 
     Example:
         >>> log = TensorBoard("runs/fedprox")  # fgl.run(..., callbacks=[log])  # doctest: +SKIP
@@ -54,7 +54,7 @@ class WandB:
             a run ``id=...`` and ``resume="allow"``.
 
     Raises:
-        ImportError: where wandb is not installed.
+        ImportError: if wandb is not installed.
 
     Example:
         >>> log = WandB(project="fgl", name="fedprox")  # doctest: +SKIP
@@ -88,7 +88,7 @@ class MLflow:
             ``run_id=...``.
 
     Raises:
-        ImportError: where mlflow is not installed.
+        ImportError: if mlflow is not installed.
 
     Example:
         >>> log = MLflow(run_name="fedprox")  # doctest: +SKIP
@@ -144,8 +144,8 @@ def numbers(record: Round) -> dict[str, float]:
         >>> sorted(numbers(Round(0, [0], metrics={"auc": 0.5})))
         ['auc', 'bytes_down', 'bytes_up', 'dropped', 'participants', 'seconds']
     """
-    found = record.numbers()
-    return {n: v for n, v in found.items() if n != "round" and not math.isnan(v)}
+    values = record.numbers()
+    return {n: v for n, v in values.items() if n != "round" and not math.isnan(v)}
 
 
 def described(result: Result) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def described(result: Result) -> dict[str, Any]:
         {'method': '', 'dataset': 'cora'}
     """
     method = "" if result.method is None else repr(result.method)
-    told = {name: value for name, value in result.config.items() if name != "layers"}
-    return {"method": method, **told}
+    settings = {name: value for name, value in result.config.items() if name != "layers"}
+    return {"method": method, **settings}
 
 
 def _short(value: Any) -> str:

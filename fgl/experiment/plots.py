@@ -58,7 +58,7 @@ def plot(
         The figure of matplotlib. A notebook shows it at the end of a cell.
 
     Raises:
-        ImportError: where matplotlib is not installed.
+        ImportError: if matplotlib is not installed.
         ValueError: for no run, a run without a round, or a metric that no run has.
         OSError: if the file cannot be written.
 
@@ -68,11 +68,11 @@ def plot(
         >>> figure = plot({"FedAvg": result}, metrics=["test_accuracy"])  # doctest: +SKIP
     """
     curves = _curves(what)
-    known = dict.fromkeys(n for runs in curves.values() for run in runs for n in run.metrics)
+    recorded = dict.fromkeys(n for runs in curves.values() for run in runs for n in run.metrics)
     if metrics is None:
-        metrics = [what.metric] if isinstance(what, Comparison) else _usual(list(known))
+        metrics = [what.metric] if isinstance(what, Comparison) else _usual(list(recorded))
     for name in metrics:
-        check_choice("metrics", name, list(known))
+        check_choice("metrics", name, list(recorded))
     pyplot = _pyplot()
     drops = any(run.dropped for runs in curves.values() for run in runs)
     rows = len(metrics) + drops
@@ -183,13 +183,13 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
         ([2.0, 5.0, 6.0], [1.4142135623730951, nan, nan])
     """
     each = itertools.zip_longest(*runs)
-    known = [[v for v in values if v is not None and not math.isnan(v)] for values in each]
-    pairs = [mean_and_deviation(values) for values in known]
+    present = [[v for v in values if v is not None and not math.isnan(v)] for values in each]
+    pairs = [mean_and_deviation(values) for values in present]
     return [mean for mean, _ in pairs], [deviation for _, deviation in pairs]
 
 
 def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
-    """How many clients were dropped in each round, and how often each, means over runs."""
+    """Draw the mean number of dropped clients per round, and of drops per client, over runs."""
     rounds = Counter(index for run in runs for index, _ in run.dropped)
     clients = Counter(client for run in runs for _, client in run.dropped)
     longest = max(len(run.bytes) for run in runs)

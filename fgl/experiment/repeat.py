@@ -18,8 +18,8 @@ from .tables import mean_and_deviation, spread
 def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Call a `main` once, or with each seed of the `Run` among its arguments.
 
-    With several seeds each has its own checkpoint folder, ``seed-0`` and so on. There is one report
-    and one picture of all.
+    With several seeds each seed has its own checkpoint folder, ``seed-0`` and so on. One report and
+    one picture cover all seeds.
 
     Args:
         main: the function; with several seeds it must return the result of its `Run`.
@@ -29,7 +29,7 @@ def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         The result of `main`; with several seeds a list of results.
 
     Raises:
-        TypeError: where there are several seeds and `main` returns anything else.
+        TypeError: if there are several seeds and `main` returns anything else.
 
     Example:
         >>> over_seeds(lambda run: run.rounds, {"run": Run(rounds=3)})
@@ -42,21 +42,21 @@ def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     for kind in ("json", "plot"):
         if getattr(first, kind):
             try_writing(kind, Path(getattr(first, kind)))
-    made = []
+    pairs = []
     for seed in range(first.seed, first.seed + first.seeds):
         folder = first.checkpoint and str(Path(first.checkpoint) / f"seed-{seed}")
         one = replace(first, seed=seed, seeds=1, checkpoint=folder, json=None, plot=None)
-        made.append(_checked(main(**{**arguments, name: one})))
-    summary = summed(reports := [report for report, _ in made])
+        pairs.append(_checked(main(**{**arguments, name: one})))
+    summary = summed(reports := [report for report, _ in pairs])
     what = f"{reports[0]['recipe']} {reports[0]['dataset']}".strip() or "run"
     for metric, ways in summary["metrics"].items():
-        said = [f"{DESCRIBED[way]} {spread(*values)}" for way, values in ways.items()]
-        print(f"{what}, {first.seeds} seeds: {metric} {', '.join(said)}")
+        scores = [f"{DESCRIBED[way]} {spread(*values)}" for way, values in ways.items()]
+        print(f"{what}, {first.seeds} seeds: {metric} {', '.join(scores)}")
     if first.json:
         write(Path(first.json), to_json(summary))
     if first.plot:
-        plot({what: [result for _, result in made]}, path=first.plot)
-    return made
+        plot({what: [result for _, result in pairs]}, path=first.plot)
+    return pairs
 
 
 def summed(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -80,16 +80,16 @@ def summed(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             continue
         each = [report["metrics"].get(metric, {}) for report in reports]
         metrics[metric] = {
-            way: mean_and_deviation([found.get(way, math.nan) for found in each]) for way in ways
+            way: mean_and_deviation([values.get(way, math.nan) for values in each]) for way in ways
         }
     seeds = [report["seed"] for report in reports]
     return {"seeds": seeds, "metrics": metrics, "runs": list(reports)}
 
 
-def _checked(made: Any) -> tuple[dict[str, Any], Result]:
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Result):
-        return made
+def _checked(returned: Any) -> tuple[dict[str, Any], Result]:
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Result):
+        return returned
     raise TypeError(
         "Expected main to return what its Run returned, the report and the result, where there are "
-        f"several seeds, but got {type(made).__name__}"
+        f"several seeds, but got {type(returned).__name__}"
     )

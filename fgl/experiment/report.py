@@ -41,15 +41,15 @@ def report(
 
     Returns:
         ``recipe, dataset, clients, rounds, seed``; ``metrics``: each metric but losses at the last
-        round, and at the best (``best_val``) where there is a metric `select`, else as the mean of
-        the last five rounds (``mean_last5``); where there is one per client, ``name/0`` and so on,
-        also the mean over clients of each one's best round (``best_test``: it selects on the test;
-        the rounds before a client first took part have none);
-        ``seconds_per_round``: median from the third round on, broadcast to evaluation;
-        ``bytes_up, bytes_down``: of the whole run, all clients; ``config``; ``best_round``: the
-        one of ``best_val``, counted from 0, None without a validation; ``curves``: each metric,
-        one number a round, None where a round has none, without those of single clients;
-        ``dropped``: round, client and reason of each message that did not count.
+        round, and at the best (``best_val``) if there is a metric `select`, else as the mean of the
+        last five rounds (``mean_last5``); for a metric per client, ``name/0`` and so on, also the
+        mean over clients of each client's best round (``best_test``: it selects on the test; rounds
+        before a client first took part do not count); ``seconds_per_round``: median from the third
+        round on, broadcast to evaluation; ``bytes_up, bytes_down``: of the whole run, all clients;
+        ``config``; ``best_round``: the round of ``best_val``, counted from 0, None without a
+        validation; ``curves``: each metric, one number a round, None where a round has none,
+        without those of single clients; ``dropped``: round, client and reason of each message that
+        did not count.
 
     Example:
         >>> history = [fgl.federation.Round(0, [0], metrics={"val_f1": 0.4, "test_f1": 0.3})]
@@ -73,12 +73,12 @@ def report(
         "config": dict(config),
         "best_round": best_round(history, select).round if _selects(history, select) else None,
         "curves": _curves(history),
-        "dropped": [[r.round, client, why] for r in history for client, why in r.dropped.items()],
+        "dropped": [[r.round, k, reason] for r in history for k, reason in r.dropped.items()],
     }
 
 
 def to_json(report: Any) -> str:
-    """A report as JSON, which has no NaN: a number that is not finite is null there.
+    """A report as JSON, which has no NaN: a number that is not finite becomes null.
 
     Args:
         report: dicts, lists, tuples, strings, numbers, booleans and None.
@@ -87,7 +87,7 @@ def to_json(report: Any) -> str:
         The text of a file.
 
     Raises:
-        TypeError: for what JSON has no word for.
+        TypeError: for a value that JSON cannot hold.
 
     Example:
         >>> print(to_json({"last": float("nan")}))

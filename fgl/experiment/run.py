@@ -22,7 +22,7 @@ from .report import DESCRIBED, report, to_json
 if TYPE_CHECKING:
     from ..tasks import Task
 
-# What a report names outside its config, or what says only where a run is.
+# Fields that a report has outside its config, or that only place a run.
 NOT_CONFIG = (
     *("recipe", "dataset", "clients", "rounds", "seed", "seeds"),
     *("json", "plot", "checkpoint", "device"),
@@ -32,7 +32,7 @@ _ORIGIN: ContextVar[Mapping[str, Any]] = ContextVar("_ORIGIN")  # see `command`
 
 @dataclass(frozen=True)
 class Run:
-    """How a method is run on a task, and where its report goes.
+    """Settings of a method's run on a task, and of its report.
 
     Every field is a flag of a recipe's command line.
 
@@ -49,17 +49,17 @@ class Run:
     """
 
     rounds: int = 200
-    """How many rounds there are, those before a resume included."""
+    """The number of rounds, including the rounds before a resume."""
     seed: int = 0
     """The seed of the split, the partition, the first model and all training."""
     participation: float = 1.0
     """The share of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
-    """How many clients train as one batch, all of them, or as `fgl.federation.choose` says."""
+    """The number of clients that train as one batch, all, or as `fgl.federation.choose` decides."""
     threads: int = 1
     """The threads of torch; small graphs are fastest on one."""
     patience: int | None = None
-    """Stop after so many rounds without a better validation, or never."""
+    """Stop after this number of rounds without a better validation, or never."""
     checkpoint: str | None = None
     """The folder where every round is saved; a run that finds one goes on from it."""
     json: str | None = None
@@ -139,7 +139,7 @@ class Run:
             at_once = choice.clients_at_once
             print(f"{name}: {choice}")
         agreed = {"recipe": recipe, "dataset": dataset, **config}
-        if "clients_at_once" in config:  # a checkpoint knows the number, whoever chose it
+        if "clients_at_once" in config:  # a checkpoint compares the number, given or chosen
             agreed["clients_at_once"] = at_once
         memory = tell_memory(name, task.clients[0].device)
         callbacks: list[Callback] = [memory, progress(self.rounds, name)]
@@ -195,15 +195,15 @@ def command(origin: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _check_file(name: str, path: Path) -> None:
-    """Raise unless a file can be written there, before hours go by."""
+    """Raise now, and not after hours, if a file cannot be written there."""
     if path.is_dir():
         raise ValueError(f"Expected {name} to name a file, but got the folder {path}")
-    there = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if there != path and not there.is_dir():
+    existing = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if existing != path and not existing.is_dir():
         raise ValueError(f"Expected {name} to name a file in a folder, but got {path} in a file")
-    if not os.access(there, os.W_OK):
+    if not os.access(existing, os.W_OK):
         raise ValueError(
-            f"Expected {name} to name a file that can be written, but got {path}: {there} is "
+            f"Expected {name} to name a file that can be written, but got {path}: {existing} is "
             "read-only for you"
         )
 
@@ -232,13 +232,13 @@ def _check_at_once(value: Any) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """One line a metric, and one about the messages that did not count, if any."""
+    """Print a line per metric, and a line about messages that did not count, if any."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # one client's
             continue
-        said = ", ".join(f"{DESCRIBED[key]} {value:.4f}" for key, value in values.items())
-        print(f"{name}: {metric} {said}")
-    dropped = [(r.round, client, why) for r in result.history for client, why in r.dropped.items()]
+        scores = ", ".join(f"{DESCRIBED[key]} {value:.4f}" for key, value in values.items())
+        print(f"{name}: {metric} {scores}")
+    dropped = [(r.round, k, reason) for r in result.history for k, reason in r.dropped.items()]
     if dropped:
         print(f"{name}: {len(dropped)} messages dropped, the first (round, client): {dropped[0]}")
     refused = [(r.round, r.one_by_one) for r in result.history if r.one_by_one]

@@ -54,7 +54,7 @@ def lines(
         for name, runs in reports.items()
     }
     first = next(iter(scores))
-    made = []
+    rows = []
     for name, mine in scores.items():
         gains = [mine[seed] - scores[first][seed] for seed in mine if seed in scores[first]]
         mean, deviation = mean_and_deviation(list(mine.values()))
@@ -62,7 +62,7 @@ def lines(
         if name == first:
             difference = spread = math.nan
         runs = list(reports[name].values())
-        made.append(
+        rows.append(
             Line(
                 method=name,
                 mean=mean,
@@ -74,7 +74,7 @@ def lines(
                 seeds=len(mine),
             )
         )
-    return made
+    return rows
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
@@ -160,5 +160,5 @@ def spread(mean: float, deviation: float, sign: str = "") -> str:
         >>> spread(0.5, 0.01), spread(0.5, float("nan"), "+")
         ('0.5000 ± 0.0100', '+0.5000')
     """
-    said = f"{mean:{sign}.4f}"
-    return said if math.isnan(deviation) else f"{said} ± {deviation:.4f}"
+    text = f"{mean:{sign}.4f}"
+    return text if math.isnan(deviation) else f"{text} ± {deviation:.4f}"

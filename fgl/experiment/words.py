@@ -47,20 +47,20 @@ def choose_names(
             )
             raise SystemExit(0)
         if word not in table:
-            said = f"Expected {kind} to be one of {', '.join(table)}, but got {word or 'none'}"
-            print(f"{usage}\n{program}: error: {said}", file=sys.stderr)
+            error = f"Expected {kind} to be one of {', '.join(table)}, but got {word or 'none'}"
+            print(f"{usage}\n{program}: error: {error}", file=sys.stderr)
             raise SystemExit(2)
         words.append(word)
     return tuple(words), rest
 
 
 def option(name: str) -> str:
-    """A flag as one writes it, from a name."""
+    """A flag in its spelling on a command line, from a name."""
     return "--" + name.replace("_", "-")
 
 
 def written(name: str, value: Any) -> str:
-    """A flag with its value, as one writes them on a command line."""
+    """A flag with its value, in their spelling on a command line."""
     if isinstance(value, bool):
         return option(name if value else f"no_{name}")
     values = value if isinstance(value, list | tuple) else [value]
@@ -115,7 +115,7 @@ def _plain(text: str) -> str:
 
 
 def _listed(kind: str, table: Mapping[str, Any]) -> str:
-    """A table for the help: a word and the first line of a docstring each."""
+    """A table for the help: each word with the first line of its docstring."""
     width = max(map(len, table))
-    said = [f"  {word:{width}}  {first_line(each)}".rstrip() for word, each in table.items()]
-    return "\n".join([f"{kind.upper()} is one of", *said])
+    rows = [f"  {word:{width}}  {first_line(each)}".rstrip() for word, each in table.items()]
+    return "\n".join([f"{kind.upper()} is one of", *rows])

@@ -57,7 +57,7 @@ def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
         select: the task's metric.
 
     Raises:
-        ValueError: for a metric that no round has, or one of which less is better without a minus.
+        ValueError: for a metric that no round has, or one without a minus although less is better.
     """
     names = names_of(history)
     if not names:
@@ -103,7 +103,7 @@ def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Score
 
     def key(record: Scored) -> tuple[bool, float, float, float]:
         metrics = record.metrics
-        value = selected(metrics, select)  # NaN where nobody could be scored
+        value = selected(metrics, select)  # NaN if no client could be scored
         clients, loss = metrics.get("scored_clients", 0.0), metrics.get("val_loss", 0.0)
         return not math.isnan(value), clients, value, -loss
 

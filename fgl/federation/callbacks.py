@@ -16,7 +16,7 @@ Callback = Callable[[Round, Result], bool | None]
 def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
     """A context that calls the callbacks' ``begin(result)`` first and their ``end(result)`` last.
 
-    Callbacks need neither. ``end`` is called after an error in a round too, so that a file or a
+    Both are optional. ``end`` is called after an error in a round too, so that a file or a
     progress bar can be closed.
     """
     with ExitStack() as stack:
@@ -28,4 +28,4 @@ def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
 
 
 def _nothing(result: Result) -> None:
-    """What a plain function does before the first round and after the last."""
+    """Do nothing, in place of a missing ``begin`` or ``end``."""

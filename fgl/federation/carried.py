@@ -1,4 +1,4 @@
-"""Carried over ``start=``: what clients' answers have cost in the runs before, counted on."""
+"""Privacy costs of earlier runs, which a run with ``start=`` takes over and goes on counting."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ KEY = "privacy"  # of the server's state
 
 
 def carried(method: Method, start: Result, state: State) -> State:
-    """The server's first state of a run, with what the one cost from which it starts.
+    """The server's first state of a run that starts from another run, with that run's costs.
 
-    A method that counts has its record before the first round, so that a state without one is of a
-    method that adds no noise. Rounds of `start` that no transform counted were without protection.
+    A method that counts has its record before the first round, so a state without a record belongs
+    to a method that adds no noise. A round of `start` that no transform counted had no protection.
 
     Args:
         method: the method of the new run.
@@ -52,9 +52,9 @@ def carried(method: Method, start: Result, state: State) -> State:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """The method; where nothing counts, its server counts its answers as without protection.
+    """The method; if no transform counts answers, its server counts them as unprotected.
 
-    Only in a run that starts from one with noise, so that no round between two such runs is lost.
+    It does so if `start` had noise, so that no round between two runs with noise is lost.
 
     Args:
         method: the method of a run.

@@ -30,7 +30,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """While this method runs, a score of other models than the ones that it deploys warns."""
+    """A context in which scoring models that this method does not deploy gives a warning."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -80,10 +80,10 @@ def deployed(
                 raise ValueError(f"{error}. {_cause(method)}") from error
             whole.add(id(params))
             used[client] = params
-        first = next(iter(used), None)  # of one client, since it costs
+        first = next(iter(used), None)  # one client is enough, since this costs
         if first is not None:
-            given = outbox[first], states.get(first, {}), clients[first], used[first]
-            other = _deploys_otherwise(method, *given)
+            arguments = outbox[first], states.get(first, {}), clients[first], used[first]
+            other = _deploys_otherwise(method, *arguments)
             if other and other not in warned:
                 warned.add(other)
                 warnings.warn(f"{other}. {_cause(method)}", stacklevel=2)
@@ -95,7 +95,7 @@ def deployed(
 def _deploys_otherwise(
     method: Method, message: Message, state: State, graph: Graph, params: Params
 ) -> str:
-    """What the running method deploys, where that is not what `method` does: `params`."""
+    """Text of a warning if the running method deploys another model than `params`, else ""."""
     runs = _RUNNING.get()
     if runs is None or runs.deploy is method.deploy:
         return ""
@@ -110,7 +110,7 @@ def _deploys_otherwise(
 
 
 def _cause(method: Method) -> str:
-    """What a user does most often where a score finds no whole model."""
+    """The usual cause of a score without a whole model, and its cure, for an error."""
     return (
         f"This score asks {method!r} for the clients' models. If another method runs, score with "
         "that one: fgl.evaluate_on(method, graph, clients), or task.evaluate(method)"
@@ -187,7 +187,7 @@ def evaluate_on(
         of one kind, is left out.
 
     Raises:
-        TypeError: by default, for numbers in ``y`` where no target says what they are.
+        TypeError: by default, for numbers in ``y`` if no target says what they are.
         ValueError: by default, if a graph lacks labels or test nodes, or no client has a test node;
             and, when called, if a model is not whole.
 
@@ -212,8 +212,8 @@ def evaluate_on(
         used: Any = models(outbox, states)
         graphs = dict.fromkeys(used, graph) if isinstance(graph, Graph) else dict(enumerate(graph))
         pairs = {k: (used[k if k in used else 0], own) for k, own in graphs.items()}
-        asked = {k: method.model_of(clients[k if k in used else 0]) for k in pairs}
-        metrics = scored(model, scores, pairs, asked).values()
+        own_models = {k: method.model_of(clients[k if k in used else 0]) for k in pairs}
+        metrics = scored(model, scores, pairs, own_models).values()
         return means(map(scored_alone, metrics) if local else metrics)
 
     return evaluate
@@ -222,7 +222,7 @@ def evaluate_on(
 def _whole_score(
     model: nn.Module, graph: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """How well a model does on one graph that all clients are scored on."""
+    """A score of a model on one graph, the same graph for all clients."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
     if missing:
         raise ValueError(f"Expected graph to have y and test_mask, but got no {missing}")
@@ -249,24 +249,24 @@ def _whole_score(
 
 
 def _undefined(target: Target, graph: Graph, prefix: str) -> list[str]:
-    asked = [(graph.y, getattr(graph, f"{prefix}mask"))]
-    return warn_undefined(target, asked, prefix).get(0, [])
+    pairs = [(graph.y, getattr(graph, f"{prefix}mask"))]
+    return warn_undefined(target, pairs, prefix).get(0, [])
 
 
 def _local_score(
     model: nn.Module, graphs: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """How well a model does on the test nodes of one client, if it has any."""
+    """A score of a model on one client's test nodes; empty for a client without test nodes."""
     tested = [own for own in graphs if own.test_mask is not None and bool(own.test_mask.any())]
     if not tested or any(own.y is None for own in tested):
         raise ValueError("Expected clients to have labels and test nodes, but got none")
     for own in tested:
         checked_y(target, own.y)
     warn_undefined(target, [(g.y, g.test_mask) for g in graphs], "local_", instead=POOLED)
-    asked, local = set(tested), of_clients(target)  # graphs are told apart by identity
+    scored_graphs, local = set(tested), of_clients(target)  # graphs are told apart by identity
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
-        if graph not in asked:
+        if graph not in scored_graphs:
             return {}
         output = logits_of(model, params, graph)
         return local.measure("local_", output, graph.y, graph.test_mask)

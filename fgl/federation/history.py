@@ -24,13 +24,13 @@ from .method.method import Method, State
 
 @dataclass
 class Round:
-    """What happened in a round.
+    """The record of a round.
 
     Args:
         round: number of the round, from 0.
         participants: clients to which a message was sent.
         dropped: clients whose message did not count, with the reason.
-        zero_weight: participants without training examples, or of whose answers none is known.
+        zero_weight: participants without training examples, or whose answers are all unknown.
         loss: mean of the clients' mean local losses, over the clients that counted and have
             training examples. Means that are not finite, or over 300 times the median client's,
             are left out.
@@ -164,8 +164,8 @@ class Result:
         """A copy of the model with the parameters that all clients use now, in evaluation mode.
 
         Raises:
-            ValueError: where clients use different models, see `model_of`; where they are in other
-                processes, and the server's message alone does not say what they use; and where the
+            ValueError: if clients use different models, see `model_of`; if they are in other
+                processes, and the server's message alone does not determine their models; or if the
                 result does not come from `fgl.run`.
 
         Example:
@@ -188,7 +188,7 @@ class Result:
         """A copy of the model that one client uses now, in evaluation mode.
 
         Raises:
-            ValueError: for a client that there is not, and as `model`.
+            ValueError: if there is no such client, and as `model`.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -237,8 +237,8 @@ class Result:
                 default the task's metric, or the first validation metric if the task has none.
 
         Raises:
-            ValueError: for a metric that no round has, one of which less is better without a minus,
-                or by default where there is no validation.
+            ValueError: for a metric that no round has, a metric without a minus although smaller is
+                better, or by default if there is no validation.
 
         Example:
             >>> rounds = [Round(k, [0], metrics={"val_rmse": 0.5 + k}) for k in range(3)]
@@ -294,7 +294,7 @@ class Result:
         """The table of `to_csv` as a pandas ``DataFrame``; its index is the round.
 
         Raises:
-            ImportError: where pandas is not installed.
+            ImportError: if pandas is not installed.
 
         Example:
             >>> result = Result({}, {}, {}, [Round(0, [0], metrics={"auc": 0.5})])

@@ -34,7 +34,7 @@ def young_only() -> Iterator[None]:
         True
     """
     before = gc.get_threshold()
-    if before[2] >= NEVER:  # somebody around sees to it
+    if before[2] >= NEVER:  # an outer context does it
         yield
         return
     gc.set_threshold(*before[:2], NEVER)

@@ -28,7 +28,7 @@ from .seeds import stage
 Dropouts = float | Callable[[int, int], bool]
 FARTHEST_LOSS = 300.0  # times the median client's
 BAD_LOSS = 10.0  # times the smallest of earlier rounds
-DROPPED = "dropped out"  # by the run itself: this client was not asked
+DROPPED = "dropped out"  # the run itself drops it: this client was not asked
 Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
@@ -67,15 +67,15 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         plan: settings of the run.
 
     Returns:
-        What happened, without metrics.
+        The round's record, without metrics.
     """
     start, index = time.perf_counter(), len(result.history)
     record = _invited(method, executor, result, plan)
     ready = [client for client in record.participants if client not in record.dropped]
     answers = dict(executor.train(record.round, result.outbox, ready))
     uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
-    asked = [client for client in ready for _ in range(answers[client].paid)]
-    inbox = Inbox(uploads, executor.num_clients, result.outbox, index, asked)
+    payers = [client for client in ready for _ in range(answers[client].paid)]
+    inbox = Inbox(uploads, executor.num_clients, result.outbox, index, payers)
     bad_model = any(isinstance(error, BadModel) for error in refused.values())
     new, left_out = (
         _went_back(inbox, result)
@@ -93,7 +93,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         check_exchanges([*result.history, record], plan.limits.empty_rounds, method.exchange)
     _note_training(record, executor, result.history)
     if new is None:
-        nobody = Inbox({}, executor.num_clients, result.outbox, index, asked)
+        nobody = Inbox({}, executor.num_clients, result.outbox, index, payers)
         new = _of_nobody(method, nobody, result.server_state, plan)
     if new is not None:
         if plan.go_back and counted:
@@ -106,17 +106,17 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
 
 
 def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
-    """The record of the next round: its participants, and those that drop out."""
+    """The record of the next round: its participants, and the participants that drop out."""
     index = len(result.history)
-    who = participants(
+    invited = participants(
         executor.num_clients,
         plan.participation,
         fold_in(plan.seed, index // method.exchange, "who"),
     )
-    record = Round(index, who)
+    record = Round(index, invited)
     if method.joining is not None and not result.history:
         record.bytes_up = join(method, executor, result, plan)
-    for client in who:
+    for client in invited:
         record.bytes_down += num_bytes(result.outbox[client])
         if drops(plan, index, client):
             record.dropped[client] = DROPPED
@@ -135,24 +135,24 @@ def _note_training(record: Round, executor: Executor, history: Sequence[Round]) 
 
 
 def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
-    """Ask every client what it says before the first round; updates outbox and state of `result`.
+    """Ask every client for its joining message; update the outbox and the state of `result`.
 
     Returns:
         Bytes of the clients' messages.
     """
     assert method.joining is not None
     everybody = list(range(executor.num_clients))
-    asked = Result(Broadcast({}, len(everybody)), result.server_state, {}, [])
+    start = Result(Broadcast({}, len(everybody)), result.server_state, {}, [])
     record, answers = Round(0, everybody), dict(executor.join())
     plain = replace(method, accept=accept_all, ragged=(), max_examples=method.joining.max_examples)
-    messages, refused = _uploads(plain, answers, asked, record, plan, executor.elsewhere)
+    messages, refused = _uploads(plain, answers, start, record, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in refused.items()}
     inbox = Inbox(messages, len(everybody), result.outbox, asked=everybody)
     welcome = method.joining.welcome
     new, left_out = _served(welcome, "welcome", inbox, result, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in left_out.items()}
-    for client, why in sorted(record.dropped.items()):
-        warnings.warn(f"Round 0, client {client}, when it joins: {why}", stacklevel=5)
+    for client, text in sorted(record.dropped.items()):
+        warnings.warn(f"Round 0, client {client}, when it joins: {text}", stacklevel=5)
     if new is None:
         cause = next((error.__cause__ for error in left_out.values()), None)
         raise _nobody(record, " when clients join") from cause
@@ -169,7 +169,7 @@ def _uploads(
     plan: Plan,
     elsewhere: bool,
 ) -> tuple[dict[int, Message], dict[int, Exception]]:
-    """The messages that count so far, and the errors of the others.
+    """The messages that count so far, and the errors of the refused ones.
 
     A malformed upload raises if clients are in this process: it is a mistake in the method.
     """
@@ -201,17 +201,17 @@ def _uploads(
 def _bad_model(
     refused: Mapping[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> str:
-    """The evidence that the model was bad which the server had sent; empty if there is none.
+    """Evidence that the server had sent a bad model; empty if there is none.
 
-    Most of the clients diverged from it; or the median client's first loss, which is the received
-    model's, is over 10 times the smallest loss of an earlier round, and over 10.
+    Either most clients diverged from this model. Or the median client's first loss, which is the
+    received model's loss, is over 10 times the smallest loss of an earlier round, and over 10.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
-    came = [answer for answer in answers.values() if answer.message is not None]
-    if diverged > 1 and 2 * diverged > len(came):
-        return f"{diverged} of {len(came)} clients diverged from the model that they received"
+    arrived = [answer for answer in answers.values() if answer.message is not None]
+    if diverged > 1 and 2 * diverged > len(arrived):
+        return f"{diverged} of {len(arrived)} clients diverged from the model that they received"
     before = [record.loss for record in history if math.isfinite(record.loss)]
-    first = [answer.losses[0] for answer in came if answer.losses and answer.num_examples]
+    first = [answer.losses[0] for answer in arrived if answer.losses and answer.num_examples]
     if not diverged or not before or not first:
         return ""
     loss = statistics.median_low(each if math.isfinite(each) else math.inf for each in first)
@@ -221,7 +221,7 @@ def _bad_model(
 
 
 def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]]:
-    """The oldest outbox and state that the run still has; nobody's upload counts."""
+    """Return to the oldest outbox and state that the run still has; no upload counts."""
     (outbox, state), back = result.older[0], len(result.older)
     result.older = []
     event = f"the server goes back to its model of {back} rounds ago"
@@ -241,8 +241,8 @@ def _served(
 
     def attempt(some: Mapping[int, Message]) -> Made:
         with stage(plan.seed, len(result.history), None, name):
-            sent, asked = inbox.sent, inbox.asked
-            own = Inbox(some, inbox.num_clients, sent, inbox.round, asked)
+            sent, payers = inbox.sent, inbox.asked
+            own = Inbox(some, inbox.num_clients, sent, inbox.round, payers)
             return serve(own, result.server_state)
 
     if not inbox:
@@ -284,9 +284,9 @@ def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
 
 
 def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
-    """What the server makes of a round of which no upload counts, if it makes anything.
+    """The server's outbox and state after a round without uploads; None for no change.
 
-    In an exchange it may give the rest up, so that no client is asked twice for the same.
+    In an exchange, `aggregate` gets an empty inbox and may abandon the exchange.
     """
     if method.exchange > 1:
         with suppress(Exception), stage(plan.seed, nobody.round or 0, None, "aggregate"):
@@ -313,11 +313,11 @@ def check_goes_on(
     Example:
         >>> check_goes_on([Round(4, [0, 1], {0: "late", 1: "late"})], 1)
         Traceback (most recent call last):
-        RuntimeError: Round 4: Expected an upload that counts, but got none: clients 0-1: late
+        RuntimeError: Round 4: no upload counted: clients 0-1: late
     """
     last = history[-most:] if most is not None else []
     if len(last) == most and all(record.is_empty for record in last):
-        rounds = f" in one of {most} rounds in a row" if len(last) > 1 else ""
+        rounds = f" in {most} rounds in a row" if len(last) > 1 else ""
         raise _nobody(last[-1], rounds) from cause
 
 
@@ -329,18 +329,17 @@ def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -
     Example:
         >>> check_exchanges([Round(0, [0], {}), Round(1, [0], {0: "late"})], 1, 2)
         Traceback (most recent call last):
-        RuntimeError: Round 1: Expected an upload that counts in each round of an exchange, but ...
+        RuntimeError: Round 1: no upload counted in a round of the exchange: client 0: late
     """
     starts = range(0, len(history), exchange)
     empty = [[each for each in history[k : k + exchange] if each.is_empty] for k in starts]
     if exchange > 1 and most is not None and len(empty) >= most and all(empty[-most:]):
-        raise _nobody(empty[-1][-1], " in each round of an exchange")
+        raise _nobody(empty[-1][-1], " in a round of the exchange")
 
 
 def _nobody(record: Round, where: str) -> RuntimeError:
     return RuntimeError(
-        f"Round {record.round}: Expected an upload that counts{where}, but got none: "
-        f"{of_whom(record.dropped)}"
+        f"Round {record.round}: no upload counted{where}: {of_whom(record.dropped)}"
     )
 
 
@@ -356,7 +355,7 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
-    """Everything that the next round starts from, which functions that only read may not change."""
+    """Messages and states from which the next round starts; scores and callbacks only read them."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 

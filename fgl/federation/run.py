@@ -107,7 +107,7 @@ def run(
             method's builders and the names of its functions. List here the settings that are hidden
             in functions of your own, such as a loss's weight.
         start: the result of another run; this run starts from its outbox and states, with rounds
-            from 0, and counts on what clients have paid for noise, see
+            from 0, and goes on counting the clients' privacy costs, see
             `fgl.transforms.privacy_spent`. Default the initial model.
         strict: whether to raise at the first refused upload, for development.
         limits: bounds on uploads, and on rounds without any; see `fgl.federation.Limits`.
@@ -127,7 +127,7 @@ def run(
             method, and the like.
         RuntimeError: if no upload counted in three rounds in a row, in a round of three exchanges
             in a row, or in the whole run, with each client's reason. These rounds are not saved.
-        OSError: if a round cannot be saved; what can be known is said before the first round.
+        OSError: if a round cannot be saved; checked before the first round, as far as possible.
 
     An upload that is not finite, far out or refused by `accept` costs its client the round:
     ``Round.dropped`` has the reason, and a warning is given. A malformed upload and an error of
@@ -218,14 +218,14 @@ def run(
 
 
 def _check_counted(history: Sequence[Round], exchange: int) -> None:
-    """At its end: where not one round counted, or not one whole exchange, a run is not done."""
+    """Raise at the end of a run in which no round, or no whole exchange, counted."""
     check_goes_on(history, len(history))
     if whole := len(history) // exchange:
         check_exchanges(history[: whole * exchange], whole, exchange)
 
 
 def _check_participants(method: Method, num_clients: int, participation: float) -> None:
-    """Where too few take part, no round could ever count."""
+    """Raise if a round has fewer participants than the method needs."""
     count = num_participants(num_clients, participation)
     if count < method.participants:
         raise ValueError(
@@ -246,13 +246,13 @@ def _check_go_back(method: Method, go_back: int, state: State) -> None:
 
 
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:
-    """A callback may read the rounds; a run that loses some does not know where it is."""
+    """Raise if a callback changed the list of rounds, on which the run's position depends."""
     now = result.history
     same = isinstance(now, list) and len(now) == len(rounds)
     if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
         raise ValueError(
-            f"Round {rounds[-1].round}, a callback: Expected result.history to stay as it is, but "
-            "got other rounds in it"
+            f"Round {rounds[-1].round}, a callback: the rounds of result.history were changed, but "
+            "must stay as they are"
         )
 
 
@@ -263,7 +263,7 @@ def _place(
     score: Score | None,
     start: Result | None,
 ) -> Place:
-    """Where the clients are: here, unless somebody says so."""
+    """The place of the clients: this process, unless `on` is another place."""
     if on is None:
         return Here(clients, at_once, score)
     if isinstance(on, type) or not all(hasattr(on, name) for name in ("num_clients", "identity")):
@@ -286,7 +286,7 @@ def _place(
 
 
 def _device(method: Method, place: Place) -> torch.device:
-    """Where a checkpoint's tensors go: to the clients, or else to the model."""
+    """The device for a checkpoint's tensors: the clients' device, or else the model's."""
     tensors = method.model.state_dict().values()
     return next(iter([*place.devices, *(t.device for t in tensors)]), torch.device("cpu"))
 
@@ -295,13 +295,13 @@ def _warn_of_unknown(method: Method) -> None:
     names = " and ".join(method.unknown)
     warnings.warn(
         f"Expected the checkpoint to know all settings of {method}, but got {names} of a builder "
-        "without fgl.layer: make sure that its settings are those of before",
+        "without fgl.layer: make sure that its settings are unchanged",
         stacklevel=3,
     )
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:
-    """Where a run starts: everybody is sent the initial model, or what `start` would send."""
+    """The start of a run: all clients are sent the initial model, or the outbox of `start`."""
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
         start = Result(Broadcast(message, num_clients), dict(message), {}, [])
@@ -314,7 +314,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
-    """Whether there is a round to come, which can be saved; not where a callback ended the run."""
+    """Whether another round follows, which can be saved; False if a callback ended the run."""
     unscored = folder.unscored is not None
     rounds = len(result.history) + unscored
     if rounds > num_rounds:

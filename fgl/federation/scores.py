@@ -1,4 +1,4 @@
-"""Scores of a round: what clients say of the models they deploy, and who looks at all of it."""
+"""Scores of a round: the clients' scores of their deployed models, and the server's metrics."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from .seeds import stage
 
 
 def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
-    """Show a round to clients and to who evaluates it: the record gets its metrics."""
+    """Score a round by the clients, `evaluate` and `watch`; the record gets the metrics."""
     start = time.perf_counter()
     record.metrics = _scores(executor, result, record.round, plan)
     record.seconds += time.perf_counter() - start
 
 
 def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:
-    """What clients score, as means over those who have it, and what `evaluate` and `watch` say."""
+    """The means of the clients' scores, and the metrics of `evaluate` and `watch`."""
     scores = executor.score(index, result.outbox)
     taken = {} if executor.elsewhere else means(scores.values())
-    found: dict[str, float] = {}
+    own: dict[str, float] = {}
     if plan.evaluate is not None:
         states = MappingProxyType(executor.states)
         with stage(plan.seed, index, None, "evaluate"), unchanged(*kept(result)):
-            found |= _numbers("evaluate", plan.evaluate(result.outbox, states), taken)
+            own |= _numbers("evaluate", plan.evaluate(result.outbox, states), taken)
     if plan.watch is not None:
         with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
-            found |= _numbers("watch", plan.watch(result.server_state), taken | found)
-    return (means(_without(found, scores, index).values()) if executor.elsewhere else taken) | found
+            own |= _numbers("watch", plan.watch(result.server_state), taken | own)
+    return (means(_without(own, scores, index).values()) if executor.elsewhere else taken) | own
 
 
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The scores that have no name of the server's; others do not count."""
+    """The scores of clients that use none of the server's names; the other scores do not count."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -58,7 +58,7 @@ def _without(
 
 
 def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, float]:
-    """Metrics by names that no other has."""
+    """The metrics as numbers; raise if a name is in use."""
     check_names(name, metrics)
     for key in metrics:
         if key in others:
@@ -69,10 +69,10 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
 
 
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
-    """The mean of each metric over those who have it; a rate is a sum over a sum.
+    """The mean of each metric over the clients that have it; a rate is a sum over a sum.
 
-    A value is a number, or a pair of a sum and what divides it: right answers and all answers. A
-    pair that counts nothing has no say.
+    A value is a number, or a pair of a sum and its divisor, such as right answers and all answers.
+    A pair with divisor 0 does not count.
 
     Example:
         >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])
@@ -83,10 +83,10 @@ def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
         {'accuracy': 0.5}
     """
     each = list(scores)
-    names = dict.fromkeys(name for found in each for name in found)
+    names = dict.fromkeys(name for scores_of in each for name in scores_of)
     out = {}
     for name in names:
-        values = [found[name] for found in each if name in found]
+        values = [scores_of[name] for scores_of in each if name in scores_of]
         pairs = [value if isinstance(value, tuple) else (value, 1) for value in values]
         counting = [pair for pair in pairs if pair[1]] or [(0.0, 0.0)]
         total, count = (sum(map(float, part)) for part in zip(*counting, strict=True))

@@ -35,12 +35,12 @@ def stage(seed: int, index: int, clients: Sequence[int] | int | None, name: str)
         Traceback (most recent call last):
         ValueError: Round 3, client 1, train: no loss
     """
-    who = [clients] if isinstance(clients, int) else list(clients or ())
-    set_seed(fold_in(seed, index, who[0] if who else "server", name))
+    involved = [clients] if isinstance(clients, int) else list(clients or ())
+    set_seed(fold_in(seed, index, involved[0] if involved else "server", name))
     try:
         yield
     except Exception as error:
-        where = f"Round {index}, {_named(who)}, {name}"
+        where = f"Round {index}, {_named(involved)}, {name}"
         vars(error).setdefault("stage", name)
         again = _again(error, f"{where}: {error}")
         if again is None or where not in str(again):
@@ -49,13 +49,13 @@ def stage(seed: int, index: int, clients: Sequence[int] | int | None, name: str)
         raise again from error
 
 
-def _named(who: list[int]) -> str:
-    if not who:
+def _named(involved: list[int]) -> str:
+    if not involved:
         return "server"
-    if len(who) == 1:
-        return f"client {who[0]}"
-    some = ", ".join(map(str, who[:8])) + (", ..." if len(who) > 8 else "")
-    return f"{len(who)} clients ({some})"
+    if len(involved) == 1:
+        return f"client {involved[0]}"
+    some = ", ".join(map(str, involved[:8])) + (", ..." if len(involved) > 8 else "")
+    return f"{len(involved)} clients ({some})"
 
 
 def _again(error: Exception, text: str) -> Exception | None:

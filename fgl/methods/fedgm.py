@@ -137,6 +137,7 @@ def fedgm(
             model, names, graph, (x, y, edges), adam=adam, turns=turns, steps=condense_steps
         )
         count = y.bincount(minlength=int(graph.num_classes or 1))
+        adjacency = adjacency.to(x.dtype)  # of half precision under autocast
         return {"x": x, "y": y, "adjacency": adjacency}, {"count": count}
 
     def accept(message: Message, client: int, state: State) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from ..checks import check_count, check_number, check_share, check_weight, install
 
 OPACUS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
-ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # without these nothing is below log(1 / delta) / 62
+ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # without these no epsilon is below log(1 / delta) / 62
 POINTS = 10_000  # of the grid on which the privacy loss of one sampled step lies
 
 
@@ -39,12 +39,12 @@ def epsilon(
             the sum that it is added to (the sensitivity); 0 protects nothing. Epsilon is for the
             neighbours that this change is between: adding or removing a party, or replacing its
             data, which may change a sum by twice as much.
-        rounds: how often the party took part.
+        rounds: number of rounds in which the party took part.
         delta: the probability with which the bound may fail, in (0, 1); far below one over the
             number of parties.
-        sample_rate: probability with which a party takes part in a round, drawn where nobody sees
-            it; default 1. Below 1 neighbours add or remove a party. A run's `participation` is
-            drawn from its seed, and is no such sampling.
+        sample_rate: probability with which a party takes part in a round, drawn in secret; default
+            1. Below 1 neighbours add or remove a party. A run's `participation` is drawn from its
+            seed, and is no such sampling.
         orders: to bound epsilon by Renyi's divergence of these orders instead, as Opacus does, e.g.
             `ORDERS`. It is larger by 1 to 30 %. Orders whose series does not converge are left out.
 
@@ -100,22 +100,22 @@ def _by_orders(
     ``R_a = a / (2 noise_multiplier^2)`` without sampling (Canonne et al. 2020, Proposition 12).
     """
     accountant = _dp_accounting("rdp").rdp.RdpAccountant(orders)
-    with _quiet_about("Excluding this order"):  # a line for each, which says what is documented
+    with _quiet_about("Excluding this order"):  # each of these lines says what is documented
         accountant.compose(_event(noise_multiplier, sample_rate), rounds)
     return float(accountant.get_epsilon(delta))
 
 
 def _event(noise_multiplier: float, sample_rate: float) -> Any:
-    """One use of the mechanism, in dp-accounting's words."""
+    """The event of one use of the mechanism, for dp-accounting."""
     accounting = _dp_accounting()
     event = accounting.GaussianDpEvent(noise_multiplier)
     return accounting.PoissonSampledDpEvent(sample_rate, event) if sample_rate < 1 else event
 
 
 def _of_losses(noise_multiplier: float) -> Any:
-    """An accountant by privacy losses, whose grid is as fine as the noise asks for.
+    """An accountant by privacy losses, with a grid that is fine enough for the noise.
 
-    The loss of a step without sampling is at most this at 10 standard deviations; beyond is
+    The grid ends at the loss of a step without sampling at 10 standard deviations. The rest is
     dp-accounting's tail, of mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
@@ -126,7 +126,7 @@ def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float =
     """The noise multiplier that gives an epsilon after `rounds` uses: the inverse of `epsilon`.
 
     Args:
-        epsilon: to stay at or just below, above 0.
+        epsilon: the largest accepted epsilon, above 0.
         rounds, delta, sample_rate: as in `fgl.privacy.epsilon`; at least one round.
 
     Returns:
@@ -176,7 +176,7 @@ _spent = epsilon  # `noise_for` has an argument of this name
 
 @contextmanager
 def _quiet_about(text: str) -> Iterator[None]:
-    """Keep dp-accounting's log lines with a text back; it logs with absl."""
+    """A context that suppresses dp-accounting's log lines with a text; it logs with absl."""
 
     def unsaid(record: logging.LogRecord) -> bool:
         return text not in record.getMessage()
@@ -190,7 +190,7 @@ def _quiet_about(text: str) -> Iterator[None]:
 
 
 def _dp_accounting(part: str = "") -> Any:
-    """dp-accounting with a part of it, which only an epsilon needs."""
+    """The package dp-accounting with one of its modules, imported when an epsilon is computed."""
     try:
         import dp_accounting
 

@@ -23,7 +23,7 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
         update: name to tensor in floating point.
 
     Returns:
-        float64 scalar; 0 for no tensor, NaN or infinite where an entry is or its square overflows.
+        float64 scalar; 0 for no tensor, NaN or infinite if an entry is, or its square overflows.
 
     Example:
         >>> length_of({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})
@@ -37,10 +37,10 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 
 
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
-    """The update, shortened where it is too long: ``u min(1, length / ||u||)``.
+    """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
-    The length is over all tensors together. It holds for the result in its own dtype: what is
-    shortened is made shorter by a rounding. An update with an entry that is not finite becomes
+    The length is over all tensors together. The bound holds for the result in its own dtype: a
+    shortened update is shorter by a rounding. An update with an entry that is not finite becomes
     zeros, since no factor bounds it.
 
     Args:
@@ -67,7 +67,7 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
         if not value.is_floating_point():
             raise TypeError(f"Expected {name} to be in floating point, but got {value.dtype}")
     length_now = length_of(update)
-    length_read = float(length_now)  # asked once: a GPU is waited for
+    length_read = float(length_now)  # asked once, since this waits for a GPU
     if length_read <= length:
         return dict(update)
     if not math.isfinite(length_read):
@@ -92,12 +92,12 @@ def clipped_gradient(
 ) -> dict[str, Tensor]:
     """The sum of the gradients of all examples, each clipped: ``sum_i clip(grad loss(x_i))``.
 
-    One ``torch.func.vmap(grad)`` over the examples, each with its own draws of dropout. It says
-    nothing of examples that a loss sees through each other, as nodes do through edges, nor of a
-    model with batch normalisation. With a `sigma` every clipped gradient is put on the grid of the
+    The gradients come from one ``torch.func.vmap(grad)``, each example with its own draws of
+    dropout. Examples must not depend on each other, as nodes do through edges, or all examples
+    through batch normalisation. With a `sigma` every clipped gradient is put on the grid of the
     noise to come (`on_grid`). The sum is then exact, so an example changes it by its own clipped
-    gradient and by nothing else. What is not covered: a gradient's last bits depend on how many
-    examples are mapped together.
+    gradient and by nothing else. Not covered: a gradient's last bits depend on the number of
+    examples mapped together.
 
     Args:
         loss: ``(params, *example) -> scalar``, of a single example.
@@ -109,7 +109,7 @@ def clipped_gradient(
 
     Returns:
         Name to ``[...]``, in float64 with a `sigma`; zeros where there is no example. An example
-        whose gradient is not finite counts for nothing.
+        whose gradient is not finite does not count.
 
     Raises:
         ValueError: if `length` or `sigma` is not positive.
@@ -147,7 +147,7 @@ def _lengths(grads: Tensor) -> Tensor:
 
 
 def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
-    """The sum of the examples that are fine, each times its factor; with a step, on its grid."""
+    """The sum of the counted examples, each times its factor; with a step, on its grid."""
     total: Any = 0
     size = _at_once(grads)
     for few, times, grid in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):
@@ -157,7 +157,7 @@ def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> T
 
 
 def _at_once(grads: Tensor) -> int:
-    """Examples that are turned into float64 at once: all of them would not fit a cache."""
+    """Number of examples to turn into float64 at once, so that they fit a cache."""
     return max(1, CACHED // max(grads[0].numel(), 1))
 
 

@@ -11,17 +11,17 @@ from .accountant import _check, _event, _of_losses, epsilon
 def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
     """The epsilon of Gaussian mechanisms of several kinds, one after the other, at a delta.
 
-    For one kind it is `fgl.privacy.epsilon`. Several without sampling are one mechanism with
-    ``1 / noise_multiplier^2`` of their sum; with it their privacy losses are composed on one grid.
+    For one kind it is `fgl.privacy.epsilon`. Several kinds without sampling are one mechanism with
+    the sum of their ``1 / noise_multiplier^2``; sampled ones are composed by losses on one grid.
 
     Args:
-        uses: (noise multiplier, sample rate) to how often; see `fgl.privacy.epsilon` for both.
+        uses: (noise multiplier, sample rate) to number of uses; see `fgl.privacy.epsilon` for both.
         delta: the probability with which the bound may fail, in (0, 1).
 
     Returns:
-        Epsilon; 0 for no use, infinite where one has no noise. It is for neighbours that every
-        kind is for: replacing all of a client's data covers replacing one of its examples, not the
-        other way round.
+        Epsilon; 0 for no use, infinite if a use has no noise. It is for the neighbours of every
+        kind: replacing all of a client's data covers replacing one of its examples, not the other
+        way round.
 
     Raises:
         ImportError: without the extra `private`.
@@ -44,7 +44,7 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
     if len(used) == 1:
         (((noise, rate), times),) = used.items()
         return epsilon(noise_multiplier=noise, sample_rate=rate, rounds=times, delta=delta)
-    if all(rate == 1 for _, rate in used):  # together one of the inverse squares' sum
+    if all(rate == 1 for _, rate in used):  # together one with the sum of the inverse squares
         whole = math.sqrt(1 / sum(times / noise**2 for (noise, _), times in used.items()))
         return epsilon(noise_multiplier=whole, rounds=1, delta=delta)
     accountant = _of_losses(min(noise for noise, _ in used))

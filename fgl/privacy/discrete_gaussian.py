@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise: whole numbers whose sum over clients protects as Gaussian noise does."""
+"""Discrete Gaussian noise: whole numbers whose sum over clients protects like Gaussian noise."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def discrete_gaussian(
 ) -> Tensor:
     """Whole numbers with the probabilities of a Gaussian: ``P(k) ~ exp(-k^2 / (2 sigma^2))``.
 
-    They are normal numbers of the operating system, rounded to the nearest. A probability differs
+    They are normal numbers from the operating system, rounded. A probability differs
     from the definition by a factor of about ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. Since the
     numbers were normal before they were rounded, their sum is accounted as normal (`gap_of_sum`).
 
     Args:
-        shape: of the tensor.
+        shape: shape of the tensor.
         sigma: standard deviation, from 16 to 2^48.
         unprotected: a generator to take the bits from instead; such noise protects nothing.
 
@@ -47,12 +47,12 @@ def discrete_gaussian(
 
 
 def gap_of_sum(number: int, *, sigma: float) -> float:
-    """How far a sum of discrete Gaussians is from one Gaussian, in the logarithm of a density.
+    """Distance of a sum of discrete Gaussians from one Gaussian, in the logarithm of a density.
 
-    Let n clients hold whole numbers, add rounded normal numbers, and tell the sum. The sum, and
-    what each rounding cut off, together have the density of the Gaussian mechanism's result with
-    ``sqrt(n) sigma`` and of cuts that do not depend on the data, times a factor from ``e^-tau`` to
-    ``e^tau``. Here ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``, which is at least Kairouz et al.'s
+    Let n clients hold whole numbers, add rounded normal numbers, and publish the sum. The sum and
+    the rounding errors together have the density of the Gaussian mechanism's result with
+    ``sqrt(n) sigma`` and of errors that do not depend on the data, times a factor from ``e^-tau``
+    to ``e^tau``. Here ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``, which is at least Kairouz et al.'s
     (Theorem 11). So a sum of P entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private
     where the Gaussian mechanism is ``(epsilon, delta)``-private.
 
@@ -61,7 +61,7 @@ def gap_of_sum(number: int, *, sigma: float) -> float:
         sigma: standard deviation of one client's noise, at least 1/2.
 
     Returns:
-        tau; 0 where it is below the smallest float, as it is from a sigma of 16 on.
+        tau; 0 if it is below the smallest float, as from a sigma of 16 on.
 
     Raises:
         ValueError: if a number is out of range.

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ..transfer import to_device
 
-ROOM = 2.0**62  # half of what a word holds: a sum may not come near its end
+ROOM = 2.0**62  # half of a word's range, so that no sum comes close to its end
 
 
 class DoesNotFit(ValueError):
-    """A number is not finite, or out of the range that was agreed on.
+    """A number is not finite, or out of the agreed range.
 
     Example:
         >>> issubclass(DoesNotFit, ValueError)
@@ -27,10 +27,10 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
     """``weight round(value 2^bits)``; integers are not scaled.
 
     Args:
-        value: of any shape; each entry at most `bound` in size (integers: ``bound 2^bits``).
-        weight: what it is multiplied by, at least 0; see `largest_weight`.
-        bits: of the fraction.
-        bound: of the range, on both sides.
+        value: tensor of any shape; entries at most `bound` in size (integers: ``bound 2^bits``).
+        weight: factor of the value, at least 0; see `largest_weight`.
+        bits: bits of the fraction.
+        bound: bound of the range, on both sides.
 
     Returns:
         int64, of the same shape, on the CPU.
@@ -58,16 +58,16 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
     """The mean behind a sum of encoded values: ``total / weight / 2^bits``, rounded once.
 
     Args:
-        total: int64 ``[...]``, the sum over clients of what `encode` made.
+        total: int64 ``[...]``, the sum over clients of results of `encode`.
         weight: the sum of their weights, above 0.
-        bits, bound: as they encoded.
-        like: a tensor of the dtype and on the device that the mean shall have.
+        bits, bound: as for `encode`.
+        like: a tensor of the mean's dtype, on the mean's device.
 
     Returns:
         ``[...]``, of `like`'s dtype; an integer mean is rounded.
 
     Raises:
-        DoesNotFit: if a mean is beyond the bound, which none of values within it can be.
+        DoesNotFit: if a mean is beyond the bound, so that a value was too.
 
     Example:
         >>> decode(torch.tensor([6, -15]), 3, bits=2, bound=8, like=torch.zeros(1))

@@ -30,19 +30,19 @@ def gaussian(
     sigma: float,
     unprotected: torch.Generator | None = None,
 ) -> dict[str, Tensor]:
-    """Tensors with noise of the operating system: ``t + N(0, sigma^2)`` in every entry.
+    """Tensors with noise from the operating system: ``t + N(0, sigma^2)`` in every entry.
 
     The entries are first rounded towards 0, and the noise to the nearest, to multiples of a power
-    of two below ``sigma / 2^20``; the sum of the two is exact. So the last bits of a float tell
-    nothing of what lies under the noise (Mironov 2012): the result equals the ideal mechanism's,
-    rounded. What remains is that one entry's noise is made of 64 random bits, so that it ends at
-    9.1 sigma. How long the computation takes is not hidden.
+    of two below ``sigma / 2^20``; the sum of the two is exact. So the last bits of a float reveal
+    nothing about the values under the noise (Mironov 2012): the result is the ideal mechanism's,
+    rounded. One limit remains: an entry's noise has 64 random bits, so it ends at 9.1 sigma. The
+    time of the computation is not hidden.
 
     Args:
         tensors: name to tensor in floating point, whose lengths are bounded (`clip`).
         sigma: standard deviation of the noise, above 0.
-        unprotected: a generator to repeat an experiment with. Noise of it protects nothing, which a
-            warning says.
+        unprotected: a generator to repeat an experiment with. Its noise protects nothing, and a
+            warning says so.
 
     Returns:
         Name to tensor, of the same shapes, dtypes and devices.
@@ -75,7 +75,7 @@ def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]
 
     Args:
         tensors: name to tensor in floating point.
-        sigma: of the noise to come, above 0.
+        sigma: standard deviation of the noise to come, above 0.
 
     Raises:
         ValueError: if `sigma` is not positive, or an entry is not finite.
@@ -114,7 +114,7 @@ def grid_step(sigma: float) -> float:
 
 
 def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
-    """Normal numbers from 64 bits each of the operating system; float64 on the CPU.
+    """Normal numbers, each from 64 bits of the operating system; float64 on the CPU.
 
     ``s Phi^-1((k + 1/2) / 2^64)`` with a sign s and k in ``[0, 2^63)``, each of equal probability.
 
@@ -135,7 +135,7 @@ def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = Non
 
 
 def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
-    """Numbers of the operating system, uniform in [0, 1), float64 on the CPU.
+    """Numbers from the operating system, uniform in [0, 1), float64 on the CPU.
 
     Args:
         shape: of the tensor.
@@ -150,13 +150,13 @@ def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Te
 
 
 def seed_from_system(device: torch.device) -> None:
-    """Set torch's generator to a state of the operating system: no seed tells what it draws next.
+    """Set torch's generator to a state from the operating system, so that no seed predicts it.
 
     On the CPU all 19,937 bits of the Mersenne twister are set. ``torch.manual_seed`` uses the last
     32 bits of a seed there, which are few enough to try them all.
 
     Args:
-        device: whose generator.
+        device: the generator's device.
 
     Example:
         >>> with torch.random.fork_rng():

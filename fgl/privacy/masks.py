@@ -26,7 +26,7 @@ from .shares import CannotUnmask, recovered, split
 KEY = 32  # bytes of a key, a seed and a share
 NONCE = 12
 LETTER = NONCE + 2 * KEY + 16  # a letter: nonce, two shares, tag
-NOTHING, SEED, SECRET = 0, 1, 2  # what a client reveals of another: a share of which secret
+NOTHING, SEED, SECRET = 0, 1, 2  # the secret of which a client reveals a share
 Draw = Callable[[int], bytes]
 
 
@@ -46,7 +46,7 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     """The key that two clients agree on: X25519, then HKDF-SHA256 with `about` as its info.
 
     Raises:
-        ValueError: for a public key of low order, which would make a key that all know.
+        ValueError: for a public key of low order, which would give a public result.
 
     Example:
         >>> one, two = bytes([1]) * 32, bytes([2]) * 32
@@ -67,7 +67,7 @@ def mask(seed: bytes, count: int) -> Tensor:
     """The given number of words of ChaCha20's stream.
 
     Returns:
-        int64 ``[count]``, uniform modulo 2^64 to who does not know the seed.
+        int64 ``[count]``, uniform modulo 2^64 to everybody without the seed.
 
     Example:
         >>> mask(bytes(32), 2)
@@ -81,14 +81,14 @@ def mask(seed: bytes, count: int) -> Tensor:
 def letters(
     row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
 ) -> Tensor:
-    """What a client gives every other to keep: sealed shares of its mask's seed and of its key.
+    """Sealed letters from a client to every other: shares of its mask's seed and of its key.
 
     Args:
-        row: the client's own.
+        row: the client's own row.
         secrets: its key to seal with, its key to make masks with, the seed of its own mask.
         keys: uint8 ``[n, 64]``, the public keys of all.
-        threshold: how many shares give a secret back.
-        about: what the letters are bound to; who knows something else cannot open them.
+        threshold: number of shares that give a secret back.
+        about: context of the letters; they cannot be opened with another one.
         draw: function from a number to that many random bytes.
 
     Returns:
@@ -116,12 +116,12 @@ def masked(
     """A client's words, hidden by its own mask and by one with each of the others.
 
     ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4), the v being
-    those who shared their keys. The masks of pairs cancel in the sum over all of them.
+    the clients that shared their keys. The masks of pairs cancel in the sum over all of them.
 
     Args:
         words: int64 ``[P]``.
         row, secrets, keys, about: as in `letters`.
-        here: bool ``[n]``, who gave letters to all.
+        here: bool ``[n]``, the clients that gave letters to all.
 
     Returns:
         int64 ``[P]``.
@@ -145,24 +145,24 @@ def masked(
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
-    """What a client tells the server of each other one: a share of one secret, never of both.
+    """A client's share of one secret of each other client for the server, never of both secrets.
 
-    Of those who sent, a share of the seed of their own mask; of those who gave letters and then
-    did not send, a share of the key of their masks of pairs. A letter that cannot be opened gives
-    nothing.
+    For a client that sent its words, the share is of its own mask's seed; for a client that gave
+    letters and then did not send, of the key of its masks of pairs. A letter that cannot be opened
+    gives no share.
 
     Args:
         row, keys, about: as in `letters`.
         sealing: the client's key to seal with.
-        sealed: uint8 ``[n, 92]``, the letters that it got, by who wrote them.
-        here: bool ``[n]``, who gave letters.
-        sent: bool ``[n]``, whose words reached the server.
+        sealed: uint8 ``[n, 92]``, the letters to the client, by their writers' rows.
+        here: bool ``[n]``, the clients that gave letters.
+        sent: bool ``[n]``, the clients whose words reached the server.
 
     Returns:
         uint8 ``[n, 33]``: which secret (0: none), and the share.
 
     Raises:
-        ValueError: if somebody sent who gave no letters.
+        ValueError: if a client sent words but gave no letters.
 
     Example:
         >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
@@ -185,7 +185,7 @@ def revealed(
 
 
 def commitment(seed: bytes, about: bytes) -> bytes:
-    """What a client says of the seed of its own mask before shares of it are told.
+    """A client's commitment to the seed of its own mask, before shares of the seed are revealed.
 
     Example:
         >>> len(commitment(bytes(32), b""))
@@ -203,20 +203,20 @@ def told_secrets(
     threshold: int,
     about: bytes,
 ) -> tuple[dict[int, bytes], dict[int, frozenset[int]]]:
-    """The secret of each client that the others' shares give: what takes the masks off.
+    """The secret of each client, from the others' shares; the secrets take the masks off.
 
     Args:
-        told: row to what `revealed` made, of those who answered.
+        told: row to the result of `revealed`, for the clients that answered.
         keys, here, sent, about: as in `revealed`.
         committed: uint8 ``[n, 32]``, the `commitment` of every client to its seed.
-        threshold: how many shares give a secret back.
+        threshold: number of shares that give a secret back.
 
     Returns:
-        By row: a seed of those who sent, a key of the others. And by row who told a false share of
-        it, as far as that was in the way.
+        By row the seed of a client that sent, or the key of another client; and by row the
+        clients that gave a false share of it, as far as these were in the way.
 
     Raises:
-        CannotUnmask: if too few shares came of somebody, or they give no secret that is its.
+        CannotUnmask: if too few shares of a client arrived, or they do not give its secret.
 
     Example:
         >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
@@ -238,7 +238,7 @@ def told_secrets(
             return commitment(secret, about) == as_bytes(committed[row])
 
         shares = {
-            by: as_bytes(said[row, 1:]) for by, said in told.items() if int(said[row, 0]) == kind
+            by: as_bytes(each[row, 1:]) for by, each in told.items() if int(each[row, 0]) == kind
         }
         doubted = frozenset().union(*false.values())
         try:
@@ -257,7 +257,7 @@ def unmasked(
     """The server's part: the sum of the words, from the sum of the masked words and the secrets.
 
     Args:
-        total: int64 ``[P]``, the sum of what `masked` made, over those who sent.
+        total: int64 ``[P]``, the sum of the results of `masked`, over the clients that sent.
         keys, sent, about: as in `revealed`.
         secrets: the secrets from `told_secrets`, by row.
 
@@ -312,7 +312,7 @@ def _rows(which: Tensor) -> list[int]:
 def _sealing_key(
     secret: bytes, keys: Tensor, writer: int, reader: int, *, own: int, about: bytes
 ) -> bytes:
-    """The key of the letter from one to another, for either of them."""
+    """The key of the letter from one client to another, for either client."""
     other = reader if own == writer else writer
     direction = b" letter %d %d" % (writer, reader)
     return agreed_key(secret, as_bytes(keys[other, :KEY]), about + direction)
@@ -327,7 +327,7 @@ def _pair_seed(masking: bytes, keys: Tensor, row: int, other: int, about: bytes)
 def _opened(
     row: int, other: int, sealing: bytes, keys: Tensor, sealed: Tensor, about: bytes
 ) -> bytes:
-    """What is in a letter; nothing where it was not written for this client in this exchange."""
+    """The content of a letter; empty if it was not written for this client in this exchange."""
     letter = as_bytes(sealed[other])
     try:
         key = _sealing_key(sealing, keys, other, row, own=row, about=about)

@@ -1,4 +1,4 @@
-"""Records: how often each client answered under which noise, as tensors of a server's state."""
+"""Records: each client's number of answers under each noise, as tensors of a server's state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ F64 = torch.float64
 
 
 class Noise(NamedTuple):
-    """One mechanism: everything of an answer that epsilon depends on.
+    """The mechanism of an answer: all numbers on which epsilon depends.
 
     Args:
         noise_multiplier: see `fgl.privacy.epsilon`; 0 protects nothing.
@@ -45,7 +45,7 @@ class Noise(NamedTuple):
     steps: float = 1.0
 
 
-NONE = Noise(0.0)  # of an answer without protection
+NONE = Noise(0.0)  # the noise of an answer without protection
 
 
 def with_noise(
@@ -57,20 +57,20 @@ def with_noise(
     colluders: int = 0,
     delta: float | None = None,
 ) -> dict[str, Tensor]:
-    """The record, ready to count answers with this noise beside all that it has counted before.
+    """The record, ready to count answers with this noise beside the answers counted before.
 
     Args:
         record: a server's ``state["privacy"]``; empty for the first run.
-        noise: of the answers to come.
+        noise: noise of the answers to come.
         num_clients: number of clients in the federation.
         kind: the transform that adds the noise, of `KINDS`; ``""`` for answers without protection,
             which go with all kinds.
         colluders: number of clients whose noise is not credited.
-        delta: at which `spent_epsilon` computes epsilon; default the record's.
+        delta: the delta for which `spent_epsilon` computes epsilon; default the record's.
 
     Raises:
-        ValueError: if the record has another kind or other colluders, whose epsilons are of other
-            neighbours or other observers, so that no accountant composes them.
+        ValueError: if the record has another kind or other colluders: their epsilons are for other
+            neighbours or other observers, so no accountant composes them.
 
     Example:
         >>> first = with_noise({}, Noise(1.0), num_clients=2, kind="central_gaussian", delta=1e-5)
@@ -129,10 +129,10 @@ def spent_epsilon(record: Record) -> float:
     """The largest epsilon that all answers of one client together have cost.
 
     Answers under several kinds of noise are composed exactly: without sampling as one Gaussian
-    mechanism with the sum of ``rounds / noise_multiplier^2``, with it by their privacy losses.
+    mechanism with the sum of ``rounds / noise_multiplier^2``, sampled by their privacy losses.
 
     Args:
-        record: of `with_noise`.
+        record: the record from `with_noise`.
 
     Raises:
         ImportError: without the extra `private`.
@@ -166,7 +166,7 @@ def _by_noise(record: Record) -> dict[Noise, Tensor]:
 
 
 def _kind(record: Record) -> str:
-    """The transform whose noise the record counts; where nothing names it, the form tells."""
+    """The transform whose noise the record counts; without a name its form decides."""
     if "kind" in record:
         return KINDS[int(record["kind"])]
     if "steps" in record:
@@ -176,7 +176,7 @@ def _kind(record: Record) -> str:
 
 
 def _largest(table: Tensor) -> Iterable[list[float]]:
-    """Rows of ``[K, M]`` that no other row reaches in all columns, each once."""
+    """The rows of ``[K, M]`` that no other row reaches in all columns, each once."""
     rows: Any = table.unique(dim=0)
     for row in rows:
         if not bool(((rows >= row).all(1) & (rows > row).any(1)).any()):
@@ -203,7 +203,7 @@ def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:
 
 
 def _whole(noise: Noise, rounds: float) -> tuple[int, Noise]:
-    """A whole number of uses that cost the same: a sum may cost less than one use."""
+    """A whole number of uses with the same cost: a sum may cost less than one use."""
     times = math.ceil(rounds) * int(noise.steps)
     factor = math.sqrt(math.ceil(rounds) / rounds) if rounds else 1.0
     return times, noise._replace(noise_multiplier=noise.noise_multiplier * factor)

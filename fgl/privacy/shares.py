@@ -1,4 +1,4 @@
-"""Shares of a secret, and the secret behind them where some are false.
+"""Shares of a secret, and the secret behind them, even if some shares are false.
 
 Shamir's sharing comes from `pycryptodome`.
 """
@@ -18,7 +18,7 @@ TRIES = 300  # sets of shares that are tried before a secret is given up
 
 
 class CannotUnmask(ValueError):
-    """What the clients revealed is not enough to take the masks off, or is not what was shared.
+    """The revealed shares are too few to take the masks off, or are not the original ones.
 
     Example:
         >>> issubclass(CannotUnmask, ValueError)
@@ -42,7 +42,7 @@ def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret behind as many shares, by row, as its threshold says; no more.
+    """The secret behind exactly `threshold` of its shares, by row.
 
     Example:
         >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))
@@ -65,20 +65,20 @@ def recovered(
     """The secret that fits, though some shares may be false.
 
     Sets of `threshold` shares are tried, 300 at most: at first neighbouring rows, so that one false
-    share among at most 300 does no harm, then all sets, or drawn ones where there are more.
+    share among at most 300 does no harm, then all sets, or random sets if there are more.
 
     Args:
-        shares: those that came, by row.
-        threshold: how many give the secret back.
+        shares: the shares that arrived, by row.
+        threshold: number of shares that give the secret back.
         fits: whether a secret is the right one.
         doubted: rows whose shares are used last.
 
     Returns:
-        The secret, and the rows whose shares are false. They are looked for where the first set
-        does not fit.
+        The secret, and the rows whose shares are false. False shares are looked for if the first
+        set does not fit.
 
     Raises:
-        CannotUnmask: if too few shares came, or no set that was tried fits.
+        CannotUnmask: if too few shares arrived, or no set that was tried fits.
 
     Example:
         >>> secret, shares = bytes(range(32)), dict(enumerate(split(bytes(range(32)), 2, 3)))
@@ -103,7 +103,7 @@ def recovered(
 
 
 def _sets(rows: Sequence[int], threshold: int) -> Iterator[Sequence[int]]:
-    """Rows whose shares are put together: all runs of neighbours, then all sets or drawn ones."""
+    """Sets of rows to combine: all runs of neighbours, then all sets or random ones."""
     if threshold == len(rows):
         yield rows
         return

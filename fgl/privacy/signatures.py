@@ -37,7 +37,7 @@ def signature(secret: bytes, what: bytes) -> bytes:
 
 
 def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
-    """Whether it is the signature of that key under these bytes.
+    """Whether a signature under these bytes is of this key.
 
     Example:
         >>> secret = bytes(range(32))

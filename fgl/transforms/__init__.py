@@ -1,4 +1,4 @@
-"""Transforms, ``Method -> Method``: what stands between the clients of a method and its server."""
+"""Transforms, ``Method -> Method``: changes of the messages between clients and server."""
 
 from .attacks import (
     attacked,

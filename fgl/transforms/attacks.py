@@ -28,16 +28,16 @@ Attack = Callable[[Inbox, list[int]], Mapping[int, Message]]
 
 @layer(sealed=("aggregate",))
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
-    """The method, some of whose clients are hostile: what they upload is what `attack` makes.
+    """The method with some hostile clients, whose uploads `attack` forges.
 
-    The adversary stands before the server and sees all uploads. It is the outermost wrapper, or the
-    server would not be sent what it forges: ``attacked(robust(method, rule), ...)``. A run of a
-    method around it raises. Forgeries that are not finite or that `accept` refuses are left out.
+    The adversary sees all uploads before the server does. It must be the outermost wrapper, so that
+    the server gets the forgeries: ``attacked(robust(method, rule), ...)``. A run of a method around
+    it raises. Forgeries that are not finite or that `accept` refuses are left out.
 
     Args:
-        method: what the others, and the attackers in their training, do.
+        method: the method of all clients; attackers train by it too.
         attackers: the numbers of the hostile clients.
-        attack: ``(inbox, attackers) -> messages``, of those attackers who are here.
+        attack: ``(inbox, attackers) -> messages``, of the attackers in the inbox.
 
     Raises:
         ValueError: if an attacker's number is negative, or `method` is a `secure_sum` or in a code.
@@ -54,8 +54,8 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
     for client in attackers:
         check_number("attackers", client, at_least=0, integer=True)
     refuse(method, "secure_sum", "attacked", "masked uploads cannot be forged one by one")
-    why = "attacks forge models, not codes: put the code around attacked"
-    refuse(method, ("quantised", "sparsified"), "attacked", why)
+    reason = "attacks forge models, not codes: put the code around attacked"
+    refuse(method, ("quantised", "sparsified"), "attacked", reason)
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -75,7 +75,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """As in a round: what is not finite, and what the server cannot make out."""
+    """Whether a round would refuse a message: not finite, or refused by `accept`."""
     try:
         method.accept(forged, client, state)
     except Exception:
@@ -87,7 +87,7 @@ def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
     """An attack in which every attacker alone changes its model.
 
     Args:
-        forge: ``(model, sent) -> model``, of what it trained and what it was sent of that.
+        forge: ``(model, sent) -> model``, from the trained and the received model.
 
     Example:
         >>> attack = each_model(lambda model, sent: sent)
@@ -178,10 +178,10 @@ def noise(scale: float = 1.0) -> Attack:
 def little_is_enough(z: float = 1.5) -> Attack:
     """All attackers send ``mean - z std`` of the honest models, entry by entry (ALIE).
 
-    They look like honest ones that are a little off, and all push to the same side.
+    These look like honest models with a small error, but all push to the same side.
 
     Args:
-        z: how many standard deviations of the honest models.
+        z: number of standard deviations of the honest models.
 
     Example:
         >>> came = {k: {"model": {"w": torch.tensor(w)}} for k, w in enumerate((1.0, 3.0, 9.0))}
@@ -210,7 +210,7 @@ def heavy(num_examples: float = 1e9) -> Attack:
     """Every attacker claims to have `num_examples` examples.
 
     Args:
-        num_examples: the lie, at least 0.
+        num_examples: the false number, at least 0.
 
     Raises:
         ValueError: if it is negative.
@@ -224,8 +224,8 @@ def heavy(num_examples: float = 1e9) -> Attack:
     def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
         forged: dict[int, Message] = {}
         for client in attackers:
-            said = inbox[client]["num_examples"]
-            forged[client] = {**inbox[client], "num_examples": torch.full_like(said, num_examples)}
+            like = inbox[client]["num_examples"]
+            forged[client] = {**inbox[client], "num_examples": torch.full_like(like, num_examples)}
         return forged
 
     return attack
@@ -237,7 +237,7 @@ def flipped_labels(graph: Graph) -> Graph:
 
     Raises:
         ValueError: if the graph has no labels.
-        TypeError: if it has numbers in their place.
+        TypeError: if its answers are numbers and not labels.
 
     Example:
         >>> edges = torch.zeros(2, 0, dtype=torch.int64)
@@ -249,5 +249,5 @@ def flipped_labels(graph: Graph) -> Graph:
 
 
 def _floats(value: Tensor, forge: Callable[[Tensor, Any], Tensor], other: Any = None) -> Tensor:
-    """What an attack makes of a tensor; a counter stays as it is."""
+    """A tensor forged by an attack; a counter stays as it is."""
     return forge(value, other) if value.is_floating_point() else value

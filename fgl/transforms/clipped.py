@@ -1,4 +1,4 @@
-"""Clipped updates: what a client changes has a bounded length, and nothing else leaves it."""
+"""Clipped updates: a client's change has a bounded length, and it sends nothing else."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def clipped(method: Method, *, length: float) -> Method:
     """The method whose clients send ``sent + clip(model - sent)``, and all weigh the same.
 
     The length is over the trained tensors together, from the model that the server sent. A buffer,
-    such as a mean of batch normalisation, goes back as it was sent. ``"num_examples"`` says 1: a
-    client's number is data too, though it still stands beside the message for a history
-    (`Method.silent`). It protects nothing alone; noise needs it.
+    such as a mean of batch normalisation, goes back as it was sent. ``"num_examples"`` is 1: a
+    client's number is data too, though the history still gets it (`Method.silent`). Clipping alone
+    protects nothing; noise needs it.
 
     Args:
         method: its messages have ``"model"`` and ``"num_examples"``, and nothing else.
         length: the bound, above 0.
 
     Returns:
-        The method. It must be the outermost wrapper: what another one around it sends would not be
-        covered, and a run of that raises.
+        The method. It must be the outermost wrapper: a wrapper around it could send more, so a run
+        of such a method raises.
 
     Raises:
-        ValueError: if `length` is not positive, or the server says that it reads a part which is
-            not covered; when called, if a message has such a part, no model, or a tensor that the
+        ValueError: if `length` is not positive, or the server declares to read a part that is not
+            covered; when called, if a message has such a part, no model, or a tensor that the
             server has not sent.
 
     Example:
@@ -48,8 +48,8 @@ def clipped(method: Method, *, length: float) -> Method:
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
     check_number("length", length, above=0)
-    why = "its messages have no plain model: put rounded_downloads around"
-    refuse(method, "rounded_downloads", "clipped", why)
+    reason = "its messages have no plain model: put rounded_downloads around"
+    refuse(method, "rounded_downloads", "clipped", reason)
     _check_reads(method)
     names = trainable(method)
 
@@ -77,16 +77,16 @@ def clipped(method: Method, *, length: float) -> Method:
         return message, new_state
 
     clipping = replace(method, receive=receive, send=send)
-    return replace(clipping, max_examples=min(1, method.max_examples))  # nobody weighs more
+    return replace(clipping, max_examples=min(1, method.max_examples))  # all weigh the same
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
-    """What was sent, plus an update where there is one."""
+    """The sent tensors, with the update of each tensor that has one."""
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 
 def _check_reads(method: Method) -> None:
-    """Refuse a server that says that it reads entries which clipping and noise do not cover."""
+    """Refuse a server that declares to read entries which clipping and noise do not cover."""
     served = method.aggregate
     if isinstance(served, OfMeans):
         _refuse_others(f"the server of {method} to read", (*served.equally, *served.reads))

@@ -1,4 +1,4 @@
-"""Differences in a code: clients send what they changed in fewer bytes, the server decodes it."""
+"""Differences in a code: clients send their changes in fewer bytes, the server decodes them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ REFUSED |= {"quantised": TWICE, "sparsified": TWICE}
 
 
 class Code(NamedTuple):
-    """How differences travel.
+    """The code of differences on the wire.
 
     Args:
-        keys: what is sent in the place of an entry: its name with each of these after it.
+        keys: suffixes: an entry is sent as tensors by its name with each suffix.
         encode: ``(difference, left) -> tensors, left``, one tensor for each key. `left` is what the
             client keeps of the difference for its next round; None if it keeps nothing.
         decode: ``(tensors, like) -> difference``, of the shape and dtype of `like`; raises a
-            ValueError where the tensors are no code of that.
+            ValueError if the tensors are no code of such a difference.
     """
 
     keys: tuple[str, ...]
@@ -37,8 +37,8 @@ class Code(NamedTuple):
 def check_codable(method: Method, name: str) -> None:
     """Refuse methods whose uploads must be exact, or are in a code already.
 
-    Noise that clients add (`local_gaussian`) hides as much in whatever is made of it, and
-    `central_gaussian` clips what was decoded.
+    Noise of clients (`local_gaussian`) protects as much after any code, and `central_gaussian`
+    clips the decoded updates.
     """
     for layer in method.layers:
         if layer.name in REFUSED:
@@ -49,12 +49,12 @@ def check_codable(method: Method, name: str) -> None:
 
 
 def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
-    """The method whose clients send their differences from what they were sent in a code.
+    """The method whose clients send their differences from the received tensors in a code.
 
     Args:
         method: its messages' `parts` are dicts of tensors with names of the model.
-        parts: entries of an upload. What the server has not sent is a difference from zeros.
-        code: how they travel. Tensors that are not floating-point travel as they are.
+        parts: entries of an upload. A tensor that the server has not sent counts as zeros.
+        code: the code. Tensors that are not floating-point travel as they are.
     """
     template = method.common()
 
@@ -113,7 +113,7 @@ def _encoded(
     left: Mapping[str, Tensor],
     template: Params,
 ) -> tuple[Message, Params]:
-    """A part's tensors by the code's keys, those that have no code, and what the client keeps."""
+    """A part's coded tensors by key, its tensors without a code, and the client's remainders."""
     unknown = [name for name in value if name not in template] if isinstance(value, dict) else part
     if unknown:
         raise ValueError(f"Expected {part} to have names of the model, but got {unknown}")

@@ -1,4 +1,4 @@
-"""Gaussian noise on clipped updates, at every client or at the server, and what it is worth."""
+"""Gaussian noise on clipped updates, at every client or at the server, and its epsilon."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def local_gaussian(
 
     ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server need not be
     trusted. Epsilon is for **replacing all data of one client**: with any two data sets its clipped
-    updates differ by ``2 length`` at most, and that is what the noise hides
+    updates differ by ``2 length`` at most, and the noise hides this difference
     (`fgl.privacy.gaussian`). Clients are silent: they tell neither losses nor numbers of examples
     beside the message, and a history's losses are NaN. A client whose own training raises does not
-    take part, and that is seen. Any server may follow, since what it makes of noisy uploads tells
-    no more than they do. It costs much: the mean of K clients has the noise
-    of one over ``sqrt(K)``.
+    take part, and the server sees this. Any server may follow, since its results reveal no more
+    than the noisy uploads. The noise is large: the mean over K clients has one client's noise
+    divided by ``sqrt(K)``.
 
     Args:
         method: as for `clipped`.
         length: the bound of an update, above 0.
         noise_multiplier: the noise's standard deviation over ``2 length``, above 0; see
             `fgl.privacy.noise_for`.
-        delta: at which `privacy_spent` says epsilon.
+        delta: the delta for which `privacy_spent` computes epsilon.
         unprotected: draw the noise from the run's seed. This repeats an experiment and protects
             nothing: a warning says so, and epsilon is infinite.
 
@@ -89,7 +89,7 @@ def local_gaussian(
         message, new_state = base.send(params, context, state, graph)
         model = message["model"]
         sent = context["was_sent"]
-        # The change is clipped once more: what adding and subtracting rounds is not the client's.
+        # The change is clipped once more, since adding and subtracting rounds.
         update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
         noisy = _noisy(update, sigma, generator)
         return {**message, "model": added(sent, noisy, list(model))}, new_state
@@ -111,11 +111,11 @@ def central_gaussian(
 ) -> Method:
     """The method whose server averages clipped updates with equal weights and adds noise.
 
-    ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K`` over the K who are here.
-    Clients clip, and the server clips again, since its noise hides no more than `length`: what one
-    client adds to the sum. Epsilon is for **one client's update or zeros in its place**; how many
-    clients are here is known. It protects a client against everybody who sees what the server
-    sends, not against the server. The method's server is served this mean, as with `robust`.
+    ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K`` over the K clients of a
+    round. Clients clip, and the server clips again, since its noise hides changes of the sum up to
+    `length` only. Epsilon is for **one client's update or zeros in its place**; the number of
+    clients is public. It protects a client against everybody who sees the server's messages, not
+    against the server. The method's server reads this mean, as with `robust`.
 
     Args:
         method: as for `clipped`; its `aggregate` is a `fgl.federation.OfMeans`.
@@ -152,10 +152,10 @@ def central_gaussian(
         return {n: mean[n] if n in mean else torch.zeros_like(updates[n][0]) for n in updates}
 
     multiplier = 0.0 if unprotected else noise_multiplier
-    made = robust(clipped(method, length=length), rule)
-    # Nobody is refused for being far from others: that would tell of the others' data.
-    made = replace(made, max_change=math.inf)
-    return counted(made, Noise(multiplier), _counted_once, kind="central_gaussian", delta=delta)
+    noised = robust(clipped(method, length=length), rule)
+    # No client is refused for its distance, which would reveal the others' data.
+    noised = replace(noised, max_change=math.inf)
+    return counted(noised, Noise(multiplier), _counted_once, kind="central_gaussian", delta=delta)
 
 
 def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
@@ -165,26 +165,26 @@ def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
 
 @typed
 def privacy_spent(state: State) -> dict[str, float]:
-    """What a run has spent: ``fgl.run(..., watch=privacy_spent)`` writes it into every round.
+    """The privacy that a run has spent, for ``fgl.run(..., watch=privacy_spent)``.
 
-    Epsilon is for the client who paid most. At client level it bounds what all messages together
-    tell of all the data of one client; with `per_example_gaussian` what they tell of one example.
-    Each transform says which neighbours it compares. Scores are not covered, nor are losses with
-    `central_gaussian`.
+    Epsilon is for the client that has spent most. At client level it bounds what all messages
+    together reveal about all data of one client; with `per_example_gaussian` about one example.
+    Each transform documents the neighbours that it compares. Scores are not covered, nor are losses
+    with `central_gaussian`.
 
-    A run with a `start` counts on: answers under other noise, and rounds without any, are composed
-    with its own.
+    A run with a `start` goes on counting: answers under other noise, and rounds without noise, are
+    composed with its own.
 
     Args:
-        state: the server's, of a method of `local_gaussian` and its like.
+        state: the server's state under a method of this module or its like.
 
     Returns:
-        ``"epsilon"``, 0 before the first answer and infinite where the noise protects nothing, and
+        ``"epsilon"``, 0 before the first answer and infinite if the noise protects nothing, and
         ``"delta"``.
 
     Raises:
         ImportError: without the extra `private`.
-        ValueError: if there is no such method.
+        ValueError: if the state is of another method.
 
     Example:
         >>> numbers = {"noise_multiplier": torch.tensor(1.0), "delta": torch.tensor(1e-5)}
@@ -202,9 +202,9 @@ def privacy_spent(state: State) -> dict[str, float]:
 
 
 def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
-    """The method whose clients' own noise costs `numbers` an answer: they and the server count.
+    """The method with clients whose noise costs `numbers` an answer; they and the server count.
 
-    An answer that was lost or refused on its way was sent all the same.
+    Lost and refused answers count too, since the client sent them.
     """
 
     def costs(message: Message) -> Mapping[str, float]:
@@ -228,7 +228,7 @@ def counted(
 ) -> Method:
     """The method whose server records how often each client paid for this noise.
 
-    The only place where a transform counts: what a run carries over ``start=`` is composed here.
+    All transforms count here, so that costs carried over ``start=`` are composed once.
 
     Args:
         method: the method.
@@ -259,7 +259,7 @@ def counted(
 
 
 def _without_record(aggregate: Any) -> Any:
-    """The server's function, which is not shown the record of the rounds."""
+    """The server's function, without the record of the rounds in its state."""
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:
@@ -273,7 +273,7 @@ def _without_record(aggregate: Any) -> Any:
 
 
 def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:
-    """Noise; who asked for the run's seed was warned when the method was made."""
+    """The tensors with noise; a warning about the run's seed was given when the method was made."""
     if generator is None:
         return gaussian(update, sigma=sigma)
     with warnings.catch_warnings():
@@ -284,7 +284,7 @@ def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> P
 def noise_source(
     length: float, noise_multiplier: float, delta: float, unprotected: bool
 ) -> torch.Generator | None:
-    """Where noise is drawn from: None is the operating system."""
+    """The source of noise: a generator, or None for the operating system."""
     check_number("length", length, above=0)
     check_number("noise_multiplier", noise_multiplier, above=0)
     check_number("delta", delta, above=0, below=1)

@@ -17,16 +17,16 @@ from .differences import Code, check_codable, coded
 def quantised(
     method: Method, *, bits: int = 8, bucket: int = 512, parts: Sequence[str] = ("model",)
 ) -> Method:
-    """The method whose clients send what they changed in a few bits an entry.
+    """The method whose clients send their changes in a few bits an entry.
 
-    ``Q(model - sent)`` of `fgl.compress.quantise`: right in the mean, so that errors of many
-    clients cancel. The server adds it to what it sent. An upload has ``bits + 32 / bucket`` bits an
-    entry in the place of 32. The method's `accept` sees the change, not the model. Noise of
-    `local_gaussian` may be inside: what is made of a noisy upload tells no more than it does.
+    ``Q(model - sent)`` of `fgl.compress.quantise`: unbiased, so that errors of many clients cancel.
+    The server adds it to the model that it sent. An upload has ``bits + 32 / bucket`` bits an entry
+    in the place of 32. The method's `accept` sees the change, not the model. `local_gaussian` may
+    be inside: a noisy upload reveals no more after quantisation.
 
     Args:
         method: its uploads have a ``"model"``, as FedAvg's.
-        bits: of an entry: 2, 4 or 8.
+        bits: bits of an entry: 2, 4 or 8.
         bucket: number of consecutive entries of a tensor that share a scale of 32 bits.
         parts: entries of an upload to be sent so; SCAFFOLD has ``"shift"`` too.
 

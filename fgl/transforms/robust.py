@@ -22,20 +22,19 @@ def robust(
 ) -> Method:
     """The method with a robust mean of its clients' updates: hostile clients cannot move it far.
 
-    The server is served the model that was sent plus ``rule(updates)`` in the place of the mean of
-    the models. What a client says of its number of examples decides only whether it counts, so a
-    lie about it weighs nothing. What a rule costs without an attack stands with the rule; all of
-    them lose the clients' weights.
+    The server reads the sent model plus ``rule(updates)`` in place of the mean of the models. A
+    client's number of examples decides only whether it counts, so a false number gains no weight.
+    The rules' docstrings give their cost without an attack; all rules ignore the clients' weights.
 
     Args:
-        method: its `aggregate` is a `fgl.federation.OfMeans`, as FedAvg's is, and that of a method
-            which does more with the mean (FedOpt).
-        rule: ``updates -> update``, name to ``[K, ...]`` of those who have an example to name to
+        method: its `aggregate` is a `fgl.federation.OfMeans`, as those of FedAvg, and of methods
+            that do more with the mean (FedOpt).
+        rule: ``updates -> update``, name to ``[K, ...]`` of the clients with an example to name to
             ``[...]``, e.g. ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
-        bucket: clients in a bucket; the rule then gets means of random buckets, whose honest ones
-            differ less, and withstands as many bad ones among fewer.
+        bucket: clients in a bucket; the rule then gets means of random buckets. Honest means differ
+            less, but as many bad clients are among fewer means.
         untouched: keys of an upload that the server reads besides, by `OfMeans.equally` or
-            `OfMeans.reads`. They reach it as they came, so that no rule protects them.
+            `OfMeans.reads`. They reach the server unchanged, so no rule protects them.
 
     Returns:
         The method. In a round in which too few clients are left for the rule everybody keeps the
@@ -68,13 +67,13 @@ def robust(
         counted = {k: message for k, message in inbox.items() if _counts(message)}
         if not counted:
             return served.serve_model(None, inbox, state)
-        heard = Inbox(counted, inbox.num_clients, inbox.sent)
-        updates = heard.changes("model")
-        common = one_for_all([inbox.sent[client]["model"] for client in heard], "model")
+        counting = Inbox(counted, inbox.num_clients, inbox.sent)
+        updates = counting.changes("model")
+        common = one_for_all([inbox.sent[client]["model"] for client in counting], "model")
         try:
             update = rule(bucket_means(updates, size=bucket))
         except TooManyBad as error:
-            if len(heard) == inbox.num_clients:
+            if len(counting) == inbox.num_clients:
                 raise
             warnings.warn(f"{error}: everybody keeps the old model", stacklevel=2)
             return {}, state
@@ -117,7 +116,7 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
 
 def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
-    """Nothing may reach the server unprotected that the user has not named."""
+    """Raise if an entry reaches the server unprotected that the user has not named."""
     if isinstance(untouched, str):
         raise TypeError(f"Expected untouched to be several keys, but got the string {untouched!r}")
     others = [key for key in (*served.equally, *served.reads) if key not in untouched]

@@ -22,12 +22,12 @@ def rounded_downloads(
 ) -> Method:
     """The method whose server sends models in 16 bits an entry.
 
-    Clients train, and are scored, from what they got, in the model's own precision; what they
-    changed is compared with that too. The first message of a run is the initial model, as it is.
-    bfloat16 has float32's range and 8 bits of precision, float16 11 bits and a range to 65,504.
+    Clients train and are scored from the rounded model, in the model's own precision; their changes
+    are measured from it too. The first message of a run is the initial model, as it is. bfloat16
+    has float32's range and 8 bits of precision, float16 11 bits and a range to 65,504.
 
     Args:
-        method: any; what its messages have beside ``"model"`` travels as it is.
+        method: any method; entries beside ``"model"`` travel unchanged.
         dtype: of the entries on the wire.
 
     Returns:
@@ -69,8 +69,8 @@ def rounded_downloads(
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         wholes = {id(message): whole(message) for message in inbox.sent.values()}
         sent = {client: wholes[id(message)] for client, message in inbox.sent.items()}
-        heard = Inbox(dict(inbox), inbox.num_clients, sent, inbox.round, inbox.asked)
-        outbox, new = method.aggregate(heard, state)
+        decoded = Inbox(dict(inbox), inbox.num_clients, sent, inbox.round, inbox.asked)
+        outbox, new = method.aggregate(decoded, state)
         packed_by_id: dict[int, Message] = {}
 
         def once(message: Message) -> Message:

@@ -1,4 +1,4 @@
-"""FedGCN's exchange through a secure sum: each client is told its own rows, the server none."""
+"""FedGCN's exchange through a secure sum: each client learns its own rows, the server no row."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ PAD = 46  # bits of a pad, which the mean of float64 numbers keeps whole
 
 
 class AddsUp(Protocol):
-    """What `fgl.data.neighbour_sums` takes as its `total`."""
+    """A function that `fgl.data.neighbour_sums` takes as its `total`."""
 
     def __call__(self, graphs: Sequence[Graph], /) -> tuple[list[Tensor], int]: ...
 
 
 @typed
 def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
-    """How `fgl.data.neighbour_sums` adds up rows where nobody is told another's part.
+    """A `total` for `fgl.data.neighbour_sums` under which no client's part of a row is revealed.
 
     All clients' parts of all rows are summed by `secure_sum`, so that the server learns no part.
-    Whoever asks for a row also adds a pad to it, random numbers that it alone knows, of
-    ``+-2^45`` digits; so neither the server nor other clients learn the sum. Who asks for the row
-    subtracts its pad. What each client asks for is known to all: ids of its nodes with neighbours
-    elsewhere, and with two hops the ids of these neighbours.
+    The client that asks for a row also adds a pad to it, random numbers that it alone knows, of
+    ``+-2^45`` digits; so neither the server nor other clients learn the sum. Then it subtracts its
+    pad. The requests are public: ids of a client's nodes with neighbours elsewhere, and with two
+    hops the ids of these neighbours.
 
-    A row of one neighbour is still that neighbour's features, to the one who asks. Pads have an
-    end: a number x in a sum shows through with a probability of ``|x| / 2^26``.
+    A row of one neighbour still gives that neighbour's features to the client that asks. Pads are
+    bounded: a number x in a sum shows through with a probability of ``|x| / 2^26``.
 
     Args:
         threshold: as for `secure_sum`.
@@ -104,11 +104,11 @@ def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
 def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Method:
     """The method whose clients send their parts of rows, with a pad on their own rows.
 
-    One round of it is an exchange; it trains nothing. `deploy` gives the sums of the client's own
-    rows, and zeros for others.
+    A round is an exchange without training. `deploy` returns the sums of the client's own rows, and
+    zeros for the other rows.
 
     Args:
-        num_rows: how many rows all clients ask for together.
+        num_rows: number of rows that all clients ask for together.
         width: of a row.
         unprotected: draw pads from the run's seed; they hide nothing.
 
@@ -156,7 +156,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
 
 def _rows(graph: Any) -> Tensor:
-    """Which rows the client asked for, bool ``[R]``: its nodes without features that are marked."""
+    """A mask of the client's rows, bool ``[R]``: its marked nodes without features."""
     mask, x = graph.train_mask, graph.x
     num_own = int((x[:, -1] != 0).sum())
     return mask[num_own:].cpu()  # type: ignore[no-any-return]

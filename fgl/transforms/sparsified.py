@@ -1,4 +1,4 @@
-"""Sparsified uploads: the largest changes alone, and the others later."""
+"""Sparsified uploads: only the largest changes now, and the others in later rounds."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .differences import Code, check_codable, coded
 def sparsified(
     method: Method, *, share: float = 0.01, feedback: bool = True, parts: Sequence[str] = ("model",)
 ) -> Method:
-    """The method whose clients send the largest entries of what they changed.
+    """The method whose clients send the largest entries of their changes.
 
-    ``top_k(model - sent + left)``, k a share of each tensor's entries; what was not sent is `left`
-    for the client's next round (error feedback), in its state, and costs no bytes. An entry that is
-    sent costs 64 bits, its place and its value. The method's `accept` sees the change, not the
-    model. Noise of `local_gaussian` may be inside.
+    ``top_k(model - sent + left)``, k being a share of each tensor's entries; the rest stays as
+    `left` in the client's state for its next round (error feedback). An entry that is sent costs 64
+    bits, its place and its value. The method's `accept` sees the change, not the model. Noise of
+    `local_gaussian` may be inside.
 
     Args:
         method: its uploads have a ``"model"``, as FedAvg's.
-        share: of the entries of each tensor, above 0 and at most 1; at least one entry is sent.
-        feedback: whether what was not sent is kept; without, it is lost.
+        share: share of each tensor's entries, above 0 and at most 1; at least one entry is sent.
+        feedback: whether clients keep the rest; otherwise it is lost.
         parts: entries of an upload to be sent so; SCAFFOLD has ``"shift"`` too.
 
     Returns:
@@ -50,12 +50,12 @@ def sparsified(
     check_codable(method, "sparsified")
 
     def encode(difference: Tensor, left: Tensor | None) -> tuple[Sequence[Tensor], Tensor | None]:
-        wanted = difference if left is None else difference + left
-        places, values = largest(wanted, share=share)
+        total = difference if left is None else difference + left
+        places, values = largest(total, share=share)
         if not feedback:
             return (places, values), None
-        rest = wanted.flatten().index_fill(0, places.long(), 0.0)
-        return (places, values), rest.view(wanted.shape)
+        rest = total.flatten().index_fill(0, places.long(), 0.0)
+        return (places, values), rest.view(total.shape)
 
     def decode(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
         places, values = tensors
@@ -75,7 +75,7 @@ def sparsified(
 
 
 def rising(places: Tensor) -> bool:
-    """Whether each is larger than the one before.
+    """Whether each entry is larger than the entry before.
 
     Example:
         >>> rising(torch.tensor([1, 3])), rising(torch.tensor([1, 1]))

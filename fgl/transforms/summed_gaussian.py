@@ -43,27 +43,27 @@ def summed_gaussian(
 ) -> Method:
     """The method whose server learns a noisy sum of clipped updates, and nothing else.
 
-    ``(sum_k clip(update_k) + g_k) / K`` over the K whose uploads are in a `secure_sum`. A client
+    ``(sum_k clip(update_k) + g_k) / K`` over the K clients in a `secure_sum`. A client
     puts its clipped update on the grid of ``2^-bits``, rounding towards 0, and adds a share of the
     noise before it masks: ``g_k`` is discrete Gaussian with the standard deviation
     ``length noise_multiplier / sqrt(threshold - colluders)``. So at least ``(length
     noise_multiplier)^2`` is the variance of noise that neither the server nor the colluders know.
 
     Epsilon is for **one client's update or zeros in its place**, at client level, as with
-    `central_gaussian`; who is in a sum is known. It protects from everybody who follows the
-    protocol, the server included, and with `signed` from a server that lies, as long as at most
-    `colluders` clients tell the server their own noise. `privacy_spent` credits each sum with the
-    noise of those who are in it, less `colluders`: more clients than `threshold` make epsilon
-    smaller, and a client that dropped out adds nothing.
+    `central_gaussian`; the list of a sum is public. It protects against everybody who follows the
+    protocol, the server included, and with `signed` against a server that lies, as long as at most
+    `colluders` clients show the server their own noise. `privacy_spent` credits each sum with the
+    noise of its clients, less `colluders`: more clients than `threshold` make epsilon smaller, and
+    a client that dropped out adds nothing.
 
     Args:
         method: as for `clipped` and `secure_sum`.
-        threshold: how many clients must stay to the end, as for `secure_sum`.
+        threshold: number of clients that must stay to the end, as for `secure_sum`.
         length: the bound of an update, above 0.
         noise_multiplier: the least standard deviation of the noise in a sum, over `length`.
-        colluders: how many clients may work together with the server; at most ``threshold - 2``.
+        colluders: number of clients that may work with the server; at most ``threshold - 2``.
         signed: as for `secure_sum`.
-        delta: at which `privacy_spent` says epsilon.
+        delta: the delta for which `privacy_spent` computes epsilon.
         bits, bound: as for `secure_sum`; the grid must be at most a sixteenth of a client's noise.
         unprotected: draw noise and masks from the run's seed. This repeats an experiment and
             protects nothing: warnings say so, and epsilon is infinite.
@@ -126,9 +126,9 @@ def _with_shares(
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = base.send(params, context, state, graph)
         model, sent = message["model"], context["was_sent"]
-        # The change is clipped once more: what adding and subtracting rounds is not the client's.
+        # The change is clipped once more, since adding and subtracting rounds.
         update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
-        # Whether an upload fits is decided by what the server sent, which tells nothing.
+        # The server's message decides whether an upload fits, which reveals nothing.
         room = bound - length - FARTHEST * sigma
         noisy = {
             n: _on_grid(sent[n], value, sigma, bits, generator)
@@ -139,7 +139,7 @@ def _with_shares(
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
-        """What a sum costs at most, where no more shares of noise are in it than are needed."""
+        """The largest cost of a sum, with only as many shares of noise as are needed."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, costs=costs)
@@ -148,7 +148,7 @@ def _with_shares(
 def _on_grid(
     sent: Tensor, update: Tensor, sigma: float, bits: int, generator: torch.Generator | None
 ) -> Tensor:
-    """What was sent, the update and noise, each a multiple of ``2^-bits``: their sum is exact."""
+    """The sum of the sent tensor, the update and noise; each is a multiple of ``2^-bits``."""
     scale = 2.0**bits
     noise = discrete_gaussian(update.shape, sigma=sigma * scale, unprotected=generator)
     digits = (sent.double() * scale).round() + truncated(update, 1 / scale) * scale
@@ -158,12 +158,12 @@ def _on_grid(
 def _credit(
     method: Method, *, planned: int, colluders: int
 ) -> Callable[[Inbox, State], Mapping[int, float]]:
-    """A function that says how many rounds each sum cost the clients in it.
+    """A function that returns the cost of a sum for its clients, in rounds.
 
-    A sum of n clients, of whom q tell their noise, has ``n - q`` shares of noise where `planned`
-    give the noise multiplier. Gaussian mechanisms compose by the inverse squares of their
-    multipliers, so that it costs ``planned / (n - q)`` rounds. It counts as soon as shares were
-    asked for, whatever the server then makes of it.
+    A sum of n clients, of whom q reveal their noise, has ``n - q`` shares of noise, and `planned`
+    shares give the noise multiplier. Gaussian mechanisms compose by the inverse squares of their
+    multipliers, so the sum costs ``planned / (n - q)`` rounds. It counts as soon as shares were
+    asked for, even if no sum follows.
     """
 
     def paid(inbox: Inbox, state: State) -> Mapping[int, float]:

@@ -10,7 +10,7 @@ from ..gate.limits import Limits
 from ..method.message import Message
 from ..method.method import State
 
-Value = float | tuple[float, float]  # of a metric: a number, or a sum and what divides it
+Value = float | tuple[float, float]  # of a metric: a number, or a sum and its divisor
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Answer:
 
 
 class Executor(Protocol):
-    """How a round reaches its clients: in this process, one at a time or in batches, or elsewhere.
+    """An interface to the clients: in this process, one at a time or in batches, or elsewhere.
 
     `train` makes the clients' new states. A new state counts once `keep` names its client, after
     the round has accepted the client's message. `fgl.federation.round.play` plays a round over any
@@ -57,7 +57,7 @@ class Executor(Protocol):
     padding: float  # share of the nodes that the last round's batches were padded with
     one_by_one: str  # why a batch could not train some clients, who then trained one by one
     elsewhere: bool  # whether clients run on machines of their own, whose errors are not one's own
-    limits: Limits  # of what they say; see `fgl.run`
+    limits: Limits  # bounds on their answers; see `fgl.run`
 
     @property
     def states(self) -> dict[int, State]:
@@ -65,13 +65,13 @@ class Executor(Protocol):
         ...
 
     def join(self) -> Iterable[tuple[int, Answer]]:
-        """Ask every client what the method's `joining` says: their answers, in any order."""
+        """Ask every client for its joining message; returns the answers, in any order."""
         ...
 
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> Iterable[tuple[int, Answer]]:
-        """Train the clients `who` in round `index`: their answers, in any order."""
+        """Train the clients `who` in round `index`; returns their answers, in any order."""
         ...
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:

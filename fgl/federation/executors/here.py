@@ -136,11 +136,11 @@ class Here:
                 own = method.models(graph, f"client {client}'s model")
             dtypes = {p.dtype for p in own.parameters() if p.is_floating_point()}
             if dtypes and graph.x.dtype not in dtypes:
-                wanted = " or ".join(sorted(map(str, dtypes)))
+                listed = " or ".join(sorted(map(str, dtypes)))
                 cast = "astype" if hasattr(graph.x, "astype") else "to"
                 narrow = f"graph.x.{cast}({min(map(str, dtypes))})"
                 raise TypeError(
-                    f"Expected client {client}'s features to be {wanted} as the model, but got "
+                    f"Expected client {client}'s features to be {listed} as the model, but got "
                     f"{graph.x.dtype}: graph.replace(x={narrow}), or model.to({graph.x.dtype})"
                 )
 
@@ -158,9 +158,9 @@ class Here:
     def identity(self, method: Method) -> Mapping[str, Any]:
         sizes = [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in self.graphs]
         own = {}
-        if method.models is not None:  # before the data, which are others too where these are
+        if method.models is not None:  # compared before the data, which then differ too
             models = enumerate(map(method.models.described, self.graphs))
-            own = {"clients' own": {f"client {client}": said for client, said in models}}
+            own = {"clients' own": {f"client {client}": model for client, model in models}}
         return {
             **own,
             "clients": sizes,
@@ -190,7 +190,7 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
 
 
 def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
-    """Raise unless all graphs or none have what the model reads; no weight means 1."""
+    """Raise if only some graphs have a field that the model reads; no weight means 1."""
     for name in ("edge_attr", "edge_type", "edge_time", "node_type"):
         lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
         if 0 < len(lacking) < len(clients) and name in reads(model).names:

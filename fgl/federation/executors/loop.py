@@ -75,11 +75,11 @@ class Loop:
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> list[tuple[int, Answer]]:
-        seen: dict[int, Any] = {}
+        owners: dict[int, Any] = {}
         answers: list[tuple[int, Answer]] = []
         with shown(f"round {index}", len(who), unit="clients") as advance:
             for group in self.groups(who):
-                answers += self._answers(index, outbox, group, seen)
+                answers += self._answers(index, outbox, group, owners)
                 advance(len(group))
         return answers
 
@@ -97,12 +97,12 @@ class Loop:
                 state = self.states.get(client, {})
                 params = self.method.deploy(outbox[client], state, graph)
                 with self.method.at(graph):
-                    said: Any = self._score(params, graph)
-                check_names("score", said)
-                for name, value in said.items():
+                    metrics: Any = self._score(params, graph)
+                check_names("score", metrics)
+                for name, value in metrics.items():
                     for each in value if isinstance(value, tuple) else (value,):
                         as_number(f"score's {name!r}", each)
-                scores[client] = dict(said)
+                scores[client] = dict(metrics)
         return scores
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
@@ -114,9 +114,9 @@ class Loop:
         index: int,
         outbox: Mapping[int, Message],
         group: tuple[int, ...],
-        seen: dict[int, Any],
+        owners: dict[int, Any],
     ) -> list[tuple[int, Answer]]:
-        """What the clients of a group make of their messages; their new states are held back."""
+        """Train the clients of a group; returns their answers and holds their new states back."""
         ready = with_start([self._received(index, outbox[client], client) for client in group])
         trained = self._trained(index, ready)
         answers = []
@@ -124,8 +124,8 @@ class Loop:
             with stage(self.seed, index, one.client, "send"):
                 context = with_training(one.context, done)
                 message, new = self.method.send(done.params, context, one.state, one.graph)
-                check_own(one.client, message, seen)
-                check_own(one.client, new, seen)
+                check_own(one.client, message, owners)
+                check_own(one.client, new, owners)
             if self.method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
             self._new[one.client] = new
@@ -137,20 +137,20 @@ class Loop:
         graph, state = self.clients[client], self.states.get(client, {})
         with stage(self.seed, index, client, "receive"):
             params, context = self.method.receive(message, state, graph)
-            given = context if isinstance(context, Mapping) else {}
-            taken = [key for key in ("start", "trained") if key in given]
+            entries = context if isinstance(context, Mapping) else {}
+            taken = [key for key in ("start", "trained") if key in entries]
             if taken:
                 raise ValueError(
-                    f"Expected the context to leave the key {taken[0]!r} to the machine, "
-                    "but got it taken"
+                    f"Expected the context of `receive` to have other keys than 'start' and "
+                    f"'trained', but got {taken[0]!r}"
                 )
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         """Local training of a group, without changes to its arguments."""
-        held = [each for one in ready for each in (one.message, one.state)]
+        inputs = [each for one in ready for each in (one.message, one.state)]
         clients = [one.client for one in ready]
-        with stage(self.seed, index, clients, "loss"), unchanged(*held):
+        with stage(self.seed, index, clients, "loss"), unchanged(*inputs):
             return self._minimised(index, ready)
 
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
@@ -182,7 +182,7 @@ def kept_optimizer(method: Method, state: State) -> Any:
 def with_start(ready: Sequence[Ready]) -> list[Ready]:
     """The same clients; the initial parameters are added to each context under ``"start"``.
 
-    Clients who share a context and parameters share the new context too, so that a batch notices.
+    Clients who share a context and parameters share the new context too, so that a batch sees it.
     """
     shared: dict[tuple[int, int], Any] = {}
     out = []
@@ -195,7 +195,7 @@ def with_start(ready: Sequence[Ready]) -> list[Ready]:
 
 
 def _with(context: Any, **entries: Any) -> Any:
-    """A context with further entries, of the same kind; one that is no dict stays."""
+    """A context of the same kind with further entries; a context that is no dict is unchanged."""
     if not isinstance(context, Mapping):
         return context
     new: Any = copy.copy(context) if isinstance(context, dict) else dict(context)

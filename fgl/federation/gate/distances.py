@@ -15,7 +15,7 @@ from ..method.checks import first_not_finite
 from ..method.message import Message, Params, leaves
 
 NOTHING: Message = {}
-FEW = 2**17  # entries of what is compared in one call
+FEW = 2**17  # entries of tensors that are compared in one call
 
 
 class Diverged(ValueError):
@@ -43,7 +43,7 @@ class Change(NamedTuple):
     size: float | None
 
 
-Pair = tuple[Tensor, Tensor | None]  # a tensor, and what is subtracted from it
+Pair = tuple[Tensor, Tensor | None]  # a tensor, and the tensor that is subtracted from it
 
 
 def changes(
@@ -69,7 +69,7 @@ def changes(
     """
     norms = _Norms()
     places: list[tuple[int, str, range, range | None, int]] = []
-    pairs_of: dict[tuple[int, ...], range] = {}  # everybody may have been sent the same
+    pairs_of: dict[tuple[int, ...], range] = {}  # all clients may have been sent the same
     olds: dict[int, Params] = {}
     for client, message in uploads.items():
         was = sent.get(client, {})
@@ -82,17 +82,17 @@ def changes(
                 olds[id(before)] = floats(before)
             shapes = {name: tensor.shape for name, tensor in new.items()}
             old = {n: t for n, t in olds[id(before)].items() if shapes.get(n) == t.shape}
-            moved = norms.add((tensor, old.get(name)) for name, tensor in new.items())
+            sizes = norms.add((tensor, old.get(name)) for name, tensor in new.items())
             same = tuple(map(id, old.values()))
             if same not in pairs_of:
                 pairs_of[same] = norms.add((tensor, None) for tensor in old.values())
             count = sum(tensor.numel() for tensor in new.values())
-            places.append((client, key, moved, pairs_of[same] if old else None, count))
+            places.append((client, key, sizes, pairs_of[same] if old else None, count))
     lengths = norms.read()
     by_client: dict[int, dict[str, Change]] = {client: {} for client in uploads}
     wrong: dict[int, Diverged] = {}
-    for client, key, moved, before, count in places:
-        change = _mean(lengths, moved, count)
+    for client, key, sizes, before, count in places:
+        change = _mean(lengths, sizes, count)
         bad = None if math.isfinite(change) else first_not_finite({key: uploads[client][key]})
         if bad is not None:
             wrong.setdefault(client, Diverged(f"{bad} is not finite"))
@@ -103,11 +103,11 @@ def changes(
 
 
 def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> list[int]:
-    """The clients, the one that moved farthest first.
+    """The clients in the order of their distances, the farthest first.
 
-    Each tensor is measured by the root mean square of its change, beside the round's median of that
-    tensor; whole numbers count too. A tensor is infinitely far if most clients have another dtype
-    or shape there. A client's distance is the largest of its tensors'.
+    A tensor's distance is the root mean square of its change, divided by the round's median for
+    this tensor; whole numbers count too. A tensor is infinitely far if most clients have another
+    dtype or shape there. A client's distance is the largest of its tensors'.
 
     Args:
         uploads: client to message.
@@ -118,7 +118,7 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
         >>> farthest(came, {})
         [2, 3, 0, 1]
     """
-    moved: dict[str, dict[int, float]] = {}
+    sizes_of: dict[str, dict[int, float]] = {}
     kinds: dict[tuple[str, str], dict[int, Any]] = {}
     for client, message in uploads.items():
         before = dict(leaves(sent.get(client, {})))
@@ -127,11 +127,11 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
             if old is not None and _in_double(old).shape == change.shape:
                 change = change - _in_double(old)
             size = float(change.abs().square().mean().sqrt()) if change.numel() else 0.0
-            moved.setdefault(path, {})[client] = size
+            sizes_of.setdefault(path, {})[client] = size
             kinds.setdefault((path, "dtype"), {})[client] = tensor.dtype
             kinds.setdefault((path, "shape"), {})[client] = tensor.shape
     distance = dict.fromkeys(uploads, 0.0)
-    for sizes in moved.values():
+    for sizes in sizes_of.values():
         positive = [size for size in sizes.values() if size > 0]
         median = statistics.median_low(positive) if positive else 1.0
         for client, size in sizes.items():
@@ -144,7 +144,7 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
 
 
 def _in_double(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor of any dtype, in double."""
+    """The numbers of a tensor of any dtype, in double precision."""
     return values_of(tensor).to(torch.complex128)
 
 
@@ -205,7 +205,7 @@ def floats(value: Any) -> Params:
 
 
 def values_of(tensor: Tensor) -> Tensor:
-    """The entries of a tensor that are in memory: of a sparse one its values.
+    """The entries of a tensor that are in memory: the values of a sparse tensor.
 
     Example:
         >>> values_of(torch.eye(2).to_sparse())
@@ -227,7 +227,7 @@ class _Norms:
         self.pairs: list[Pair] = []
 
     def add(self, pairs: Iterable[Pair]) -> range:
-        """Where the norms of these will be."""
+        """Register pairs; returns the positions of their norms in what `read` returns."""
         start = len(self.pairs)
         self.pairs += pairs
         return range(start, len(self.pairs))
@@ -240,7 +240,7 @@ class _Norms:
         out = [0.0] * len(self.pairs)
         for places in kinds.values():
             read = _norms([self.pairs[place] for place in places])
-            if read[0].dtype == torch.float16:  # which autocast does not stack
+            if read[0].dtype == torch.float16:  # autocast cannot stack these
                 read = [norm.float() for norm in read]
             norms = torch.stack(read).tolist()
             for place, norm in zip(places, norms, strict=True):
@@ -273,6 +273,6 @@ def _split(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
 
 
 def _long_norm(tensor: Tensor, old: Tensor | None) -> float:
-    """In double."""
-    moved = tensor.double() if old is None else tensor.double() - old.to(tensor).double()
-    return float(torch.linalg.vector_norm(moved))
+    """Norm of one pair in double precision."""
+    change = tensor.double() if old is None else tensor.double() - old.to(tensor).double()
+    return float(torch.linalg.vector_norm(change))

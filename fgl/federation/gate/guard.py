@@ -23,7 +23,7 @@ from .distances import check_jump
 
 
 class ChangedInPlace(ValueError):
-    """A method wrote into a tensor that others hold too: the method's mistake, not a client's.
+    """A method changed a shared tensor in place: the method's mistake, not a client's.
 
     Example:
         >>> issubclass(ChangedInPlace, ValueError)
@@ -32,7 +32,7 @@ class ChangedInPlace(ValueError):
 
 
 def checked(method: Method) -> Method:
-    """The same method; its functions raise if they return or change something wrong.
+    """The same method, with functions that raise if they return or change something wrong.
 
     - `receive` returns a complete model with the personal tensors, and a context; it changes
       neither message nor state;
@@ -43,7 +43,7 @@ def checked(method: Method) -> Method:
       the uploads nor its old state;
     - `deploy` returns a complete model and changes nothing;
     - `account` returns a state and changes nothing;
-    - `joining` says a message, and makes an outbox and a state of all of them.
+    - `joining` returns a message, and from all messages an outbox and a state.
 
     `unchanged` notices changes during local training, and `check_own` a client that overwrites
     another's tensors. Only changes that torch counts are noticed, not those through ``.data`` or
@@ -134,15 +134,15 @@ def check_whole(
 ) -> None:
     """Raise unless `params` are all tensors of a client's model.
 
-    If clients have models of their own, it is this client's. If a method only has `own`, the parts
-    that it names may have any shape.
+    If clients have models of their own, this client's model counts. If a method only has `own`, the
+    modules named there may have any shape.
 
     Args:
         method: the method with the model.
         params: the client's parameters.
         graph: the client's graph.
         name: name of the parameters in errors.
-        common: ``method.common()``, for who asks about many clients.
+        common: ``method.common()``, to compute it once for many clients.
         more: further tensors that `params` must have.
 
     Example:
@@ -166,8 +166,8 @@ def check_whole(
 def unchanged(*messages: Any) -> Iterator[None]:
     """A context that raises if a message, a state or a context is changed in place.
 
-    Others hold the same tensors. Only changes that torch counts are noticed, not those through
-    ``.data`` or numpy.
+    Other objects hold the same tensors. Only changes that torch counts are noticed, not those
+    through ``.data`` or numpy.
 
     Raises:
         ChangedInPlace: naming the first tensor that was changed, replaced, added or taken away.
@@ -177,10 +177,10 @@ def unchanged(*messages: Any) -> Iterator[None]:
         >>> with unchanged(state):
         ...     state["w"].add_(1)
         Traceback (most recent call last):
-        fgl.federation.gate.guard.ChangedInPlace: Expected the message and the state to stay ...
+        fgl.federation.gate.guard.ChangedInPlace: 'w' of a message or a state was changed in ...
     """
     once = list({id(m): m for m in messages if isinstance(m, Mapping)}.values())
-    before = [_tensors(message) for message in once]  # held, so that ids stay theirs
+    before = [_tensors(message) for message in once]  # keeps the tensors, so that ids stay valid
     versions = [_versions(tensors) for tensors in before]
     yield
     for message, then in zip(once, versions, strict=True):
@@ -188,13 +188,13 @@ def unchanged(*messages: Any) -> Iterator[None]:
         if now != then:
             changed = sorted(set(now) ^ set(then))[0][0]
             raise ChangedInPlace(
-                "Expected the message and the state to stay as they are, but got "
-                f"{'/'.join(changed)!r} changed in place: others see it too, make a copy"
+                f"{'/'.join(changed)!r} of a message or a state was changed in place, but others "
+                "hold it too: make a copy"
             )
 
 
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
-    """The two values that a function returned; raises if it returned something else.
+    """The two values that a function returned; raise if it returned something else.
 
     Example:
         >>> pair((1, 2), "send", "message, state")
@@ -211,14 +211,14 @@ def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
 
 
 def _check_accept(accept: Any) -> None:
-    """One that cannot be called with three arguments would refuse every upload."""
+    """Raise unless `accept` takes three arguments; otherwise every call would fail."""
     try:
         inspect.signature(accept).bind({}, 0, {})
     except TypeError as error:
         raise TypeError(
             f"Expected accept to take (message, client, state), but got one that does not: {error}"
         ) from None
-    except ValueError:  # a builtin tells no signature
+    except ValueError:  # a builtin has no signature
         return
 
 
@@ -244,15 +244,15 @@ Place = tuple[str, ...]  # of a tensor: its key, and its name inside of an entry
 def _tensors(message: Mapping[str, Any]) -> list[tuple[Place, Tensor]]:
     """The tensors of a message, a state or a context, which may hold more than tensors.
 
-    A dict that it has twice, such as a received model from which training starts, counts once.
+    A dict that occurs twice, such as a received model from which training starts, counts once.
     """
     places: list[tuple[Place, Any]] = []
-    seen: set[int] = set()
+    visited: set[int] = set()
     for key, value in message.items():
         if isinstance(value, Mapping):
-            if id(value) in seen:
+            if id(value) in visited:
                 continue
-            seen.add(id(value))
+            visited.add(id(value))
             places += [((key, name), _inside(inner)) for name, inner in value.items()]
         else:
             places.append(((key,), _inside(value)))
@@ -264,7 +264,7 @@ def _inside(value: Any) -> Any:
 
 
 def _versions(tensors: Sequence[tuple[Place, Tensor]]) -> list[tuple[Place, int, int]]:
-    """Which tensor is where, and how often it was changed (an inference tensor does not count)."""
+    """Place, identity and number of changes of each tensor; 0 changes for an inference tensor."""
     return [
         (place, id(tensor), 0 if tensor.is_inference() else tensor._version)
         for place, tensor in tensors
@@ -280,14 +280,14 @@ def check_own(client: int, message: Any, seen: dict[int, tuple[int, Tensor, int]
     Args:
         client: the client.
         message: its message or state.
-        seen: place in memory to client, tensor and version, of the clients before; it is updated.
+        seen: place in memory to client, tensor and version, of the earlier clients; it is updated.
 
     Example:
         >>> tensor, seen = torch.zeros(1), {}
         >>> check_own(0, {"w": tensor}, seen)
         >>> check_own(1, {"w": tensor.add_(1)}, seen)
         Traceback (most recent call last):
-        ValueError: Expected clients 0 and 1 to have tensors of their own, but got one 'w' ...
+        ValueError: Clients 0 and 1 share the tensor 'w', which changed in between: ...
     """
     for path, tensor in _tensors(message) if isinstance(message, Mapping) else ():
         if tensor.layout != torch.strided or not tensor.numel() or tensor.is_inference():
@@ -296,7 +296,7 @@ def check_own(client: int, message: Any, seen: dict[int, tuple[int, Tensor, int]
         other, same, version = seen.setdefault(tensor.data_ptr(), own)
         if other != client and same._version != version:
             raise ValueError(
-                f"Expected clients {other} and {client} to have tensors of their own, but got one "
-                f"{'/'.join(path)!r} for both, changed in between: give a copy"
+                f"Clients {other} and {client} share the tensor {'/'.join(path)!r}, which changed "
+                "in between: give each client a copy"
             )
         seen[tensor.data_ptr()] = own

@@ -14,7 +14,7 @@ from ..method.method import Method
 TIMES = 16  # the model, at most, in one upload
 ROOM = 2**24  # bytes of an upload beside that
 RAGGED = 2**30  # bytes more where the sizes of entries depend on a client's data
-NOTE = 2**20  # bytes of what stands beside a message
+NOTE = 2**20  # bytes of the data beside a message
 
 
 @dataclass(frozen=True)

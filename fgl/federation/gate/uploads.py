@@ -1,4 +1,4 @@
-"""Uploads: what a server lets in, and why not the rest: form, size, `accept`, distance."""
+"""Uploads: the server's checks of their form and size, by `accept`, and of their distance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .limits import Limits
 
 LONGEST = 300  # characters of a reason that a history keeps
 NO_MORE = Limits()
-AGREED = 3  # clients whose common form is that of all later rounds
+AGREED = 3  # clients that must agree on a form before later rounds require it
 LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 DTYPES = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
@@ -63,11 +63,11 @@ def sift(
     form: Form,
     limits: Limits = NO_MORE,
 ) -> Sifted:
-    """Check the uploads of a round: which count, and why others do not.
+    """Divide the uploads of a round into messages that count and errors of the others.
 
-    The form of ``"model"`` is the model's. The rest has the form that most clients of the round
-    have, of those whose upload `accept` takes. Once three clients have agreed on a form, or all
-    clients where there are fewer, later rounds ask for that one.
+    The entry ``"model"`` must have the model's form. The other entries must have the most common
+    form among the uploads that `accept` takes. Once three clients have agreed on a form, or all
+    clients if there are fewer, later rounds require it.
 
     Args:
         method: the method with the model and `accept`.
@@ -90,7 +90,7 @@ def sift(
     """
     forms, malformed = _forms(method, uploads, limits)
     refused: dict[int, Exception] = {}
-    moved, infinite = changes({client: uploads[client] for client in forms}, sent)
+    change_of, infinite = changes({client: uploads[client] for client in forms}, sent)
     refused |= infinite
     for client in sorted(forms.keys() - infinite):
         try:
@@ -100,19 +100,19 @@ def sift(
     # Hostile clients cannot agree on a form that `accept` refuses.
     voters = {client: own for client, own in forms.items() if client not in refused}
     usual = form or _most_common(voters)
-    alike: dict[int, Message] = {}
+    of_form: dict[int, Message] = {}
     for client, own in voters.items():
         try:
             if own != usual:
                 _check_form(own, usual)
-            alike[client] = _in_order(uploads[client], usual)
-            _check_count(alike[client], method.max_examples)
+            of_form[client] = _in_order(uploads[client], usual)
+            _check_count(of_form[client], method.max_examples)
         except Exception as error:
-            (refused if client in alike else malformed)[client] = error
-    counted = {client: moved[client] for client in alike if client not in refused}
+            (refused if client in of_form else malformed)[client] = error
+    counted = {client: change_of[client] for client in of_form if client not in refused}
     refused |= malformed | _too_far(counted, method.max_change)
-    taken = {client: message for client, message in alike.items() if client not in refused}
-    agreed = len(alike) >= min(AGREED, len(sent))
+    taken = {client: message for client, message in of_form.items() if client not in refused}
+    agreed = len(of_form) >= min(AGREED, len(sent))
     refused = dict(sorted(refused.items()))
     return Sifted(taken, refused, sorted(malformed), usual if agreed else form)
 
@@ -120,7 +120,7 @@ def sift(
 def _forms(
     method: Method, uploads: Mapping[int, Any], limits: Limits
 ) -> tuple[dict[int, Form], dict[int, Exception]]:
-    """The forms of the uploads, and the errors of those that are no upload of this method."""
+    """The forms of the uploads, and the errors of the malformed ones."""
     template = method.common()
     forms: dict[int, Form] = {}
     malformed: dict[int, Exception] = {}
@@ -128,11 +128,11 @@ def _forms(
     for client in sorted(uploads):
         try:
             own = form_of(uploads[client], method.ragged)
-            if own != last or method.ragged:  # else as the one before, which was checked
+            if own != last or method.ragged:  # else it equals the last one, which was checked
                 check_message(uploads[client], model=template, name="the upload")
                 limits.check_bytes(method, num_bytes(uploads[client]))
             forms[client] = last = own
-        except Exception as error:  # whatever it is that somebody else sent
+        except Exception as error:  # an upload may be anything
             malformed[client] = error
     return forms, malformed
 
@@ -145,9 +145,8 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
         ragged: keys that may differ between clients, which are left out.
 
     Raises:
-        TypeError: for something else, and for a tensor that is no memory of numbers.
-        ValueError: for a tensor that requires a gradient, and for one whose rows are one and the
-            same memory.
+        TypeError: for something else, and for a tensor whose numbers are not in memory.
+        ValueError: for a tensor that requires a gradient, and for one whose entries share memory.
 
     Example:
         >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})
@@ -210,7 +209,7 @@ def _described(dtype: torch.dtype, shape: torch.Size, layout: torch.layout = tor
 
 
 def _most_common(forms: Mapping[int, Form]) -> Form:
-    """The form that most clients have, its keys in their order; empty if two forms tie."""
+    """The most common form, with its keys in order; empty if two forms tie."""
     texts = [json.dumps(form, sort_keys=True) for form in forms.values()]
     best = Counter(texts).most_common(2)
     if not best or (len(best) > 1 and best[0][1] == best[1][1]):
@@ -262,29 +261,29 @@ def _check_count(message: Message, most: float) -> None:
             raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
 
 
-def _too_far(moved: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
-    """Clients with a change of over `most` times the round's median, or the size of what was sent.
+def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
+    """Errors of clients with a change over `most` times the round's median, or the sent size.
 
     A change over the median counts only if it is larger than the entry that was sent, or than 1
     where none was sent. For an even number of clients the upper median is used, so that half of the
     clients cannot get the others refused by changing almost nothing. The second bound is `most`
-    times the sent entry, or `most` if that is smaller than 1, since the server may not grow by more
-    either.
+    times the sent entry, or `most` if that is smaller than 1, since the server's message may not
+    grow by more either.
     """
     diverged: dict[int, Diverged] = {}
-    for key in dict.fromkeys(key for each in moved.values() for key in each):
-        far = {client: each[key] for client, each in moved.items() if key in each}
+    for key in dict.fromkeys(key for each in change_of.values() for key in each):
+        far = {client: each[key] for client, each in change_of.items() if key in each}
         positive = [change.moved for change in far.values() if change.moved > 0]
         median = statistics.median_high(positive) if positive else 0.0
         for client, (value, size) in far.items():
-            why = ""
+            bound = ""
             if value > most * median and value > (1.0 if size is None else size):
-                why = f"over {most:g} times the median, {median:.4g}"
+                bound = f"over {most:g} times the median, {median:.4g}"
             elif size is not None and value > most * max(size, 1.0):
-                why = f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
-            if why:
+                bound = f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
+            if bound:
                 diverged.setdefault(
-                    client, Diverged(f"{key} changed by {value:.4g}, which is {why}")
+                    client, Diverged(f"{key} changed by {value:.4g}, which is {bound}")
                 )
     return diverged
 
@@ -320,17 +319,17 @@ def of_whom(whys: Mapping[int, str]) -> str:
         >>> of_whom({0: "late", 1: "late", 2: "late", 3: "gone", 5: "late"})
         'clients 0-2, 5: late; client 3: gone'
     """
-    alike: dict[str, list[int]] = {}
-    for client, why in sorted(whys.items()):
-        alike.setdefault(why, []).append(client)
+    by_reason: dict[str, list[int]] = {}
+    for client, text in sorted(whys.items()):
+        by_reason.setdefault(text, []).append(client)
     return "; ".join(
-        f"client{'s' if len(clients) > 1 else ''} {_spans(clients)}: {why}"
-        for why, clients in alike.items()
+        f"client{'s' if len(clients) > 1 else ''} {_spans(clients)}: {text}"
+        for text, clients in by_reason.items()
     )
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """Whole numbers in order, those that follow each other as ``first-last``."""
+    """Whole numbers in order as text, consecutive numbers as ``first-last``."""
     ends: list[list[int]] = []
     for number in numbers:
         if ends and number == ends[-1][1] + 1:

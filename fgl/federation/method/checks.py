@@ -108,8 +108,8 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None
     extra = [key for key in got if key not in want]
     if not missing and not extra:
         return
-    said = [f"{word} {keys}" for word, keys in (("missing", missing), ("extra", extra)) if keys]
-    raise ValueError(f"Expected {name} to have keys {list(want)}, but got {' and '.join(said)}")
+    parts = [f"{word} {keys}" for word, keys in (("missing", missing), ("extra", extra)) if keys]
+    raise ValueError(f"Expected {name} to have keys {list(want)}, but got {' and '.join(parts)}")
 
 
 def _check_tensor(tensor: Tensor, model: Mapping[str, Tensor], key: str, name: str) -> None:

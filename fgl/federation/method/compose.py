@@ -60,10 +60,10 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
 
     @functools.wraps(builder)
     def build(*args: P.args, **kwargs: P.kwargs) -> Method:
-        given = bind(*args, **kwargs)
-        methods = [(key, _method_of(value)) for key, value in given.items()]
+        arguments = bind(*args, **kwargs)
+        methods = [(key, _method_of(value)) for key, value in arguments.items()]
         place, method = next((pair for pair in methods if pair[1]), ("", None))
-        rest = {key: value for key, value in given.items() if key != place}
+        rest = {key: value for key, value in arguments.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
         try:
             built = builder(*args, **kwargs)
@@ -96,24 +96,24 @@ def _method_of(value: Any) -> Method | None:
     return value if isinstance(value, Method) else None
 
 
-def _settings(signature: inspect.Signature, given: Mapping[str, Any], but: str) -> dict[str, Any]:
-    """All arguments by name but the method, as JSON can hold them."""
+def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str) -> dict[str, Any]:
+    """All arguments by name except the method, as JSON can hold them."""
     settings: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
         if name == but:
             continue
         if parameter.kind is parameter.VAR_KEYWORD:
-            settings |= given.get(name, {})
+            settings |= values.get(name, {})
         else:
             nothing = () if parameter.kind is parameter.VAR_POSITIONAL else parameter.default
-            settings[name] = given.get(name, nothing)
+            settings[name] = values.get(name, nothing)
     return {name: described(value) for name, value in settings.items()}
 
 
-def _call(signature: inspect.Signature, given: Mapping[str, Any]) -> list[str]:
-    """The arguments that were given, as they are written."""
+def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
+    """The given arguments as source text."""
     words = []
-    for name, value in given.items():
+    for name, value in values.items():
         parameter = signature.parameters[name]
         if parameter.kind is parameter.VAR_POSITIONAL:
             words += [short(each) for each in value]
@@ -144,9 +144,9 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
         Traceback (most recent call last):
         ValueError: Expected gcfl to be given a method without scaffold, but got scaffold(fedavg...
     """
-    wanted = [inner] if isinstance(inner, str) else inner
+    names = [inner] if isinstance(inner, str) else inner
     for name in (layer.name for each in method.layers for layer in each.all):
-        if name in wanted:
+        if name in names:
             raise ValueError(
                 f"Expected {outer} to be given a method without {name}, but got {method}: {why}"
             )
@@ -160,7 +160,7 @@ def check_model_alone(method: Method, outer: str) -> None:
         outer: the name of the method that asks.
 
     Raises:
-        ValueError: if something is personal.
+        ValueError: if the method has personal tensors.
 
     Example:
         >>> method = replace(fgl.fedavg(torch.nn.Linear(1, 1)), personal={"mask": torch.ones(1)})
@@ -237,7 +237,7 @@ def check_seals(method: Method) -> None:
     If several transforms seal one field, the outermost one counts.
 
     Raises:
-        ValueError: naming the transform, and which functions are others.
+        ValueError: naming the transform and the replaced functions.
 
     Example:
         >>> from fgl.methods import fedopt
@@ -247,9 +247,9 @@ def check_seals(method: Method) -> None:
         ValueError: Expected clipped to be the outermost wrapper, but got a method around it whose
             aggregate is another, and would undo or bypass what it does: write ...
     """
-    seen: set[str] = set()
+    sealed: set[str] = set()
     for each in (inner for layer in reversed(method.layers) for inner in layer.all):
-        names = [n for n in sorted(each.sealed - seen) if getattr(method, n) is not each.left[n]]
+        names = [n for n in sorted(each.sealed - sealed) if getattr(method, n) is not each.left[n]]
         if names:
             verb = "is another" if len(names) == 1 else "are others"
             raise ValueError(
@@ -257,7 +257,7 @@ def check_seals(method: Method) -> None:
                 f"whose {' and '.join(names)} {verb}, and would undo or bypass what it does: write "
                 f"{each.name}(method(...)) instead"
             )
-        seen |= each.sealed
+        sealed |= each.sealed
 
 
 def check_averages(method: Method, outer: str) -> None:

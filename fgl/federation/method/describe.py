@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 LONGEST = 200  # characters of a value as it is printed
-DEPTH = 8  # of what is described
+DEPTH = 8  # levels of a value that are described
 
 
 def described(value: Any, depth: int = DEPTH) -> Any:
     """A description of a value that JSON can hold. Equal values have equal descriptions.
 
-    This holds in another process too. A function is described by its name, its defaults, the
+    This is also true in another process. A function is described by its name, its defaults, the
     arguments that `functools.partial` fixed, the constants of a lambda, and the values that it
     closes over, except for lists and dicts, which it may fill. A tensor or an array is described by
     a digest of its entries, a module by `architecture`, everything else by its ``repr``.
@@ -82,7 +82,7 @@ def _array(value: Any) -> Any:
 
 
 def _printed(value: Any, depth: int) -> Any:
-    """An object by how it prints itself, or else by its attributes; no addresses."""
+    """The printed form of an object, or else its attributes, without addresses."""
     says_nothing: Any = object.__repr__
     if type(value).__repr__ is says_nothing:
         return {"type": type(value).__name__, **described(getattr(value, "__dict__", {}), depth)}
@@ -114,7 +114,7 @@ def architecture(model: nn.Module, depth: int = DEPTH) -> dict[str, str]:
 
 
 def spelled(function: Any, depth: int = DEPTH) -> str:
-    """A function by its name, with the arguments that it fixes and the values that it closes over.
+    """Text for a function: its name, the arguments that it fixes, the values that it closes over.
 
     Example:
         >>> def times(factor):
@@ -125,9 +125,9 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
     if depth <= 0:
         return short_name(function)
     if isinstance(function, functools.partial):
-        given = {key: described(each, depth) for key, each in sorted(function.keywords.items())}
+        options = {key: described(each, depth) for key, each in sorted(function.keywords.items())}
         args = [described(each, depth) for each in function.args]
-        return f"{spelled(function.func, depth)}({args}, {given})"
+        return f"{spelled(function.func, depth)}({args}, {options})"
     owner = getattr(function, "__self__", None)  # of a bound method
     if owner is not None and not isinstance(owner, type | ModuleType):
         return f"{short_name(function)} of {described(owner, depth - 1)}"
@@ -157,7 +157,7 @@ def hides(function: Any) -> bool:
         >>> hides(torch.relu), hides(lambda value: 2 * value)
         (False, True)
     """
-    if isinstance(function, functools.partial):  # what it fixes is told
+    if isinstance(function, functools.partial):  # its fixed arguments are described
         return hides(function.func)
     if callable(serve := getattr(function, "serve", None)):  # of an `OfMeans` or an `OfSums`
         return hides(serve)
@@ -184,7 +184,7 @@ def _digest(data: bytes) -> str:
 
 
 def _digest_of(tensor: Tensor) -> str:
-    """Of a tensor's entries; of one on the meta device, of its shape."""
+    """A digest of a tensor's entries, or of its shape on the meta device."""
     if tensor.is_meta:
         return _digest(str(list(tensor.shape)).encode())
     return _digest(bytes_of(tensor if tensor.layout == torch.strided else tensor.to_dense()))

@@ -42,7 +42,7 @@ def fedavg(
 
     Raises:
         TypeError: if `model` is no module.
-        ValueError: for another target beside a loss, which would not read it, or lazy layers that
+        ValueError: for another target beside a loss, which ignores it, or lazy layers that
             have not seen data.
 
     Example:
@@ -96,9 +96,9 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     shapes_of: dict[nn.Module, tuple[list[str], dict[str, torch.Size]]] = {}
 
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
-        # A method whose model was replaced may still have this loss, which has the first model.
+        # A method whose model was replaced may still have this loss with the first model.
         called = stand_in(model)
-        if called not in shapes_of:  # a lazy layer has no shapes before
+        if called not in shapes_of:  # a lazy layer has no shapes before its first call
             shapes = {name: t.shape for name, t in called.state_dict().items()}
             shapes_of[called] = [name for name, _ in called.named_parameters()], shapes
         names, shapes = shapes_of[called]
@@ -118,7 +118,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
-    """Raise unless the model speaks of every class, and of pairs where these are the examples."""
+    """Raise unless the output has all classes, and a row per pair if examples are pairs."""
     if not isinstance(output, Tensor):
         raise TypeError(
             f"Expected the model to return a tensor, a row an example, but got a "
@@ -143,10 +143,10 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             f"{list(output.shape)} of {name}: y as float and target=fgl.targets.ANSWERS take one "
             "number an example"
         )
-    wanted = graph.num_classes if target == CLASSES else None
-    if wanted is not None and output.dim() == 2 and output.shape[1] < wanted:
+    classes = graph.num_classes if target == CLASSES else None
+    if classes is not None and output.dim() == 2 and output.shape[1] < classes:
         raise ValueError(
-            f"Expected the model to give {wanted} numbers an example, one a class, "
+            f"Expected the model to give {classes} numbers an example, one a class, "
             f"but got {output.shape[1]} of {name}"
         )
 

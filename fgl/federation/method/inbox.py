@@ -103,16 +103,16 @@ class Inbox(Mapping[int, Message]):
             >>> inbox.changes("w")
             tensor([5., 1.])
         """
-        came, went = self.stack(key), {client: self._sent(client, key) for client in self}
-        if isinstance(came, Tensor):
-            return came - self._before(went, came, key)
+        stacks, went = self.stack(key), {client: self._sent(client, key) for client in self}
+        if isinstance(stacks, Tensor):
+            return stacks - self._before(went, stacks, key)
         for client, value in went.items():
             if not isinstance(value, Mapping):
                 got = type(value).__name__
                 raise TypeError(
                     f"Expected client {client} to have been sent {key} as a dict, but got a {got}"
                 )
-            missing = [name for name in came if name not in value]
+            missing = [name for name in stacks if name not in value]
             if missing:
                 raise ValueError(
                     f"Expected client {client} to have been sent all of {key} that it sends, "
@@ -121,7 +121,7 @@ class Inbox(Mapping[int, Message]):
         return {
             name: stack
             - self._before({c: v[name] for c, v in went.items()}, stack, f"{key}/{name}")
-            for name, stack in came.items()
+            for name, stack in stacks.items()
         }
 
     def _sent(self, client: int, key: str) -> Any:
@@ -132,13 +132,13 @@ class Inbox(Mapping[int, Message]):
             )
         return message[key]
 
-    def _before(self, went: Mapping[int, Tensor], came: Tensor, path: str) -> Tensor:
+    def _before(self, went: Mapping[int, Tensor], stack: Tensor, path: str) -> Tensor:
         first = next(iter(went.values()))
         for client, value in went.items():
-            if value.shape != came.shape[1:]:
+            if value.shape != stack.shape[1:]:
                 raise ValueError(
                     f"Expected client {client} to have been sent {path} of shape "
-                    f"{list(came.shape[1:])}, but got {list(value.shape)}"
+                    f"{list(stack.shape[1:])}, but got {list(value.shape)}"
                 )
         same = all(value is first for value in went.values())
         return first if same else torch.stack(list(went.values()))
@@ -150,7 +150,7 @@ class Inbox(Mapping[int, Message]):
             parts: for each key a tensor ``[K, ...]``, or a dict of such tensors.
 
         Raises:
-            ValueError: if a stack has not one row per client.
+            ValueError: if a stack does not have one row per client.
 
         Example:
             >>> inbox = Inbox({k: {"n": torch.tensor(k)} for k in (1, 4)}, num_clients=5)
@@ -177,7 +177,7 @@ class Inbox(Mapping[int, Message]):
         return stack.unbind()
 
     def _of_each(self, key: str) -> dict[int, Any]:
-        """Client to entry, which each must have."""
+        """The entry of each client; raise if a client lacks it."""
         if not self:
             raise ValueError("Expected the inbox to have a message, but got none")
         for client, message in self.items():
@@ -207,20 +207,20 @@ class Inbox(Mapping[int, Message]):
 def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
     first = next(iter(values.values()))
     for client, value in values.items():
-        who = f"client {client}'s {path}"
+        subject = f"client {client}'s {path}"
         if not isinstance(value, Tensor):
-            raise TypeError(f"Expected {who} to be a tensor, but got {type(value).__name__}")
+            raise TypeError(f"Expected {subject} to be a tensor, but got {type(value).__name__}")
         if value.shape != first.shape:
             raise ValueError(
-                f"Expected {who} to have shape {list(first.shape)}, but got {list(value.shape)}"
+                f"Expected {subject} to have shape {list(first.shape)}, but got {list(value.shape)}"
             )
         if value.dtype != first.dtype:
-            raise TypeError(f"Expected {who} to be {first.dtype}, but got {value.dtype}")
+            raise TypeError(f"Expected {subject} to be {first.dtype}, but got {value.dtype}")
     return list(values.values())
 
 
 def _whole(tensors: list[Tensor]) -> Tensor | list[Tensor]:
-    """One tensor ``[K, ...]`` whose rows these tensors are, without a copy, or else the tensors."""
+    """A view ``[K, ...]`` with these tensors as rows, or the tensors if no view is possible."""
     first = tensors[0]
     step = tensors[1].storage_offset() - first.storage_offset() if len(tensors) > 1 else 0
     storage, start = first.untyped_storage().data_ptr(), first.storage_offset()
@@ -284,7 +284,7 @@ def changed_messages(
 
 
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
-    """The message, or part of a message, that all clients were sent; raises if they differ.
+    """The message, or part of a message, that all clients were sent; raise if two differ.
 
     Args:
         sent: for each client a message, or a part of one.

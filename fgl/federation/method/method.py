@@ -50,7 +50,7 @@ def without_noise(message: Message) -> Mapping[str, float]:
 
 @dataclass(frozen=True)
 class Training:
-    """How a client trains.
+    """Settings of a client's local training.
 
     Args:
         optimizer: function from a list of tensors to a `torch.optim` optimiser.
@@ -112,18 +112,18 @@ class Training:
 
 @dataclass(frozen=True)
 class Joining:
-    """What every client says once, before the first round, and what the server makes of it.
+    """The clients' messages before the first round, and the server's use of them.
 
-    All clients are asked, also those that the first round leaves out. So a method knows a number of
-    all clients, such as their mean number of examples, before anybody trains. A client that does
-    not answer, as over a network, takes part in the rounds all the same.
+    All clients are asked, also clients that the first round leaves out. So a server knows a
+    statistic of all clients, such as their mean number of examples, before the training starts. A
+    remote client that does not answer still takes part in the rounds.
 
     Args:
-        say: ``(graph) -> message``, what a client says; its bytes count in the first round.
+        say: ``(graph) -> message``, a client's message; its bytes count in the first round.
         welcome: ``(inbox, state) -> outbox, state``, the server's part, as `Method.aggregate`.
             ``inbox.sent`` are the messages of the first round, which the outbox replaces.
-        max_examples: largest ``"num_examples"`` that a client can say; a client that says more is
-            not heard. Default no bound.
+        max_examples: largest ``"num_examples"`` of such a message; a message with a larger one is
+            refused. Default no bound.
 
     Example:
         >>> joining = fgl.methods.feddyn(fgl.fedavg(torch.nn.Linear(1, 1))).joining
@@ -194,19 +194,19 @@ class Method:
         costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message: the
             ``"noise_multiplier"`` of the client's own noise, and its ``"steps"`` and
             ``"sample_rate"`` if they are not 1. It is empty if the answer does not depend on the
-            client's data. By default an answer has no noise, which no privacy budget allows.
+            client's data. The default is an answer without noise; a site with a budget refuses it.
         onward: entries of a client's state that never go back to earlier values. A client on its
             own machine keeps their newest values, even if its server resumes from an earlier round.
-        account: ``(inbox, state) -> state``, called after a round from which the server makes
-            nothing; the inbox is empty and knows who was asked. A method has one if what its server
-            makes contains noise. A checkpoint is then written before anybody sees a round, so that
-            a resumed run shows the same and draws no other noise.
-        joining: what every client says before the first round; default nothing.
+        account: ``(inbox, state) -> state``, called after a round without a result; the inbox is
+            empty but has `asked`. A method needs it if its server's results contain noise. A
+            checkpoint is then written before a round is scored, so that a resumed run shows the
+            same result and draws no new noise.
+        joining: messages of all clients before the first round; default none.
 
     Raises:
         TypeError: if `own` is a string.
         ValueError: if `exchange` or `participants` is not positive, `personal` has a name of the
-            model, `own` names what the model has not, or `models` are given without `own`.
+            model, `own` names a module that the model lacks, or `models` are given without `own`.
 
     Example:
         >>> method = fgl.fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))

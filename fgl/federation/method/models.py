@@ -57,7 +57,7 @@ class Models:
         self._kinds: dict[Hashable, list[_Own]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a pickle holds; the models are made again."""
+        """The fields to pickle; the models are made again."""
         return {**vars(self), "_known": None, "_kinds": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -67,8 +67,8 @@ class Models:
         """A client's model.
 
         Args:
-            graph: the client's.
-            name: what an error calls the model.
+            graph: the client's graph.
+            name: the model's name in errors.
 
         Raises:
             TypeError: if `make` returns no module, or a common tensor is of another dtype.
@@ -103,16 +103,16 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """One module for all clients whose modules and first tensors are equal."""
+        """The common module of all clients whose modules and first tensors are equal."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
-        alike = self._kinds.setdefault(kind, [])
-        for other in alike:
+        models = self._kinds.setdefault(kind, [])
+        for other in models:
             if all(first[name].equal(tensor) for name, tensor in other.first.items()):
                 return other
-        alike.append(_Own(kind, module, first))
-        return alike[-1]
+        models.append(_Own(kind, module, first))
+        return models[-1]
 
     def described(self, graph: Graph) -> dict[str, Any]:
         """A client's own part, described for JSON: shapes and a digest of the architecture."""

@@ -1,4 +1,4 @@
-"""Ragged tensors of a context: as long as their client is large, with a mask for a batch."""
+"""Ragged tensors of a context: their length differs by client, and a mask marks padding."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...sparse import SparseMatrix
 
 
 class Ragged:
-    """A tensor whose first dimension differs from client to client, and which of its rows count.
+    """A tensor whose first dimension differs from client to client, with a mask of its rows.
 
     A batch of clients pads such a tensor with zeros, so a loss must know what is padding: put it
-    into the context as ``Ragged(tensor)``, read it as ``context[key].values``, and leave out what
-    ``context[key].mask`` does not have. Without a batch the mask is true everywhere.
+    into the context as ``Ragged(tensor)``, read it as ``context[key].values``, and leave out the
+    rows that ``context[key].mask`` excludes. Without a batch the mask is true everywhere.
 
     Args:
         values: ``[n, ...]``, or a `SparseMatrix` of n rows.

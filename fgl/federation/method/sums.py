@@ -63,8 +63,8 @@ class Means(Mapping[str, Params]):
             client: {key: message[key] for key in reads if key in message}
             for client, message in inbox.items()
         }
-        sent, asked = inbox.sent, inbox.asked
-        return cls(values, Inbox(entries, inbox.num_clients, sent, inbox.round, asked))
+        sent, payers = inbox.sent, inbox.asked
+        return cls(values, Inbox(entries, inbox.num_clients, sent, inbox.round, payers))
 
     @property
     def clients(self) -> list[int]:
@@ -244,10 +244,10 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 class OfSums:
     """A method's `aggregate` that gives a function the sums over clients of one key of an upload.
 
-    The function sees no single upload, so `fgl.transforms.secure_sum` takes such a method as it
-    is: nothing has to be tried. Under it clients send this key and ``"num_examples"``. Who sends no
-    sums is sent an empty message and counts for nothing. Of several layouts the most common one
-    counts, none if two are as common, and a warning names the clients that do not.
+    The function sees no single upload, so `fgl.transforms.secure_sum` takes such a method as it is.
+    Under a secure sum clients send this key and ``"num_examples"``. A client without this key is
+    sent an empty message and does not count. If layouts differ, only uploads of the most common
+    layout count, or none if two layouts tie; a warning names the other clients.
 
     Args:
         key: of an upload, a dict of floating-point tensors.
@@ -265,24 +265,24 @@ class OfSums:
     serve: ServeSums
 
     def __call__(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        given: Any = {k: message[self.key] for k, message in inbox.items() if self.key in message}
-        layouts = {client: _layout(each) for client, each in given.items()}
+        parts: Any = {k: message[self.key] for k, message in inbox.items() if self.key in message}
+        layouts = {client: _layout(each) for client, each in parts.items()}
         counted = Counter(layouts.values()).most_common(2)
         clear = counted[:1] if len(counted) < 2 or counted[0][1] > counted[1][1] else []
         usual = [layout for layout, _ in clear]
         odd = [client for client, layout in layouts.items() if layout not in usual]
         if odd:
             warnings.warn(
-                f"Expected {self.key!r} of one layout, but got others from clients {odd}: these "
-                "count for nothing",
+                f"Clients {odd} sent {self.key!r} of another layout than most: their uploads do "
+                "not count",
                 stacklevel=2,
             )
-        alike = [each for client, each in given.items() if client not in odd]
-        if not alike:
+        counting = [each for client, each in parts.items() if client not in odd]
+        if not counting:
             return {client: {} for client in inbox}, state
-        stacks = {name: [each[name] for each in alike] for name in alike[0]}
-        means = mean(stacks, torch.ones(len(alike)))
-        sums = {name: value * len(alike) for name, value in means.items()}
+        stacks = {name: [each[name] for each in counting] for name in counting[0]}
+        means = mean(stacks, torch.ones(len(counting)))
+        sums = {name: value * len(counting) for name, value in means.items()}
         return self.serve(sums, inbox.num_clients, state)
 
 

@@ -49,7 +49,7 @@ def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> 
     """A context with the `Folder` of a run, locked against other processes; None without a path.
 
     Raises:
-        OSError: if nobody can write there.
+        OSError: if the folder cannot be written.
         ValueError: if another run uses it.
     """
     if path is None:
@@ -95,9 +95,9 @@ class Folder:
                 _check_identity(path, json.loads(content["identity"]), self.identity)
                 lost = path
                 history = self._read_history(content)
-            except Damaged as why:
+            except Damaged as damage:
                 warnings.warn(
-                    f"Expected {path} to be a whole checkpoint, but got {why}; "
+                    f"Expected {path} to be a whole checkpoint, but got {damage}; "
                     "trying the previous one",
                     stacklevel=3,
                 )
@@ -115,15 +115,15 @@ class Folder:
         """Raise an OSError or a ValueError if the next round could not be saved."""
         rounds = len(result.history)
         path = self.path / _name(rounds + 1)
-        wanted = f"checkpoint {path} to have room, as was tried before round {rounds}"
-        with check_disk(wanted):
+        expected = f"checkpoint {path} to have room, as was tried before round {rounds}"
+        with check_disk(expected):
             content = _pack(self.identity, result, self._size, self._sum.hexdigest())
             disk.try_writing(path, _sealed(content))
             needed = len(content) * (KEEP + 1 - len(self._newest_first()))
             free = shutil.disk_usage(self.path).free
             if free < needed:
                 raise OSError(
-                    f"Expected {wanted}, but got {free} free bytes where {needed} are needed"
+                    f"Expected {expected}, but got {free} free bytes where {needed} are needed"
                 )
             with self._history.open("a+b") as file:
                 file.seek(0)
@@ -137,7 +137,7 @@ class Folder:
     def save(self, result: Result, unscored: Round | None = None) -> Path:
         """Append to the history and write ``round-N.ckpt`` atomically; the two newest are kept.
 
-        A round that is `unscored` comes after the history: what it made is in the result.
+        An `unscored` round comes after the history; its outbox and states are in the result.
         """
         rounds = len(result.history) + (unscored is not None)
         path = self.path / _name(rounds)
@@ -181,7 +181,7 @@ class Folder:
         return self.path / "history.jsonl"
 
     def _newest_first(self) -> list[Path]:
-        """Checkpoints by their round; a file of another name is not ours."""
+        """Checkpoints by round, the newest first; files with other names are ignored."""
         matches = [(OURS.fullmatch(path.name), path) for path in self.path.iterdir()]
         numbers = {
             int(match[1]): path
@@ -191,7 +191,7 @@ class Folder:
         return [numbers[number] for number in sorted(numbers, reverse=True)]
 
     def _append(self, result: Result) -> None:
-        """Write the rounds that the history lacks, over what a kill may have left behind them."""
+        """Append the rounds that the history lacks, over an incomplete line left by a kill."""
         new = result.history[self._written :]
         lines = "".join(_line(record) + "\n" for record in new).encode()
         lines = lines if self._size else HISTORY_HEAD + lines
@@ -201,7 +201,7 @@ class Folder:
         self._written += len(new)
 
     def _read_history(self, content: Mapping[str, Any]) -> list[Round]:
-        """The rounds that a checkpoint stands on; what comes after them was not yet vouched for."""
+        """The rounds that a checkpoint covers; later lines, which none covers, are ignored."""
         size = content["history_size"]
         try:
             data = self._history.read_bytes()[:size]
@@ -222,10 +222,10 @@ def _name(rounds: int) -> str:
 
 
 def _round(line: str | bytes) -> Round:
-    """A round from its line; JSON has strings for keys, and older files have other entries."""
+    """Parse a line of the history; JSON's keys are strings, and older files have other entries."""
     saved = json.loads(line)
     record = {each.name: saved[each.name] for each in fields(Round) if each.name in saved}
-    record["dropped"] = {int(client): why for client, why in saved.get("dropped", {}).items()}
+    record["dropped"] = {int(client): reason for client, reason in saved.get("dropped", {}).items()}
     return Round(**record)
 
 
@@ -240,7 +240,7 @@ def _pack(
     history_sum: str,
     unscored: Round | None = None,
 ) -> bytes:
-    """What a file holds: what `torch.save` makes of the content."""
+    """The bytes of a checkpoint, as `torch.save` writes its content."""
     shared = isinstance(result.outbox, Broadcast)
     content = {
         "identity": json.dumps(identity),
@@ -305,7 +305,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _version(data: bytes) -> int | None:
-    """The format of a file that is whole, else None; the first format had no number."""
+    """The format of an undamaged file, else None; the first format had no number."""
     match = re.match(rb"fgl-ckpt (\d{1,9})\n", data)
     head, summed = (match[0], match[0]) if match else (b"fgl-ckpt", b"")
     rest = data[len(head) :]
@@ -315,11 +315,11 @@ def _version(data: bytes) -> int | None:
 
 
 def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
-    wanted = json.loads(json.dumps(ours))
-    others = [key for key in theirs if key not in wanted] if wanted else []  # {} is any run
-    for key in [*wanted, *others]:
-        value, other = wanted.get(key), theirs.get(key)
-        if isinstance(value, dict) and isinstance(other, dict):  # name the one that differs
+    expected = json.loads(json.dumps(ours))
+    others = [key for key in theirs if key not in expected] if expected else []  # {} is any run
+    for key in [*expected, *others]:
+        value, other = expected.get(key), theirs.get(key)
+        if isinstance(value, dict) and isinstance(other, dict):  # name the entry that differs
             keys = [k for k in value | other if value.get(k) != other.get(k)]
             value, other = ({k: each.get(k) for k in keys} for each in (value, other))
         if other != value:
@@ -330,7 +330,7 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
 
 
 def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:
-    stays = set(json.loads(content.get("on_processor", "[]")))  # older files: all go along
+    stays = set(json.loads(content.get("on_processor", "[]")))  # older files: all tensors move
     parts = (_placed(content.get(part, {}), device, stays, part) for part in PARTS)
     outbox, server, states, older = parts  # older files lack some
     size = content["num_clients"]
@@ -342,19 +342,19 @@ def _unpack(content: dict[str, Any], history: list[Round], device: torch.device)
 
 
 def _plain(outbox: Mapping[int, Any]) -> dict[Any, Any]:
-    """An outbox as a dict, which says once what everybody is sent."""
+    """An outbox as a dict; a message to all clients is stored once."""
     return {"everybody": outbox[0]} if isinstance(outbox, Broadcast) else dict(outbox)
 
 
 def _outbox(plain: Mapping[Any, Any], size: int) -> Mapping[int, Any]:
-    """The outbox that `_plain` made a dict of."""
+    """The outbox from a dict that `_plain` made."""
     return Broadcast(plain["everybody"], size) if "everybody" in plain else plain
 
 
 def _on_processor(content: Mapping[str, Any]) -> list[str]:
-    """The tensors of a run on another device that are on the processor, as a server's own may be.
+    """Paths of tensors on the CPU in a run on another device, such as a server's own tensors.
 
-    None of a run on the processor: gone on with elsewhere, all of it goes along.
+    Empty for a run on the CPU, so that a resume on a GPU moves every tensor.
     """
     pairs = [pair for part in PARTS for pair in _tensors(content.get(part, {}), part)]
     here = [path for path, tensor in pairs if tensor.device.type == "cpu"]
@@ -370,7 +370,7 @@ def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _placed(value: Any, device: torch.device, stays: Collection[str], path: str) -> Any:
-    """What was saved, each tensor on the device that it had."""
+    """A saved value, each tensor on the kind of device that it had."""
     if isinstance(value, Mapping):
         return {key: _placed(part, device, stays, f"{path}/{key}") for key, part in value.items()}
     return value if path in stays else value.to(device)

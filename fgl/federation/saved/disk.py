@@ -69,10 +69,10 @@ def only_one(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(path: Path, content: bytes, private: bool = False) -> Iterator[Path]:
-    """A synced file beside `path`, which is gone at the end unless it was given a name."""
+    """A context with a synced file beside `path`; it is removed at the end unless renamed."""
     partial = path.with_name(f"{path.name}.partial")
     try:
-        partial.unlink(missing_ok=True)  # a kill's, whose mode would stay
+        partial.unlink(missing_ok=True)  # left by a kill; its mode would stay
         mode = 0o600 if private else 0o666
         with open(partial, "wb", opener=functools.partial(os.open, mode=mode)) as file:
             file.write(content)
@@ -84,13 +84,13 @@ def _beside(path: Path, content: bytes, private: bool = False) -> Iterator[Path]
 
 
 def _sync(file: IO[bytes]) -> None:
-    """Wait until the disk has it."""
+    """Wait until the file is on the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the disk knows the folder's names; Windows does so by itself."""
+    """Wait until the folder's names are on the disk; Windows does so by itself."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -18,7 +18,7 @@ from ..method.describe import architecture, bytes_of, described, short_name
 from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory, without_noise
 
-# Those of a method that count by something else, or where they are not the default alone.
+# Fields of `Method` that are compared separately, or only if they differ from the default.
 NOT_FIELDS = (
     "model",
     "personal",
@@ -80,7 +80,7 @@ def _architecture(method: Method) -> Any:
     if method.own:
         common = method.common()
         holders = {name.rpartition(".")[0] for name in common}
-        return {path: said for path, said in architecture(method.model).items() if path in holders}
+        return {path: text for path, text in architecture(method.model).items() if path in holders}
     for layer in method.layers:
         if layer.left.get("model") is method.model and "model" in layer.settings:
             return layer.settings["model"]
@@ -88,7 +88,7 @@ def _architecture(method: Method) -> Any:
 
 
 def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
-    """The fields of a dataclass, functions by name: what they close over may change in a run."""
+    """The fields of a dataclass, functions by name, since their closures may change in a run."""
     out = {}
     for each in fields(value):
         field = getattr(value, each.name)
@@ -98,7 +98,7 @@ def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _settings(method: Method) -> dict[str, Any]:
-    """What each builder was set to; of two with one name, the second has a number."""
+    """The settings of each builder; the second builder of a name has a number."""
     out: dict[str, Any] = {}
     for each in (inner for layer in method.layers for inner in layer.all):
         name, number = f"settings of {each.name}", 1
@@ -163,7 +163,7 @@ def digest(result: Result) -> str:
 
 
 def _digest(messages: Sequence[Message]) -> str:
-    """Of every tensor, with its name, in order; a message that many share counts once."""
+    """A digest of every tensor with its name, in order; a shared message counts once."""
     digest_so_far = hashlib.blake2b(digest_size=8)
     for message in {id(message): message for message in messages}.values():
         for path, tensor in leaves(message):
@@ -189,7 +189,7 @@ def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
     """
     try:
         groups = factory([torch.zeros(1, requires_grad=True)]).param_groups
-    except Exception:  # a factory of one's own may want more; local training says what is wrong
+    except Exception:  # a user's factory may need more; local training raises its error
         return []
     return [
         {key: _plain(value) for key, value in group.items() if key != "params"} for group in groups
@@ -201,10 +201,10 @@ def _plain(value: Any) -> Any:
 
 
 def _full_name(function: Any) -> str:
-    """A function by its name, with what `functools.partial` fixed."""
+    """A function's name, with the arguments that `functools.partial` fixed."""
     if isinstance(function, functools.partial):
         words = [str(described(value)) for value in function.args]
         words += [f"{key}={described(value)}" for key, value in sorted(function.keywords.items())]
-        given = f"({', '.join(words)})" if words else ""
-        return f"{short_name(function)}{given}"
+        arguments = f"({', '.join(words)})" if words else ""
+        return f"{short_name(function)}{arguments}"
     return short_name(function)

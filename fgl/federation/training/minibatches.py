@@ -131,7 +131,7 @@ def node_minibatches(
 def training_examples(graph: Graph) -> Tensor:
     """Indices of the training examples, int64: nodes, or a collection's graphs; all without a mask.
 
-    Those whose answers are all unknown are not among them, as in `Graph.num_train`.
+    Examples whose answers are all unknown are left out, as in `Graph.num_train`.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))

@@ -58,8 +58,8 @@ def change_grads(
             leaf.grad = torch.zeros_like(leaf)
     grads: Params = {name: leaf.grad for name, leaf in leaves.items()}  # type: ignore[misc]
     with torch.no_grad():
-        given, params = layout.turn(copies(grads)), layout.turn(copies(leaves))
-        for name, grad in layout.turn(adjust(given, params, context)).items():
+        old_grads, params = layout.turn(copies(grads)), layout.turn(copies(leaves))
+        for name, grad in layout.turn(adjust(old_grads, params, context)).items():
             grads[name].copy_(grad)
 
 
@@ -89,11 +89,11 @@ def step_settled(
 
 
 def _moments(
-    stepper: optim.Optimizer, leaves: Mapping[str, Tensor], wanted: bool
+    stepper: optim.Optimizer, leaves: Mapping[str, Tensor], include: bool
 ) -> dict[str, dict[str, Tensor]]:
-    """What an optimiser keeps of every entry, by its key: ``"exp_avg"``, ``"momentum_buffer"``."""
+    """An optimiser's tensors per parameter, by key: ``"exp_avg"``, ``"momentum_buffer"``."""
     moments: dict[str, dict[str, Tensor]] = {}
-    for name, leaf in leaves.items() if wanted else ():
+    for name, leaf in leaves.items() if include else ():
         for key, value in stepper.state.get(leaf, {}).items():
             if isinstance(value, Tensor) and key not in SCALARS:
                 moments.setdefault(key, {})[name] = value
@@ -133,7 +133,7 @@ def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
 
 
 def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """The optimiser of the trained tensors; a sentence where it takes no empty list."""
+    """The optimiser of the trained tensors; a clear error if it refuses an empty list."""
     try:
         return optimizer(list(leaves.values()))
     except ValueError as error:

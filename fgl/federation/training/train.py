@@ -133,7 +133,7 @@ def minimise(
 
     Raises:
         ValueError: if the loss does not depend on `params`, or nothing trains.
-        TypeError: if the optimiser keeps what is no tensor.
+        TypeError: if the optimiser keeps something that is no tensor.
 
     Example:
         >>> def loss(params, x, y):
@@ -241,11 +241,11 @@ def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Para
 def _gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
     names = trainable(method)
     leaves = {k: v.detach().clone().requires_grad_(k in names) for k, v in params.items()}
-    wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
     with torch.enable_grad():
         loss = method.loss(leaves, graph, context)
-        gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
-    return {name: grad for name, grad in zip(wanted, gradients, strict=True) if grad is not None}
+        gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+    return {name: grad for name, grad in zip(trained, gradients, strict=True) if grad is not None}
 
 
 @contextmanager

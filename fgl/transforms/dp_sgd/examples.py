@@ -1,4 +1,4 @@
-"""Examples of a client one by one: what a loss sees of each alone, and what nobody else may see."""
+"""Examples of a client one by one, as graphs of their own, and checks that reveal none of them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A client's graph of which only its form can be read, so that no example gets into a message.
+    """A client's graph that shows only its form, so that no example gets into a message.
 
-    Every number of examples or nodes is 1: how many there are is private too.
+    Every number of examples or nodes is 1, since the true numbers are private too.
 
     Args:
-        graph: the client's.
+        graph: the client's graph.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 2), torch.zeros(2, 0, dtype=torch.int64))
@@ -51,7 +51,7 @@ class Unseen:
 
     @classmethod
     def of(cls, graph: Graph) -> Any:
-        """The same, to be passed as a `Graph`."""
+        """The form of a client's graph, typed as a `Graph`."""
         return cls(graph)
 
     def __getattr__(self, name: str) -> Any:
@@ -68,7 +68,7 @@ class Unseen:
 def alone(graph: Graph, which: Tensor) -> Graph:
     """Some examples of a client, or one, as a graph of their own.
 
-    Its number of classes is that of its own labels: the client's may come from another example.
+    The number of classes follows from its own labels: the client's may follow from another example.
 
     Args:
         graph: a collection, or one without edges.
@@ -95,7 +95,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
 
 
 def like_row(graph: Graph) -> Graph:
-    """A graph of one row, the very same for all clients of a kind, to be filled by `of_row`."""
+    """A graph of one row, equal for all clients of a kind, to be filled by `of_row`."""
     y: Any = graph.y
     return _like_row(graph.num_features, graph.x.dtype, y.dtype, graph.device)
 
@@ -106,7 +106,7 @@ def _like_row(width: int, dtype: torch.dtype, of_y: torch.dtype, device: torch.d
     none = torch.zeros(2, 0, dtype=torch.int64)
     row = Graph(x, none, y=y).to(device)
     row.__dict__["num_classes"] = None
-    _ = row.adj  # made here: under vmap it could not be
+    _ = row.adj  # vmap cannot make it
     return row
 
 
@@ -118,7 +118,7 @@ def of_row(like: Graph, x: Tensor, y: Tensor) -> Graph:
 
 
 def check_method(method: Method) -> None:
-    """Raise a ValueError if DP-SGD would drop what a method does to gradients, or mix examples."""
+    """Raise a ValueError if the method mixes examples, or changes gradients, which is lost."""
     if method.train.adjust is not None:
         raise ValueError(
             "Expected the method's training to have no adjust, since gradients are clipped example "
@@ -140,12 +140,12 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise unless the loss of some made-up examples is the mean of the losses of each alone.
+    """Raise unless the loss of some made-up examples is the mean of their single losses.
 
-    The outcome depends on the form of the client's graph, never on an example: whoever sees that a
-    client raises learns nothing. Asked in evaluation mode, at parameters where no term is 0 by
-    chance. Torch's random state stays as it was. A loss over known answers may count an example of
-    which half is known by half, as the mean over all known answers does.
+    The outcome depends on the form of the client's graph, never on an example: an observer of the
+    error learns nothing. The loss is called in evaluation mode, at parameters where no term is 0 by
+    chance. Torch's random state stays as it was. A loss over known answers may give half the weight
+    to an example with half of its answers known, as the mean over all known answers does.
 
     Args:
         method: its loss.
@@ -153,8 +153,8 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
         context: of this round.
 
     Raises:
-        ValueError: if it is not, if a loss cannot be asked of one example, or the graph has edges
-            or pairs.
+        ValueError: if it is not, if the loss fails for one example, or the graph has edges or
+            pairs.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0]))
@@ -169,10 +169,10 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
                 whole = method.loss(params, alone(public, every), context)
                 each = [method.loss(params, alone(public, one), context) for one in every.unbind()]
             except Exception as error:
-                why = str(error) or type(error).__name__
+                reason = str(error) or type(error).__name__
                 raise ValueError(
                     "Expected a method whose loss can be asked of one example alone, with what it "
-                    f"received, since each one's gradient is clipped, but got {why}"
+                    f"received, since each one's gradient is clipped, but got {reason}"
                 ) from error
         losses = torch.stack(each).double()
         means = [losses.mean(), (losses * shares).sum() / shares.sum()]
@@ -187,14 +187,14 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
 
 @torch.no_grad()
 def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tensor:
-    """The examples whose loss can be asked, int64; one that makes it raise counts for nothing.
+    """The examples whose loss does not raise, int64; the other examples do not count.
 
-    Such as a label beyond the model's classes. An error would tell the server that this example is
-    there. The site's log has the number.
+    A label beyond the model's classes makes a loss raise. An error would show the server that this
+    example exists. The site's log has the number of such examples.
 
     Args:
         method, graph, context: as for `check_alone`.
-        examples: int64 ``[n]``, those that the client trains on.
+        examples: int64 ``[n]``, the client's training examples.
 
     Example:
         >>> y = torch.tensor([0, 9, 1])
@@ -214,13 +214,13 @@ def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tens
 
 
 def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
-    """The examples of which a loss can be asked, found by halves."""
+    """The examples whose loss does not raise, found by halving."""
     if not len(examples):
         return examples
     try:
         loss(examples)
         return examples
-    except Exception:  # whatever a model or a loss does with an example that it does not know
+    except Exception:  # a model or a loss may raise anything
         if len(examples) == 1:
             return examples[:0]
     half = len(examples) // 2
@@ -229,25 +229,25 @@ def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
 
 @contextmanager
 def _asking(method: Method, graph: Graph) -> Iterator[Params]:
-    """Parameters that nobody was sent, with the model in evaluation mode and the seeds kept."""
+    """A context with parameters that no client has, in evaluation mode; seeds are restored."""
     cuda = [graph.device] if graph.device.type == "cuda" else []
     with torch.random.fork_rng(cuda), in_mode(method.model, False):
         yield _elsewhere(method)
 
 
 def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
-    """Made-up examples with the share of each that is known: all of it, and half in some."""
+    """Made-up examples with the known share of each one's answers: all, or half for some."""
     whole = made_up(graph)
     y: Any = whole.y
     yield whole, torch.ones(TRIED, device=graph.device)
     if y.is_floating_point() and y.dim() == 2 and y.shape[1] > 1:
-        known = torch.ones_like(y, dtype=torch.bool)
-        known[0, 1:] = known[1, :1] = False
-        yield whole.replace(y=torch.where(known, y, torch.nan)), known.double().mean(1)
+        labelled = torch.ones_like(y, dtype=torch.bool)
+        labelled[0, 1:] = labelled[1, :1] = False
+        yield whole.replace(y=torch.where(labelled, y, torch.nan)), labelled.double().mean(1)
 
 
 def made_up(graph: Graph) -> Graph:
-    """Examples that everybody may know, of the form of a client's graph: features of 0 and 1.
+    """Public examples of the form of a client's graph, with features of 0 and 1.
 
     Its fields, their widths and dtypes are the client's; no number of it depends on an example.
     Labels are 0 and 1.

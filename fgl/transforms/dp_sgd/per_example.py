@@ -29,7 +29,7 @@ from ..clipped import clipped
 from ..gaussian import NO_NOISE, local_noise, noise_source
 from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, of_row, usable
 
-LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
+LONG = 1e18  # no update is so long: examples are clipped, not clients
 
 
 @layer(sealed=("receive", "send", "aggregate", "silent", "loss", "train", "joining"))
@@ -63,30 +63,29 @@ def per_example_gaussian(
     Examples must be independent: the graphs of a collection, or the rows of a graph without edges.
     A graph with edges is refused, since a node is then in the gradients of its neighbours, and an
     edge in the gradients of all nodes that see it. So is a method whose loss is not the mean of its
-    examples' (tried with made-up ones in each round), or whose `receive` or `send` asks for what an
-    example says. Graphs are taken one after the other, so their clients cannot train as one batch.
+    examples' (tried with made-up ones in each round), or whose `receive` or `send` reads an
+    example. Graphs are taken one after the other, so their clients cannot train as one batch.
 
-    No outcome beside the noisy numbers depends on an example, so nobody sees by an error or an
-    absence that it is there: an example whose loss raises, or whose gradient is not finite, counts
-    for nothing, and the client's log has the number. Answers may be half known (NaN); an example
-    weighs as any other, however many of its answers are known.
+    Only the noisy numbers depend on an example, so no error and no absence shows that it exists: an
+    example whose loss raises, or whose gradient is not finite, does not count, and the client's log
+    has the number of such examples. Answers may be half known (NaN); an example weighs as any
+    other, however many of its answers are known.
 
-    The server sees no clipped client here: `privacy_spent` says what its messages tell of one
-    example.
+    `privacy_spent` bounds what all messages of a client reveal about one example.
 
     Args:
-        method: what clients send, receive and minimise; its optimiser takes the steps.
+        method: the method; its optimiser takes the steps.
         length: the bound of an example's gradient, above 0.
         noise_multiplier: the noise's standard deviation over `length`, above 0.
         sample_rate: q, in (0, 1].
-        expected_batch_size: b, above 0. Choose it by what everybody knows, such as q times the
-            number of examples that a client usually has: whoever knows the run reads it.
+        expected_batch_size: b, above 0. Choose it from public knowledge, such as q times a client's
+            usual number of examples, since everybody can read it.
         num_steps: local steps of a round, at least 1.
         delta, unprotected: as for `local_gaussian`.
 
     Returns:
-        The method. It must be the outermost wrapper, but for `secure_sum`: a loss around it would
-        be lost, or would be without noise; a run of that raises.
+        The method. It must be the outermost wrapper except for `secure_sum`: a loss of a wrapper
+        around it would be lost or without noise, so a run of such a method raises.
 
     Raises:
         ValueError: if a number is out of range, the method's training has an `adjust` or a
@@ -131,12 +130,12 @@ def per_example_gaussian(
         for _ in range(num_steps):
             drawn = examples[uniform(examples.shape, generator).to(examples.device) < sample_rate]
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of a rehearsal, which has been warned of
+                warnings.simplefilter("ignore")  # a rehearsal, warned of before
                 noise = gaussian(zeros, sigma=sigma, unprotected=generator)
             yield graph, {**context, "example_noise": noise, **_drawn(graph, drawn)}
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
-        if generator is None:  # who knows the run's seed would know every example's dropout
+        if generator is None:  # the run's seed would reveal every example's dropout
             seed_from_system(next(iter(params.values())).device)
         whole = {**context.get("still", {}), **params}
         total = _clipped_sum(method, whole, grads, context, length, sigma)
@@ -144,7 +143,7 @@ def per_example_gaussian(
         return {name: (total[name] + noise[name]) / expected_batch_size for name in grads}
 
     def loss(params: Params, graph: Graph, context: Any) -> torch.Tensor:
-        """The method's own; in a local step 0, since `adjust` alone makes the gradient there."""
+        """The method's own loss; 0 in a local step, whose gradient comes from `adjust` alone."""
         if "example_noise" not in context:
             return method.loss(params, graph, context)
         return 0 * torch.stack([params[name].sum() for name in sorted(names)]).sum()
@@ -186,7 +185,7 @@ def _clipped_sum(
     for graph in context["graphs"]:
         try:
             gradients = gradient(free, graph)
-        except Exception:  # nobody may see that this graph is there: it counts for nothing
+        except Exception:  # no error may reveal this graph: it does not count
             LOG.warning("The loss of a graph raises: it counts for nothing", exc_info=True)
             continue
         exact = on_grid(clip(gradients, length=length), sigma=sigma)

@@ -1,1 +1,1 @@
-"""A secure sum: of the clients' updates the server learns the sum alone."""
+"""A secure sum: the server learns the sum of the clients' updates, and no single update."""

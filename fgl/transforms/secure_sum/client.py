@@ -1,4 +1,4 @@
-"""A client of a secure sum: it says keys, seals letters, masks what it sends, tells shares."""
+"""A client of a secure sum: it publishes keys, seals letters, masks its upload, reveals shares."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ from .signed import Signatures
 
 @dataclass(frozen=True)
 class Client:
-    """A client's functions, around the method's."""
+    """A client's functions around the functions of the method."""
 
     method: Method
     terms: Terms
     draw: Callable[[int], bytes]
 
     def receive(self, message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        inner, asked = split(message, state)
+        inner, request = split(message, state)
         params, context = self.method.receive(inner, of_method(state), graph)
         if not isinstance(context, Mapping):
             got = type(context).__name__
             raise TypeError(f"Expected the context of a secure sum to be a dict, but got {got}")
-        asked = {name: value.cpu() for name, value in asked.items()}  # bytes and who is here
-        told = {TOLD: dict(leaves(inner))} if asked["phase"] == KEYS else {}
-        return params, {**context, ASKED: asked, **told}
+        request = {name: value.cpu() for name, value in request.items()}  # bytes and masks
+        first = {TOLD: dict(leaves(inner))} if request["phase"] == KEYS else {}
+        return params, {**context, ASKED: request, **first}
 
     def batches(self, graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
-        """Clients train in one round of the four."""
+        """The local steps in the masked round of an exchange; none in its other rounds."""
         trains = context[ASKED]["phase"] == MASKED
         return local_steps(self.method.train, graph, context) if trains else []
 
     def costs(self, message: Message) -> Mapping[str, float]:
-        """Of a masked upload what the method says; all else tells nothing of the data."""
+        """The method's costs for a masked upload; other answers do not depend on the data."""
         return self.method.costs(message) if phase_of(message) == MASKED else {}
 
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:
@@ -72,15 +72,15 @@ class Client:
     def send(
         self, params: Params, context: Any, state: State, graph: Graph
     ) -> tuple[Message, State]:
-        asked = context[ASKED]
-        phase, plain = int(asked["phase"]), of_method(state)
-        if phase == REST:  # its secrets are needed no more
+        request = context[ASKED]
+        phase, plain = int(request["phase"]), of_method(state)
+        if phase == REST:  # its secrets are not needed any more
             return envelope(REST, {}), {**plain, TOLD: state[TOLD]}
         if phase == KEYS:
             own = {name: parts.as_tensor(self.draw(parts.KEY)) for name in ("seal", "mask")}
             pair = b"".join(parts.public_key(parts.as_bytes(secret)) for secret in own.values())
-            kept = {**plain, ASKED: {**own, "phase": torch.tensor(KEYS)}, TOLD: context[TOLD]}
-            return envelope(KEYS, self._said(parts.as_tensor(pair), graph)), kept
+            new_state = {**plain, ASKED: {**own, "phase": torch.tensor(KEYS)}, TOLD: context[TOLD]}
+            return envelope(KEYS, self._said(parts.as_tensor(pair), graph)), new_state
         exchange = state.get(ASKED, {"phase": torch.tensor(REST)})
         if not self.terms.follows(phase, int(exchange["phase"])):
             got = NAMES.get(phase, str(phase))
@@ -90,30 +90,30 @@ class Client:
             )
         exchange = {**exchange, "phase": torch.tensor(phase)}
         if phase == LETTERS:
-            if not len(_rows(asked["keys"], exchange)):  # its keys did not arrive as it sent them
+            if not len(_rows(request["keys"], exchange)):  # its keys did not arrive as it sent them
                 return envelope(LETTERS, {}), plain
-            told, exchange = self._letters(asked, exchange, graph)
+            payload, exchange = self._letters(request, exchange, graph)
         elif phase == LISTS:
-            told, exchange = self._list(asked["sent"], exchange, _told(state), graph)
+            payload, exchange = self._list(request["sent"], exchange, _told(state), graph)
         elif phase == SHARES:
             by = self.terms.signed
-            sent = self._agreed(by, asked, exchange, _told(state)) if by else asked["sent"]
+            sent = self._agreed(by, request, exchange, _told(state)) if by else request["sent"]
             return envelope(SHARES, self._shares(sent, exchange)), plain
         else:
             inner = {name: value for name, value in context.items() if name not in (ASKED, TOLD)}
             message, plain = self.method.send(params, inner, plain, graph)
-            told, exchange = self._masked(message, asked, exchange)
-        return envelope(phase, told), {**plain, ASKED: exchange, TOLD: state[TOLD]}
+            payload, exchange = self._masked(message, request, exchange)
+        return envelope(phase, payload), {**plain, ASKED: exchange, TOLD: state[TOLD]}
 
     def _said(self, pair: Tensor, graph: Graph) -> Params:
-        """This client's public keys, and what vouches for them."""
+        """This client's public keys, and its signature under them in the signed mode."""
         by = self.terms.signed
         sign = {"signature": by.sign(signed.of_keys(pair), graph)} if by else {}
         return {"keys": pair, **sign}
 
-    def _letters(self, asked: Params, exchange: Params, graph: Graph) -> tuple[Params, Params]:
+    def _letters(self, request: Params, exchange: Params, graph: Graph) -> tuple[Params, Params]:
         """Shares of this client's secrets for everybody."""
-        keys = asked["keys"]
+        keys = request["keys"]
         check_kind("keys", keys, torch.uint8, (len(keys), 2 * parts.KEY))
         self.terms.check(len(keys))
         row = _row(keys, exchange)
@@ -121,22 +121,22 @@ class Client:
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
             raise ValueError("Expected every client to have keys of its own, but got two alike")
         if self.terms.signed:
-            signed.check_keys(self.terms.signed, asked, row, self.terms.signed.number_of(graph))
-            exchange = {**exchange, "clients": asked["clients"]}
+            signed.check_keys(self.terms.signed, request, row, self.terms.signed.number_of(graph))
+            exchange = {**exchange, "clients": request["clients"]}
         seed = self.draw(parts.KEY)
         about = self.terms.about(keys)
         letters = parts.letters(row, [*own, seed], keys, self.terms.threshold, about, self.draw)
         drawn = {"seed": parts.as_tensor(seed), "own": letters[row].clone()}
         exchange = {**exchange, "keys": keys, **drawn}
-        letters[row, : parts.KEY] = parts.as_tensor(parts.commitment(seed, about))  # in its place
+        letters[row, : parts.KEY] = parts.as_tensor(parts.commitment(seed, about))  # no own letter
         letters[row, parts.KEY :] = 0
         return {"letters": letters}, exchange
 
-    def _masked(self, message: Message, asked: Params, exchange: Params) -> tuple[Params, Params]:
-        """What the method sends, in fixed point, masked; nothing where it does not fit."""
-        here, row = asked["here"], _row(exchange["keys"], exchange)
+    def _masked(self, message: Message, request: Params, exchange: Params) -> tuple[Params, Params]:
+        """The method's message, in fixed point and masked; empty if it does not fit."""
+        here, row = request["here"], _row(exchange["keys"], exchange)
         _check_among(here, row, self.terms.threshold, len(exchange["keys"]))
-        letters = asked["letters"].clone()
+        letters = request["letters"].clone()
         letters[row] = exchange["own"]
         exchange = {**exchange, "here": here, "letters": letters}
         try:
@@ -149,30 +149,30 @@ class Client:
         return unflat(hidden, encoded), exchange
 
     def _list(
-        self, sent: Tensor, exchange: Params, told: Message, graph: Graph
+        self, sent: Tensor, exchange: Params, message: Message, graph: Graph
     ) -> tuple[Params, Params]:
-        """A signature under who is in the sum. A client signs one list of an exchange."""
+        """A signature under the list of the sum. A client signs one list of an exchange."""
         keys = exchange["keys"]
         _check_among(sent, _row(keys, exchange), self.terms.threshold, len(keys))
         if bool((sent & ~exchange["here"]).any()):
             raise ValueError("Expected those who sent to be among those with letters, but got more")
         by = self.terms.signed
-        sign = {"signature": by.sign(self._seen(sent, exchange, told), graph)} if by else {}
+        sign = {"signature": by.sign(self._seen(sent, exchange, message), graph)} if by else {}
         return sign, {**exchange, "sent": sent}
 
-    def _agreed(self, by: Signatures, asked: Params, exchange: Params, told: Message) -> Tensor:
-        """Who is in the sum, where enough of them signed that they were told the same."""
+    def _agreed(self, by: Signatures, signs: Params, exchange: Params, first: Message) -> Tensor:
+        """The clients in the sum; raise unless enough of them signed this client's list."""
         clients, sent = exchange["clients"].tolist(), exchange["sent"]
-        what = self._seen(sent, exchange, told)
-        signed.check_lists(by, asked, clients, sent, what, self.terms.threshold)
+        what = self._seen(sent, exchange, first)
+        signed.check_lists(by, signs, clients, sent, what, self.terms.threshold)
         return sent
 
-    def _seen(self, sent: Tensor, exchange: Params, told: Message) -> bytes:
-        about, digest = self.terms.about(exchange["keys"]), signed.message_digest(told)
+    def _seen(self, sent: Tensor, exchange: Params, message: Message) -> bytes:
+        about, digest = self.terms.about(exchange["keys"]), signed.message_digest(message)
         return signed.of_list(about, exchange["clients"], sent, digest)
 
     def _shares(self, sent: Tensor, exchange: Params) -> Params:
-        """Of each other client a share of one secret; this one forgets all of its own."""
+        """A share of one secret of each other client; this client forgets its own secrets."""
         keys, here, sealing = exchange["keys"], exchange["here"], parts.as_bytes(exchange["seal"])
         row = _row(keys, exchange)
         _check_among(sent, row, self.terms.threshold, len(keys))
@@ -182,17 +182,17 @@ class Client:
 
 
 def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
-    """What a client adds to the sum, in fixed point, by path."""
+    """A client's summands in fixed point, by path."""
     if set(message) != set(terms.names):
         raise ValueError(
             f"Expected every exchange's upload to be {list(terms.names)}, which a secure sum "
             f"covers, but got {sorted(message) or 'an empty one'}"
         )
-    given = message["num_examples"]
+    count = message["num_examples"]
     how: Any = {"bits": terms.bits, "bound": terms.bound}
-    if given.numel() != 1 or not bool((given.floor() == given) & (given >= 0) & given.isfinite()):
-        raise ValueError(f"Expected num_examples to be a whole number >= 0, but got {given}")
-    weight = int(given)
+    if count.numel() != 1 or not bool((count.floor() == count) & (count >= 0) & count.isfinite()):
+        raise ValueError(f"Expected num_examples to be a whole number >= 0, but got {count}")
+    weight = int(count)
     if weight > terms.limit(num_clients):
         raise DoesNotFit(f"Expected at most {terms.limit(num_clients)} examples, but got {weight}")
     paths, values = zip(*leaves(message), strict=True)
@@ -209,7 +209,7 @@ def _told(state: State) -> Message:
 
 
 def _row(keys: Tensor, exchange: Params) -> int:
-    """A client's place: it knows its own keys."""
+    """A client's place in the list, by its own keys."""
     rows = _rows(keys, exchange)
     if len(rows) != 1:
         raise ValueError(f"Expected the list of keys to have one's own once, but got {len(rows)}")
@@ -217,7 +217,7 @@ def _row(keys: Tensor, exchange: Params) -> int:
 
 
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
-    """Where in the list of keys one's own are."""
+    """Places of the client's own keys in the list of keys."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
     rows: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
     return rows

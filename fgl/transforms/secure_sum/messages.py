@@ -16,7 +16,7 @@ from ...privacy import largest_weight
 from ...privacy import masks as parts
 from .signed import Signatures
 
-KEYS, LETTERS, MASKED, SHARES, REST, LISTS = 0, 1, 2, 3, 4, 5  # what a client is asked for
+KEYS, LETTERS, MASKED, SHARES, REST, LISTS = 0, 1, 2, 3, 4, 5  # the phases of an exchange
 NAMES = {KEYS: "keys", LETTERS: "letters", MASKED: "masked upload", SHARES: "shares"}
 NAMES |= {LISTS: "signature"}
 PLAIN = (KEYS, LETTERS, MASKED, SHARES)  # the rounds of an exchange, in order
@@ -28,14 +28,14 @@ START: dict[str, Tensor] = {"phase": torch.tensor(KEYS)}
 
 @dataclass(frozen=True)
 class Terms:
-    """What clients and server agree on.
+    """Terms that clients and server agree on.
 
     Args:
-        threshold: how many clients must last to the end.
+        threshold: number of clients that must stay to the end.
         equally: keys that are summed without weights.
-        bits, bound: of the fixed point.
-        colluders: how many clients may work together with the server.
-        signed: whose signatures count, in the signed mode.
+        bits, bound: bits and range of the fixed point.
+        colluders: number of clients that may work together with the server.
+        signed: the keys of signatures, in the signed mode.
         models: whether clients send models; else sums alone, see `fgl.federation.OfSums`.
 
     Example:
@@ -53,15 +53,15 @@ class Terms:
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """What clients are asked for, in order."""
+        """The phases of an exchange, in order."""
         return SIGNED if self.signed else PLAIN
 
     def after(self, phase: int) -> int:
-        """What clients are asked for next."""
+        """The phase after a phase."""
         return self.rounds[self.rounds.index(phase) + 1]
 
     def follows(self, phase: int, before: int) -> bool:
-        """Whether this is what clients are asked for next."""
+        """Whether `phase` comes after the phase `before`."""
         return (before, phase) in zip(self.rounds, self.rounds[1:], strict=False)
 
     @property
@@ -70,7 +70,7 @@ class Terms:
         return ("model",) * self.models + ("num_examples", *self.equally)
 
     def about(self, keys: Tensor) -> bytes:
-        """What letters and masks of one exchange are bound to: other terms, other masks."""
+        """The context to which letters and masks of one exchange are bound: terms and keys."""
         spelled = repr((self.threshold, self.equally, self.bits, float(self.bound))).encode()
         if self.signed:
             spelled += b"%d " % self.colluders + self.signed.digest
@@ -80,7 +80,7 @@ class Terms:
         """Raise unless the threshold is large enough for an exchange of `number` clients.
 
         More than half keeps two groups without a common client from being asked for two secrets.
-        Lists that overlap pass it; against them `signed` demands more.
+        Overlapping lists are not excluded; `signed` demands more against them.
         """
         if 2 * self.threshold <= number:
             raise ValueError(
@@ -102,7 +102,7 @@ class Terms:
             )
 
     def limit(self, num_clients: int) -> int:
-        """What a client may weigh; a client that may weigh nothing could never send."""
+        """The largest weight of a client; raise if it is 0, since no client could send."""
         most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
         if most < 1:
             raise ValueError(
@@ -137,7 +137,7 @@ def as_message(paths: Mapping[str, Tensor]) -> Message:
 
 
 def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
-    """The method's own message, which a client keeps during an exchange, and what is asked."""
+    """The method's own message, which a client keeps during an exchange, and the request."""
     if "phase" not in message:
         return message, dict(START)
     if TOLD not in state:
@@ -146,7 +146,7 @@ def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
 
 
 def phase_of(message: Message) -> Tensor:
-    """What a message asks for: the only place where that is read, by who counts the cost too."""
+    """The phase that a message asks for; training and costs read it here alone."""
     phase: Any = message.get("phase", START["phase"])
     check_kind("phase", phase, torch.int64, ())
     return phase  # type: ignore[no-any-return]
@@ -154,16 +154,16 @@ def phase_of(message: Message) -> Tensor:
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
     """The clients in the sum whose masks were asked for in this round, if any."""
-    known = state.get(ASKED, START)
+    current = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
-    if int(known["phase"]) != SHARES or not last or not inbox.asked:
+    if int(current["phase"]) != SHARES or not last or not inbox.asked:
         return []
-    summed: list[int] = known["clients"][known["sent"]].tolist()
+    summed: list[int] = current["clients"][current["sent"]].tolist()
     return summed
 
 
 def of_method(state: State) -> State:
-    """A state without what the secure sum keeps in it."""
+    """A state without the entries of the secure sum."""
     return {key: value for key, value in state.items() if key not in (ASKED, TOLD, "masked")}
 
 

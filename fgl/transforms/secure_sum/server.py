@@ -51,7 +51,7 @@ from .messages import (
 
 
 class CannotSum(ValueError):
-    """Why an exchange ends without a sum.
+    """An exchange ends without a sum.
 
     Example:
         >>> issubclass(CannotSum, ValueError)
@@ -61,51 +61,51 @@ class CannotSum(ValueError):
 
 @dataclass(frozen=True)
 class Server:
-    """The server's functions, around the method's."""
+    """The server's functions around the functions of the method."""
 
     method: Method
     terms: Terms
 
     def accept(self, message: Message, client: int, state: State) -> None:
-        """Refuse what is no answer to what was asked."""
+        """Refuse a message that does not answer the request."""
         exchange = state.get(ASKED, START)
-        phase, given, told = int(exchange["phase"]), message.get("phase"), message.get("secure")
-        if set(message) != {"phase", "secure"} or not isinstance(told, Mapping):
+        phase, got, payload = int(exchange["phase"]), message.get("phase"), message.get("secure")
+        if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):
             raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
-        if not isinstance(given, Tensor) or given.shape or given.dtype != torch.int64:
-            raise ValueError(f"Expected phase to be an int64 scalar, but got {given}")
-        if given == REST:
+        if not isinstance(got, Tensor) or got.shape or got.dtype != torch.int64:
+            raise ValueError(f"Expected phase to be an int64 scalar, but got {got}")
+        if got == REST:
             raise Absent("Expected to be in this exchange, but got lost in an earlier round")
-        if given != phase:
-            said = NAMES.get(int(given), f"phase {int(given)}")
-            late = Absent if given == KEYS else ValueError  # who was away at first
-            raise late(f"Expected {NAMES[phase]} of this exchange, but got {said}")
+        if got != phase:
+            answer = NAMES.get(int(got), f"phase {int(got)}")
+            late = Absent if got == KEYS else ValueError  # a client that was absent at first
+            raise late(f"Expected {NAMES[phase]} of this exchange, but got {answer}")
         number = _check_member(client, exchange)
         if phase == MASKED:
-            self._check_masked(told)
+            self._check_masked(payload)
             return
-        if phase == LETTERS and not told:
+        if phase == LETTERS and not payload:
             raise ValueError(
-                "Expected letters, but got none: the client says that the list of keys is without "
-                "its own, so what it sent as its keys are others"
+                "The client sent no letters: the list of keys is without its own, so its keys "
+                "were changed on their way"
             )
-        for name, shape in self._sizes(phase, number, told).items():
-            check_kind(name, told[name], torch.uint8, shape)
+        for name, shape in self._sizes(phase, number, payload).items():
+            check_kind(name, payload[name], torch.uint8, shape)
         if phase == KEYS:
-            for public in told["keys"].view(2, parts.KEY):
+            for public in payload["keys"].view(2, parts.KEY):
                 parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")  # may raise
-            if told["keys"][: parts.KEY].equal(told["keys"][parts.KEY :]):
-                raise ValueError("Expected two keys, but got one twice")
-        if self.terms.signed and "signature" in told:
-            seen = signed.of_keys(told["keys"]) if phase == KEYS else self._seen(exchange)
-            if not self.terms.signed.holds(client, told["signature"], seen):
+            if payload["keys"][: parts.KEY].equal(payload["keys"][parts.KEY :]):
+                raise ValueError("The client sent one key twice")
+        if self.terms.signed and "signature" in payload:
+            text = signed.of_keys(payload["keys"]) if phase == KEYS else self._seen(exchange)
+            if not self.terms.signed.holds(client, payload["signature"], text):
                 raise ValueError(
                     f"Expected the signature of client {client} under what it was told, but got "
                     "another"
                 )
 
     def _sizes(
-        self, phase: int, number: int, told: Mapping[str, Tensor]
+        self, phase: int, number: int, payload: Mapping[str, Tensor]
     ) -> dict[str, tuple[int, ...]]:
         """The tensors of an answer and their shapes."""
         shapes: dict[int, dict[str, tuple[int, ...]]] = {
@@ -116,31 +116,31 @@ class Server:
         }
         if self.terms.signed:
             shapes[KEYS] |= shapes[LISTS]
-        if set(told) != set(shapes[phase]):
+        if set(payload) != set(shapes[phase]):
             names = " and ".join(map(repr, shapes[phase]))
-            raise ValueError(f"Expected {names}, but got {list(told)}")
+            raise ValueError(f"Expected {names}, but got {list(payload)}")
         return shapes[phase]
 
     def _seen(self, exchange: Mapping[str, Tensor]) -> bytes:
-        """What honest clients sign of this exchange."""
-        about, told = self.terms.about(exchange["keys"]), parts.as_bytes(exchange["told"])
-        return signed.of_list(about, exchange["clients"], exchange["sent"], told)
+        """The text that honest clients sign in this exchange."""
+        about, digest = self.terms.about(exchange["keys"]), parts.as_bytes(exchange["told"])
+        return signed.of_list(about, exchange["clients"], exchange["sent"], digest)
 
-    def _check_masked(self, told: Mapping[str, Tensor]) -> None:
-        if not told:
+    def _check_masked(self, payload: Mapping[str, Tensor]) -> None:
+        if not payload:
             raise ValueError(
                 f"Expected values that are finite and at most {self.terms.bound:g} in size, and as "
                 "many examples as can be summed, but got none: the client says that its own are not"
             )
         tensors = dict(leaves({"model": self.method.model.state_dict()}))
-        for path, value in told.items():
+        for path, value in payload.items():
             key = path.split("/")[0]
             if key not in self.terms.names or (key == "model" and path not in tensors):
                 raise ValueError(f"Expected parts of {list(self.terms.names)}, but got {path!r}")
             shape = tensors[path].shape if path in tensors else value.shape
             shape = torch.Size() if path == "num_examples" else shape
             check_kind(path, value, torch.int64, tuple(shape))
-        missing = {path.split("/")[0] for path in told} ^ set(self.terms.names)
+        missing = {path.split("/")[0] for path in payload} ^ set(self.terms.names)
         if missing:
             raise ValueError(f"Expected parts of {list(self.terms.names)}, but got no {missing}")
 
@@ -150,23 +150,21 @@ class Server:
         phase = int(exchange["phase"])
         rounds = self.terms.rounds
         now = phase if inbox.round is None else rounds[inbox.round % len(rounds)]
-        if phase == KEYS != now:  # the last exchange was given up: wait for the next
+        if phase == KEYS != now:  # the last exchange was abandoned: wait for the next
             return {}, {**of_method(state), ASKED: at(KEYS, summed=0)}
         steps = {KEYS: self._keys, LETTERS: self._letters, MASKED: self._masked}
         steps |= {LISTS: self._lists, SHARES: self._shares}
         try:
             if phase != now:
-                raise CannotSum(
-                    f"Expected {NAMES[phase]} in every exchange, but got none in a round"
-                )
+                raise CannotSum(f"No {NAMES[phase]} arrived in a round of the exchange")
             return steps[phase](inbox, state)
         except (CannotSum, DoesNotFit, CannotUnmask) as error:
             warnings.warn(f"Secure sum: {error}: everybody keeps the old model", stacklevel=2)
-            kept = of_method(self.account(inbox, state))
-            return _restored(state), {**kept, ASKED: at(KEYS, summed=0)}
+            own = of_method(self.account(inbox, state))
+            return _restored(state), {**own, ASKED: at(KEYS, summed=0)}
 
     def account(self, inbox: Inbox, state: State) -> State:
-        """The method's, once clients were asked for shares, whatever came of it."""
+        """The method's account, after clients were asked for shares, even if no sum followed."""
         summed = told_shares(inbox, state, len(self.terms.rounds))
         if self.method.account is None:
             return state
@@ -180,7 +178,7 @@ class Server:
             )
 
     def _keys(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        """Everybody gets the keys of all."""
+        """Send every client the keys of all clients."""
         self._enough(len(inbox), "keys")
         self.terms.check(len(inbox))
         self.terms.limit(len(inbox))  # raises
@@ -190,16 +188,16 @@ class Server:
             raise CannotSum("Expected every client to have keys of its own, but got two alike")
         common = one_for_all([inbox.sent[client] for client in inbox], "message")
         sent: dict[str, Any] = {path: tensor for path, tensor in leaves(common)}
-        told, exchange = {"keys": keys}, at(LETTERS, clients=clients, keys=keys)
+        payload, exchange = {"keys": keys}, at(LETTERS, clients=clients, keys=keys)
         if self.terms.signed:
             signs = torch.stack([part(inbox[client])["signature"].cpu() for client in inbox])
-            told |= {"clients": clients, "signatures": signs}
+            payload |= {"clients": clients, "signatures": signs}
             exchange["told"] = parts.as_tensor(signed.message_digest(common))
-        outbox = dict.fromkeys(inbox.clients, envelope(LETTERS, told))
+        outbox = dict.fromkeys(inbox.clients, envelope(LETTERS, payload))
         return outbox, {**of_method(state), ASKED: exchange, TOLD: sent}
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        """Everybody gets the letters that were written to it."""
+        """Send every client the letters that were written to it."""
         exchange = state[ASKED]
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
@@ -210,27 +208,27 @@ class Server:
         outbox = _rest(exchange["clients"])
         for row, client in enumerate(clients):
             if here[row]:
-                asked = {"letters": sealed[:, row].clone(), "here": here}
-                outbox[client] = envelope(MASKED, asked)
+                payload = {"letters": sealed[:, row].clone(), "here": here}
+                outbox[client] = envelope(MASKED, payload)
         committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # in the place of own letters
         return outbox, {**state, ASKED: {**exchange, **at(MASKED, here=here, committed=committed)}}
 
     def _masked(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        """The masked uploads are added up, and forgotten; everybody is told who is in the sum."""
+        """Add up the masked uploads and forget them; send all clients the list of the sum."""
         exchange = state[ASKED]
-        heard = _of_one_layout(inbox)
-        self._enough(len(heard), "masked uploads")
-        sent = _present(heard, exchange)
-        each = [part(heard[client]) for client in heard]
+        counted = _of_one_layout(inbox)
+        self._enough(len(counted), "masked uploads")
+        sent = _present(counted, exchange)
+        each = [part(counted[client]) for client in counted]
         total = wrapped_sum([flat(masked) for masked in each])
         outbox = _rest(exchange["clients"][exchange["here"]])
         phase = self.terms.after(MASKED)
-        outbox |= dict.fromkeys(heard, envelope(phase, {"sent": sent}))
+        outbox |= dict.fromkeys(counted, envelope(phase, {"sent": sent}))
         exchange = {**exchange, **at(phase, sent=sent)}
         return outbox, {**state, ASKED: exchange, "masked": unflat(total, each[0])}
 
     def _lists(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        """Everybody gets the signatures of all under who is in the sum."""
+        """Send every client all signatures under the list of the sum."""
         exchange = state[ASKED]
         self._enough(len(inbox), "signatures")
         clients = exchange["clients"].tolist()
@@ -243,16 +241,16 @@ class Server:
         return outbox, {**state, ASKED: exchange}
 
     def _shares(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        """The masks are taken off the sum, and the method gets the means."""
+        """Take the masks off the sum, and give the method the means."""
         exchange = state[ASKED]
         self._enough(len(inbox), "shares")
         clients = exchange["clients"].tolist()
-        told = {clients.index(client): part(inbox[client])["shares"] for client in inbox}
+        shares = {clients.index(client): part(inbox[client])["shares"] for client in inbox}
         hidden = state["masked"]
         keys, here, sent = exchange["keys"], exchange["here"], exchange["sent"]
         about = self.terms.about(keys)
         threshold, committed = self.terms.threshold, exchange["committed"]
-        secrets, false = parts.told_secrets(told, keys, here, sent, committed, threshold, about)
+        secrets, false = parts.told_secrets(shares, keys, here, sent, committed, threshold, about)
         _warn_of_false(false, clients)
         words = parts.unmasked(flat(hidden), keys, sent, secrets, about)
         summed = [client for row, client in enumerate(clients) if sent[row]]
@@ -263,7 +261,7 @@ class Server:
         return outbox, {**new, ASKED: at(KEYS, summed=len(summed))}
 
     def _means(self, total: Params, summed: int, members: int) -> Message:
-        """The means over the clients in the sum; of nobody's examples there is no model."""
+        """The means over the clients in the sum; without examples there is no model."""
         weight, limit = int(total["num_examples"]), self.terms.limit(members)
         if not 0 <= weight <= summed * min(limit, self.method.max_examples):
             raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
@@ -281,57 +279,57 @@ class Server:
     def _served(
         self, means: Message, summed: list[int], inbox: Inbox, state: State
     ) -> tuple[Mapping[int, Message], State]:
-        """What the method's server makes of the means, or of the sums."""
+        """The outbox and state that the method's server makes of the means, or of the sums."""
         served, own = self.method.aggregate, of_method(state)
         if isinstance(served, OfSums):
             sums = {name: len(summed) * value for name, value in means[served.key].items()}
             return served.serve(sums, inbox.num_clients, own)
         exchange = None if inbox.round is None else inbox.round // len(self.terms.rounds)
-        told = dict.fromkeys(summed, as_message(state[TOLD]))
+        sent = dict.fromkeys(summed, as_message(state[TOLD]))
         nothing: dict[int, Message] = {client: {} for client in summed}
-        inner = Inbox(nothing, inbox.num_clients, told, exchange)
+        inner = Inbox(nothing, inbox.num_clients, sent, exchange)
         assert isinstance(served, OfMeans)  # `secure_sum` refuses every other server
         return served.serve(Means(means, inner), own)
 
 
 def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
-    """Who was lost on the way cannot answer; how many began."""
+    """Number of clients in the exchange; raise if this client is not in it any more."""
     clients = exchange["clients"].tolist() if "clients" in exchange else []
-    asked = exchange.get("signers", exchange.get("sent", exchange.get("here")))
-    if clients and (client not in clients or not (asked is None or asked[clients.index(client)])):
-        raise ValueError(f"Expected a client of this exchange, but got client {client}")
+    here = exchange.get("signers", exchange.get("sent", exchange.get("here")))
+    if clients and (client not in clients or not (here is None or here[clients.index(client)])):
+        raise ValueError(f"Client {client} is not in this exchange")
     return len(clients)
 
 
 def _present(inbox: Inbox, exchange: Mapping[str, Tensor]) -> Tensor:
-    """Which of an exchange's clients are here, by row."""
+    """A mask of the exchange's clients in the inbox, by row."""
     return torch.tensor([client in inbox for client in exchange["clients"].tolist()])
 
 
 def _rest(clients: Tensor) -> dict[int, Message]:
-    """What those are told who were lost on the way."""
+    """The message to clients that dropped out of this exchange."""
     return dict.fromkeys(clients.tolist(), envelope(REST, {}))
 
 
 def _restored(state: State) -> dict[int, Message]:
     """The method's message again for all in an exchange."""
     exchange = state.get(ASKED, START)
-    told = state.get(TOLD, {})
-    return dict.fromkeys(exchange.get("clients", torch.tensor([])).tolist(), as_message(told))
+    message = state.get(TOLD, {})
+    return dict.fromkeys(exchange.get("clients", torch.tensor([])).tolist(), as_message(message))
 
 
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
-    """Who told a false share, of whom: one of the two lied, and the others' shares were enough."""
+    """Warn of false shares: either their sender or their owner lied; the other shares suffice."""
     for row, tellers in false.items():
         warnings.warn(
-            f"Secure sum: Expected shares of client {clients[row]}'s secret, but got false ones "
-            f"from clients {[clients[teller] for teller in sorted(tellers)]}: they are left out",
+            f"Secure sum: clients {[clients[teller] for teller in sorted(tellers)]} sent false "
+            f"shares of client {clients[row]}'s secret: these shares are left out",
             stacklevel=2,
         )
 
 
 def _of_one_layout(inbox: Inbox) -> Inbox:
-    """Those whose tensors have the names and shapes that most have; others cannot be added."""
+    """The uploads with the most common names and shapes; other uploads cannot be added."""
     kinds: dict[Any, list[int]] = {}
     for client, message in inbox.items():
         kind = tuple(sorted((path, tuple(t.shape)) for path, t in part(message).items()))
@@ -340,13 +338,13 @@ def _of_one_layout(inbox: Inbox) -> Inbox:
     others = [client for client in inbox if client not in most]
     if len(kinds) == len(inbox) > 2:  # no hostile client does that, but a method may
         raise ValueError(
-            f"Expected the clients' tensors to have the same names and shapes, but got {len(kinds)}"
-            " kinds: what is summed cannot be ragged"
+            f"The clients sent {len(kinds)} kinds of tensors, by names and shapes: what is summed "
+            "cannot be ragged"
         )
     if others:
         warnings.warn(
-            f"Secure sum: Expected tensors like those of most, but got others of clients {others}: "
-            "they are left out",
+            f"Secure sum: clients {others} sent tensors of other names or shapes than most: they "
+            "are left out",
             stacklevel=2,
         )
     return Inbox({c: inbox[c] for c in most}, inbox.num_clients, inbox.sent, inbox.round)

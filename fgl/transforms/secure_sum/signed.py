@@ -1,9 +1,9 @@
-"""The signed mode of a secure sum: clients sign what they saw, and tell shares for one list alone.
+"""The signed mode of a secure sum: clients sign a list, and reveal shares for this list alone.
 
-Keys are signed when they are said, so that nobody invents clients. In a round more than Bonawitz et
-al. 2017 call the consistency check, every client signs the list of who is in the sum. A client
-tells its shares where at least `threshold` signatures stand under the list that it has itself. Two
-lists would need more signatures than there are clients, unless some sign both.
+Keys are published with a signature, so that nobody invents clients. In one more round, the
+consistency check of Bonawitz et al. 2017, every client signs the list of clients in the sum. A
+client reveals its shares if at least `threshold` clients signed its own list. Two lists would need
+more signatures than there are clients, unless some clients sign both.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SIGNATURE = ed25519.SIGNATURE
 
 @typed
 class Signatures:
-    """The public keys of all clients, and the private key of this one.
+    """The public keys of all clients, and the private key of this client.
 
     Args:
-        public: Ed25519 keys of 32 bytes, by client number. How a client knows that they are those
-            of the others is outside of this library: not from the server.
-        own: the client's private key, 32 bytes; none at the server. Where one process plays all
+        public: Ed25519 keys of 32 bytes, by client number. Clients must get them from a trusted
+            source outside of this library, not from the server.
+        own: the client's private key, 32 bytes; none at the server. If one process plays all
             clients, a function of a client's graph that returns its key.
 
     Raises:
-        ValueError: for a key that has not 32 bytes, or that two clients have.
+        ValueError: for a key without 32 bytes, or a key of two clients.
 
     Example:
         >>> own = bytes(range(32))
@@ -66,12 +66,12 @@ class Signatures:
         return cls(keys, None if own is None else ed25519.read_private(own))
 
     def __repr__(self) -> str:
-        """Public keys alone: this stands in reports, checkpoints and what a node agrees to."""
+        """Text of the public keys alone, for reports, checkpoints and agreements with nodes."""
         return f"Signatures({len(self.public)} clients, {self.digest.hex()[:16]})"
 
     @property
     def digest(self) -> bytes:
-        """Of the public keys."""
+        """A digest of the public keys."""
         keys = b"".join(b"%d %b" % pair for pair in sorted(self.public.items()))
         return hashlib.sha256(keys).digest()
 
@@ -80,7 +80,7 @@ class Signatures:
         return parts.as_tensor(ed25519.signature(self._secret(graph), what))
 
     def number_of(self, graph: Graph | None) -> int:
-        """Which client this is: the one with its public key."""
+        """The number of this client, by its public key."""
         public = ed25519.signing_key(self._secret(graph))
         clients = [client for client, key in self.public.items() if key == public]
         if not clients:
@@ -88,7 +88,7 @@ class Signatures:
         return clients[0]
 
     def holds(self, client: int, sign: Tensor, what: bytes) -> bool:
-        """Whether a client signed this."""
+        """Whether a client signed `what`."""
         key = self.public.get(client)
         return key is not None and ed25519.is_signed(key, parts.as_bytes(sign), what)
 
@@ -100,21 +100,21 @@ class Signatures:
 
 
 def of_keys(keys: Tensor) -> bytes:
-    """What a client signs when it says its keys."""
+    """The text that a client signs with its keys."""
     return b"fgl secure sum 1 signs keys " + parts.as_bytes(keys)
 
 
 def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
-    """What a client signs of an exchange: keys and terms, who is in the sum, the server's message.
+    """The text that a client signs: keys and terms, the list of the sum, the server's message.
 
-    With the message, no client's model can be singled out by another model for the others.
+    The message is included so that the server cannot send one client another model.
     """
-    who = parts.as_bytes(clients) + parts.as_bytes(sent.byte())
-    return b"fgl secure sum 1 signs list " + about + told + who
+    members = parts.as_bytes(clients) + parts.as_bytes(sent.byte())
+    return b"fgl secure sum 1 signs list " + about + told + members
 
 
 def message_digest(message: Message) -> bytes:
-    """Of the names, kinds and entries of a message's tensors."""
+    """A digest of the names, kinds and entries of a message's tensors."""
     digest = hashlib.sha256()
     for path, tensor in sorted(leaves(message)):
         dense = tensor.detach().cpu().contiguous().flatten()
@@ -129,7 +129,7 @@ def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: i
     """Raise unless every row of a list of keys is signed by a client of its own.
 
     Args:
-        signed: whose keys are known.
+        signed: the known keys of clients.
         asked: ``keys`` uint8 ``[n, 64]``, ``clients`` int64 ``[n]``, ``signatures`` uint8
             ``[n, 64]``.
         row, own: this client's place in the list, and its number.
@@ -161,15 +161,15 @@ def check_lists(
     what: bytes,
     threshold: int,
 ) -> None:
-    """Raise unless enough of those in the sum signed the same list as this client.
+    """Raise unless enough clients in the sum signed the same list as this client.
 
     Args:
-        signed: whose keys are known.
+        signed: the known keys of clients.
         asked: ``signatures``, uint8 ``[n, 64]``.
         clients: the numbers of all in the exchange.
-        sent: bool ``[n]``, who is in the sum.
+        sent: bool ``[n]``, the clients in the sum.
         what: this client's own `of_list`.
-        threshold: how many must have signed it.
+        threshold: number of clients that must have signed it.
     """
     signs = asked.get("signatures", torch.zeros(0))
     check_kind("signatures", signs, torch.uint8, (len(sent), SIGNATURE))

@@ -41,33 +41,32 @@ def secure_sum(
     """The method whose server learns sums over clients, and no client's upload.
 
     ``sum_k n_k theta_k`` and ``sum_k n_k``, of the clients whose masked uploads arrive, are all
-    that a server reads which follows the protocol; with `signed`, also one that lies. A sum takes
-    an exchange of four rounds of the run: clients say their public keys; they give each other
-    shares of their secrets in sealed letters; they train and send what they made, masked; they tell
-    the shares that take the masks off. So ``num_rounds=40`` are ten rounds of the method:
-    `summed_rounds` makes one line of each. Between two exchanges outbox and states are the
-    method's.
+    that an honest server learns; with `signed`, also a server that lies. A sum takes
+    an exchange of four rounds of the run: clients publish keys; they give each other shares of
+    their secrets in sealed letters; they train and send masked uploads; they reveal the shares that
+    take the masks off. So ``num_rounds=40`` are ten rounds of the method: `summed_rounds` makes one
+    line of each. Between two exchanges outbox and states are the method's.
 
     Args:
         method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a
             `fgl.federation.OfSums`.
-        threshold: how many clients must stay to the end: at least ``honest + colluders``, more than
-            half of those who take part, and with `signed` more than two thirds.
-        honest: the smallest number of honest clients in a sum, at least 2. Their sum is what is
-            hidden in: with one, colluders subtract their own uploads and read the last one.
-        colluders: how many clients may show the server all that they know, and with `signed` help
-            it to lie. They are part of every sum in the worst case.
-        signed: keys with which clients sign what they are told, in one round more. A server that
-            tells them different things gets no shares, as long as twice the threshold is more than
-            the clients of an exchange and `colluders` together.
-        bits: of the fraction of the fixed point; its last digit is ``2^-bits``.
-        bound: of every entry that is sent, on both sides. A client with a larger one does not send.
+        threshold: number of clients that must stay to the end: at least ``honest + colluders``,
+            more than half of the participants, and with `signed` more than two thirds.
+        honest: the smallest number of honest clients in a sum, at least 2. An upload is hidden in
+            their sum: with one, colluders subtract their own uploads and read it.
+        colluders: number of clients that may show the server all that they know, and with `signed`
+            help it to lie. In the worst case they are part of every sum.
+        signed: keys with which clients sign the server's list, in one more round. A server that
+            sends different lists gets no shares, as long as twice the threshold is more than the
+            clients of an exchange and `colluders` together.
+        bits: bits of the fixed point's fraction; the last digit is ``2^-bits``.
+        bound: largest size of a sent entry. A client with a larger entry does not send.
         unprotected: draw keys and seeds from the run's seed. This repeats the masks of an
             experiment and protects nothing: a warning says so.
 
     Returns:
-        The method. Where the threshold is missed, or the sum cannot be what clients within the
-        bound made, everybody keeps the old model and a warning says why.
+        The method. If the threshold is missed, or clients within the bound cannot have made the
+        sum, all clients keep the old model and a warning gives the reason.
 
     Raises:
         ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
@@ -121,26 +120,26 @@ def _check_clients(threshold: int, honest: int, colluders: int) -> None:
 
 
 def _check_means(method: Method) -> None:
-    """Raise unless the method can do with means, or sums, of its clients' uploads."""
-    served, why = method.aggregate, []
+    """Raise unless means, or sums, of the clients' uploads suffice for the method."""
+    served, reasons = method.aggregate, []
     if not isinstance(served, OfMeans | OfSums):
-        why.append(
+        reasons.append(
             "its server reads the whole inbox; if means are all that it needs, write "
             "replace(method, aggregate=fgl.federation.OfMeans(serve))"
         )
     if isinstance(served, OfMeans) and served.reads:
-        why.append(f"its server reads {list(served.reads)} of each upload")
+        reasons.append(f"its server reads {list(served.reads)} of each upload")
     accepts = method.accept not in (accept_all, accept_equally)  # a sum bounds weights by itself
     if accepts and not isinstance(served, OfSums):
-        why.append("its accept looks at each upload, and masked ones look all alike")
+        reasons.append("its accept looks at each upload, and masked ones look all alike")
     if method.exchange > 1:
-        why.append(f"its own exchange takes {method.exchange} rounds")
+        reasons.append(f"its own exchange takes {method.exchange} rounds")
     if method.joining is not None:
-        why.append("its clients say something when they join, which no sum hides")
-    if why:
+        reasons.append("its clients say something when they join, which no sum hides")
+    if reasons:
         raise ValueError(
             "Expected a method whose server needs means alone, since a secure sum shows it nothing "
-            f"else, but got {method}: " + "; ".join(why)
+            f"else, but got {method}: " + "; ".join(reasons)
         )
 
 
@@ -154,11 +153,11 @@ def _check_rest(bits: int, bound: float, signed: Any) -> None:
 
 @typed
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
-    """One `Round` for each exchange of a secure sum, as the history of the method alone has it.
+    """Join the rounds of each exchange of a secure sum, as in the history of the method alone.
 
     Bytes and seconds are added up, metrics are those after the sum. `dropped` are the participants
-    who are not in the sum, with the first reason; who only missed the last round is in it. Rounds
-    after the last whole exchange are left out.
+    that are not in the sum, with the first reason; a client that only missed the last round is in
+    the sum. Rounds after the last whole exchange are left out.
 
     Args:
         history: of a run of `secure_sum`.
@@ -175,8 +174,8 @@ def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Roun
         some = history[first : first + exchange]
         whole = replace(some[-1], round=first // exchange, dropped={})
         for phase, each in zip((KEYS, LETTERS, MASKED), some, strict=False):
-            for client, why in each.dropped.items():
-                whole.dropped.setdefault(client, f"{NAMES[phase]}: {why}")
+            for client, reason in each.dropped.items():
+                whole.dropped.setdefault(client, f"{NAMES[phase]}: {reason}")
         whole.bytes_down = sum(each.bytes_down for each in some)
         whole.bytes_up = sum(each.bytes_up for each in some)
         whole.seconds = sum(each.seconds for each in some)
@@ -187,13 +186,13 @@ def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Roun
 
 @typed
 def clients_summed(state: State) -> dict[str, float]:
-    """How many clients are in the newest sum: ``fgl.run(..., watch=clients_summed)``.
+    """Number of clients in the newest sum, for ``fgl.run(..., watch=clients_summed)``.
 
     Args:
         state: the server's.
 
     Returns:
-        ``"clients_summed"``; 0 where there was none, or it was refused.
+        ``"clients_summed"``; 0 if there was no sum, or it was refused.
 
     Example:
         >>> clients_summed({"secure": {"phase": torch.tensor(0), "summed": torch.tensor(7)}})

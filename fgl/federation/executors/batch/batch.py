@@ -55,7 +55,7 @@ class Batch(Loop):
         super().__init__(method, clients, seed=seed, states=states, score=score)
         self.clients_at_once, self._or_alone = clients_at_once, or_alone
         self._checked: dict[Any, set[str]] = {}  # by model, kinds of padding that were compared
-        self._checked_in = -1  # the round in which they were
+        self._checked_in = -1  # the round of these comparisons
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
@@ -66,13 +66,13 @@ class Batch(Loop):
         if self.one_by_one:
             self.padding = 0.0
             return super().groups(who)
-        alike: dict[Any, list[int]] = {}
+        by_kind: dict[Any, list[int]] = {}
         ages = _ages({client: self.states.get(client, {}) for client in who})
         for client in sorted(who, key=lambda client: self.clients[client].num_nodes):
             kind = kind_of(self.method, self.clients[client])
-            alike.setdefault((ages[client], kind), []).append(client)
+            by_kind.setdefault((ages[client], kind), []).append(client)
         groups: list[tuple[int, ...]] = []
-        for members in alike.values():
+        for members in by_kind.values():
             count = -(-len(members) // self.clients_at_once)
             bounds = [len(members) * i // count for i in range(count + 1)]
             groups += [tuple(sorted(members[a:b])) for a, b in pairwise(bounds)]
@@ -130,7 +130,7 @@ class Batch(Loop):
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
     """Positions of clients whose contexts have the same keys, on both levels.
 
-    Where parts of the model are clients' own, parameters have the same shapes too.
+    If parts of the model are clients' own, their shapes are the same too.
     """
     by_kind: dict[Any, list[int]] = {}
     for row, one in enumerate(ready):
@@ -146,7 +146,7 @@ def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
 
 
 def _ages(states: Mapping[int, State]) -> dict[int, tuple[tuple[str, float], ...]]:
-    """What kept optimisers hold and count: one serves a cohort, so all must agree."""
+    """Entries and step counts of kept optimisers; one serves a cohort, so all must agree."""
     kept_by: dict[int, Any] = {k: state.get("optimizer", {}) for k, state in states.items()}
     # A method may keep a tensor of its own under this name.
     optimizers = {k: {} if isinstance(own, Tensor) else own for k, own in kept_by.items()}

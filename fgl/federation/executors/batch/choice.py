@@ -50,8 +50,8 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     its nodes, for the client that needs most. The number of batches is the working set of all
     clients divided by the cache, rounded; so a batch may need half a cache more. If D alone is a
     twelfth of the cache, one client keeps the machine busy, and a batch would only leave the cache:
-    all clients train one at a time. A batch pads clients to the largest, so D counts here as often
-    as it is larger than a client's in the mean. If clients hold many graphs, this bound is three
+    all clients train one at a time. A batch pads clients to the largest, so D is multiplied here by
+    its ratio to the mean client's numbers. If clients hold many graphs, this bound is three
     fifths of the cache, and below it at least ten clients share a batch: products of dense weights
     take most of the time there, and the cache helps them less.
 
@@ -93,21 +93,21 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     of_clients = [_data_bytes(method, each) for each in clients]
     data = max(of_clients)
     each, small_graphs = _trained_bytes(method) + data, clients[0].batch is not None
-    why = f"a client works on {each / 2**20:.3g} MiB of {cache / 2**20:.3g}"
+    reason = f"a client works on {each / 2**20:.3g} MiB of {cache / 2**20:.3g}"
     padded = data * data / (statistics.mean(of_clients) or 1)
     alone = data > ALONE_GRAPHS * cache if small_graphs else padded > ALONE * cache
     if alone:
-        return Choice(1, why)
+        return Choice(1, reason)
     if not small_graphs and FEWEST * each > cache:
-        return Choice(1, why)
+        return Choice(1, reason)
     batches = max(1, round(len(clients) * each / cache))
     at_once = math.ceil(len(clients) / batches)
     fewest = GRAPHS if small_graphs else 1
-    return Choice(min(max(at_once, fewest), len(clients)), why)
+    return Choice(min(max(at_once, fewest), len(clients)), reason)
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
-    """The smallest choice of the kinds of clients that have company."""
+    """The smallest choice over the kinds of models that several clients have."""
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)
@@ -121,7 +121,7 @@ def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None
 
 
 def _refused(method: Method, clients: Sequence[Graph]) -> str:
-    """Why no batch can train, as far as that shows before the first step."""
+    """The reason why no batch can train, if it is known before the first step, else ""."""
     if len(clients) < 2:
         return "one client is no batch" if clients else "there is no client"
     sizes = {graph.num_nodes for graph in clients}
@@ -141,14 +141,14 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
 
 
 def _trained_bytes(method: Method) -> int:
-    """What an optimiser with two numbers a parameter holds and moves."""
+    """Bytes of the trained tensors, their gradients and two numbers of an optimiser for each."""
     tensors = {**dict(method.model.named_parameters()), **method.personal}
     names = trainable(method)
     return STEP * sum(t.numel() * t.element_size() for n, t in tensors.items() if n in names)
 
 
 def _data_bytes(method: Method, graph: Graph) -> int:
-    """Features, edges and what the layers put out: of the whole client."""
+    """Bytes of a client's features, edges and outputs of layers."""
     size = graph.x.dtype.itemsize
     entries = graph.x.nnz if isinstance(graph.x, SparseMatrix) else graph.x.numel()
     out = sum(p.shape[0] for p in method.model.parameters() if p.dim() == 2)

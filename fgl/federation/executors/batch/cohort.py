@@ -63,8 +63,8 @@ class Cohort:
         self._lifted: list[weakref.ref[Tensor]] = []
         self.index = torch.arange(len(sizes), device=first.device)
         self.num_examples = max(graph.num_examples for graph in self.graphs)
-        given = [name for name in (*EXAMPLE_FIELDS, *NODE_FIELDS) if first.has(name)]
-        self.parts: dict[str, Part] = {name: self._each(name) for name in ("x", *given)}
+        present = [name for name in (*EXAMPLE_FIELDS, *NODE_FIELDS) if first.has(name)]
+        self.parts: dict[str, Part] = {name: self._each(name) for name in ("x", *present)}
         for name in EDGE_FIELDS:
             if first.has(name):
                 self.parts[ENTRIES + name] = _late(partial(self._entries, name))
@@ -115,7 +115,7 @@ class Cohort:
         return len(self.graphs)
 
     def _owners(self, graph: Graph) -> Tensor:
-        """The graph of every node; of padding a graph that no client has."""
+        """The graph of every node; padding belongs to a graph that no client has."""
         out = graph.edge_index.new_full((self.num_nodes,), self.num_examples)
         out[: graph.num_nodes] = graph.batch  # type: ignore[assignment]
         return out
@@ -138,7 +138,7 @@ class Cohort:
         return _Member(self, client)
 
     def stack(self, name: str, values: Sequence[Any]) -> Part:
-        """One value per client, as a function that gives the current client's value inside `vmap`.
+        """A function that gives the current client's value inside `vmap`, from a value per client.
 
         A value that all clients share is passed on unchanged. `Ragged` values are padded with
         zeros, and their mask excludes the padding.
@@ -174,7 +174,7 @@ class Cohort:
                 f"Ragged or a dict of them, but got {type(first).__name__}{ONE_BY_ONE}"
             )
         stacked = self._padded(name, values)
-        self.remember([stacked])  # `vmap` hands it out for less than a loss would lift it
+        self.remember([stacked])  # cheaper as an argument of `vmap` than lifted by each use
         return lambda client: client.part(stacked)
 
     def _stack_ragged(self, name: str, values: Sequence[Ragged]) -> Part:
@@ -183,7 +183,7 @@ class Cohort:
         return lambda client: Ragged(values_of(client), mask_of(client))
 
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
-        """What has no mask is not padded: its padding would get into the loss in silence."""
+        """Raise if shapes differ: padding without a mask would enter the loss in silence."""
         for client, value in zip(self.clients, values, strict=True):
             shape: Any = getattr(value, "shape", None)
             want: Any = getattr(values[0], "shape", None)
@@ -217,8 +217,8 @@ class Cohort:
     def _padded(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
         first = tensors[0]
         for client, tensor in zip(self.clients, tensors, strict=True):
-            alike = tensor.dim() == first.dim() and tensor.shape[1:] == first.shape[1:]
-            if tensor.dtype != first.dtype or not alike:
+            fits = tensor.dim() == first.dim() and tensor.shape[1:] == first.shape[1:]
+            if tensor.dtype != first.dtype or not fits:
                 raise ValueError(
                     f"Expected client {client}'s {name} to be {first.dtype} of shape "
                     f"{['*', *first.shape[1:]]} as client {self.clients[0]}'s, but got "
@@ -298,7 +298,7 @@ class _Member(Graph):
 
 
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """The layers that mix examples, so padded ones too: a batch of unequal clients has none.
+    """The layers that mix examples, also padded ones: a batch of unequal clients may have none.
 
     Example:
         >>> len(batch_norms(torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1))))

@@ -39,7 +39,7 @@ def check_padding(
             a context; new ones are added.
 
     Raises:
-        ValueError: if a loss that draws nothing is another one for a padded client.
+        ValueError: if a loss that draws nothing differs for a padded client.
     """
     if not view.is_new:
         return
@@ -50,7 +50,7 @@ def check_padding(
     if not reads(stand_in(view.method.model)).edge_index:
         return
     group = f"{GROUP} {view.cohort.clients}"
-    if group not in checked:  # of code that nobody here knows: every client, padded or not
+    if group not in checked:  # PyG's or own code: compare every client, padded or not
         _compare(view, params[left[0]], left)
         _check_gradients(view, params[left[0]], left)
         checked |= {group, "edges"}
@@ -61,7 +61,7 @@ def check_padding(
 
 
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
-    """What a batch pads, nodes or parts of contexts, and for which of the clients `left` most."""
+    """Kinds of padding in a batch, each with the client of `left` that is padded most."""
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
     if cohort.graphs[0].edge_label_index is not None:
         sizes["pairs"] = [graph.num_examples for graph in cohort.graphs]
@@ -77,32 +77,32 @@ def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dic
 def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
     """Compare in eval mode, and in training mode if the code of a module is not known here."""
     modules = stand_in(view.method.model).modules()
-    known = all(type(module).__module__.split(".")[0] in ("torch", "fgl") for module in modules)
-    for training in (False,) if known else (False, True):
+    familiar = all(type(module).__module__.split(".")[0] in ("torch", "fgl") for module in modules)
+    for training in (False,) if familiar else (False, True):
         _compare_in(training, view, start, clients)
 
 
 def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int]) -> None:
-    """Compare beside some parameters, and at them where the loss is not defined there.
+    """Compare at perturbed parameters, or at the given ones if the loss is not finite there.
 
-    Where biases start at 0, padded nodes give 0 as well.
+    If biases are 0, padded nodes give 0 too, which would hide the error.
     """
     names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
-        """Alone and padded."""
+        """Parameters, and the losses of the clients alone and padded."""
         ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
         losses = _whole(view).losses(_stacks(view, at))
         return at, torch.stack(ones), losses[list(clients)]
 
     kind = view.cohort.graphs[0].device.type
-    exact = torch.autocast(kind, enabled=False)  # halves differ by more than what is looked for
+    exact = torch.autocast(kind, enabled=False)  # half precision differs by more than these errors
     with _aside(view, training), torch.no_grad(), exact:
-        near = {name: _beside(p) if name in names else p for name, p in start.items()}
+        perturbed = {name: _beside(p) if name in names else p for name, p in start.items()}
         nearby = None
         with contextlib.suppress(Exception):  # a loss need not be defined there
-            nearby = both(near)
+            nearby = both(perturbed)
         if nearby is None or not nearby[1].isfinite().all():
             nearby = both(start)
         at, ones, padded = nearby
@@ -139,8 +139,8 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
                 continue
             own = {n: v.detach().clone().requires_grad_(n in names) for n, v in start.items()}
             alone = _alone(view, own, client)
-            wanted = [value for value in own.values() if value.requires_grad]
-            mine = torch.autograd.grad(alone, wanted, allow_unused=True)
+            trained = [value for value in own.values() if value.requires_grad]
+            mine = torch.autograd.grad(alone, trained, allow_unused=True)
             if all(g.isfinite().all() for g in mine if g is not None):
                 raise ValueError(
                     "Expected the model's gradient to be finite in a batch as it is alone, but got "
@@ -151,7 +151,7 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _aside(view: View, training: bool = False) -> Iterator[None]:
-    """In a mode without torch's dropout, with draws that training does not see."""
+    """A context without torch's dropout, whose draws do not change those of training."""
     device = view.cohort.graphs[0].device
     devices = [device] if device.type == "cuda" else []
     model = stand_in(view.method.model)
@@ -163,14 +163,14 @@ def _aside(view: View, training: bool = False) -> Iterator[None]:
 
 
 def _alone(view: View, at: Params, client: int, seed: int = 0) -> Tensor:
-    """The loss of a client alone; what it writes into buffers is not kept."""
+    """The loss of a client alone; its changes of buffers are discarded."""
     set_seed(seed)
     at = {name: value if value.requires_grad else value.clone() for name, value in at.items()}
     return view.method.loss(at, view.cohort.graphs[client], view.contexts[client])
 
 
 def _whole(view: View) -> View:
-    """The same step on all that clients train on."""
+    """The same step on all training examples of the clients."""
     return View(view.method, view.layout).at(view.cohort, view.contexts, None)
 
 
@@ -183,6 +183,6 @@ def _stacks(view: View, at: Params) -> Params:
 
 
 def _beside(value: Tensor) -> Tensor:
-    """A tensor moved by up to a tenth of its entries' mean size, or of 1 where all are 0."""
+    """A tensor changed by up to a tenth of its entries' mean size, or of 1 if all are 0."""
     size = value.abs().mean()
     return value + 0.1 * torch.rand_like(value) * torch.where(size > 0, size, 1)

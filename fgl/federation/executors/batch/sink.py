@@ -42,15 +42,15 @@ class SunkReading(Reading):
         self.graph, self.edges, self.zero = graph, edge_index, zero
         self.sink, self.sinks_graph = num_nodes, num_graphs
         self.owners: Tensor | None = None
-        self.fields: list[Tensor] = []  # what was read that is no index
+        self.fields: list[Tensor] = []  # the fields that were read, except for indices
 
     def value(self, name: str) -> Any:
         graph, adj = self.graph, self.graph.adj
         if name == "x":
             return pad(dense(graph.x), (0, 0, 0, 1))
         if name == "edge_index":
-            there = adj.present if "edges_of" in graph.__dict__ else None
-            return self.edges if there is None else torch.where(there, self.edges, self.sink)
+            present = adj.present if "edges_of" in graph.__dict__ else None
+            return self.edges if present is None else torch.where(present, self.edges, self.sink)
         if name == "edge_weight":
             return adj.value
         if name in (*EDGE_FIELDS, "node_type"):
@@ -81,7 +81,7 @@ class SunkReading(Reading):
             hook.remove()
 
     def _cut(self, model: nn.Module, args: Any, out: Any) -> Any:
-        """Without the sink's row: of nodes, or of graphs where the output speaks of these."""
+        """The output without the sink's row, or without its graph's row if rows are graphs."""
         if isinstance(out, tuple):
             return tuple(self._cut(model, args, each) for each in out)
         if not isinstance(out, Tensor) or not out.dim():
@@ -124,7 +124,7 @@ class Filtered(TorchFunctionMode):
         return out
 
     def _masked(self, values: Tensor, mask: Any) -> Tensor:
-        """All entries; ends of edges that the mask leaves out are the sink."""
+        """All entries; edges that the mask leaves out become loops at the sink."""
         ends = values.dtype == torch.int64 and not self._is_field(values)
         return torch.where(mask, values, self.reading.sink) if ends else values
 
@@ -152,6 +152,6 @@ def _reads_rows(x: Tensor, dim: int, index: Tensor) -> bool:
 
 
 def _adds_rows(into: Tensor, dim: int, index: Tensor, values: Tensor) -> bool:
-    """Whether whole rows are added: all entries of one have the same index."""
-    alike = not any(index.stride()[1:]) and values.shape == index.shape
-    return dim in (0, -into.dim()) and alike
+    """Whether whole rows are added: all entries of a row have the same index."""
+    by_rows = not any(index.stride()[1:]) and values.shape == index.shape
+    return dim in (0, -into.dim()) and by_rows

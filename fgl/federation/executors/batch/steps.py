@@ -102,7 +102,7 @@ class View:
         return all_at_once
 
     def _mapped(self, name: str, function: Callable[..., Any], *trees: Params) -> Any:
-        """A function of each client; what `vmap` cannot take is named, with the way out."""
+        """Map a function over the clients; an error names what `vmap` cannot do, and a way out."""
         stacks = self.cohort.known()
         clients: list[Member] = []
 
@@ -132,7 +132,7 @@ class View:
 
 
 class _Context(Mapping[str, Any]):
-    """One client's context inside `vmap`: an entry is stacked when the loss reads it."""
+    """The context of a client inside `vmap`: an entry is stacked when the loss reads it."""
 
     def __init__(self, view: View, client: Member) -> None:
         self._view, self._client = view, client
@@ -181,15 +181,15 @@ class StepPlan:
         """
         own = self.cohort.graphs
         pairs = [steps[min(step, len(steps) - 1)] if steps else None for steps in self.drawn]
-        idle = next(pair for pair in pairs if pair)  # what a client sees that has no step at all
-        given = [(pair or idle)[1] for pair in pairs]
-        if any(new is not old for new, old in zip(given, self.given, strict=True)):
-            self.given = given
+        idle = next(pair for pair in pairs if pair)  # the batch of a client without any step
+        contexts = [(pair or idle)[1] for pair in pairs]
+        if any(new is not old for new, old in zip(contexts, self.given, strict=True)):
+            self.given = contexts
         graphs = [pair[0] if pair else None for pair in pairs]
         if all(g is None or _base(g) is mine for g, mine in zip(graphs, own, strict=True)):
             return self.cohort, self.given, self._masks(graphs)
-        seen = [(pair or idle)[0] for pair in pairs]
-        return Cohort(seen, self.cohort.clients), self.given, None
+        batches = [(pair or idle)[0] for pair in pairs]
+        return Cohort(batches, self.cohort.clients), self.given, None
 
     def _masks(self, graphs: Sequence[Graph | None]) -> Tensor | None:
         """The examples that each client trains on, if a step uses only some of them."""

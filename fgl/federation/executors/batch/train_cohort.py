@@ -1,6 +1,6 @@
 """Local training of a cohort: K clients as one, the clients being a tensor dimension.
 
-Optimisers are element-wise, so one of them on stacked parameters ``[K, ...]`` is K of them.
+Optimisers are element-wise, so one on stacked parameters ``[K, ...]`` acts as K optimisers.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def train_cohort(
     losses: list[Tensor] = []
     view = View(method, layout)
     checked = set() if checked is None else checked
-    heard = shown(f"local training of {len(cohort)} clients", last, unit="steps")
-    with method.at(first), training(model, first.device, seeds[0]), heard as advance:
+    progress = shown(f"local training of {len(cohort)} clients", last, unit="steps")
+    with method.at(first), training(model, first.device, seeds[0]), progress as advance:
         for step in range(last + 1):
             done = [client for client, count in enumerate(plan.counts) if count == step]
             optimizer_state = state_of(stepper, leaves) if done and how.keep_optimizer else {}
@@ -157,7 +157,7 @@ def check_one_kind(method: Method, cohort: Cohort) -> None:
 def _step(
     view: View, stacks: Params, leaves: Mapping[str, Tensor], stepper: optim.Optimizer
 ) -> Tensor:
-    """One local step of all clients; their losses ``[K]`` before it."""
+    """Take a local step of all clients; returns their losses ``[K]`` before it."""
     how, layout = view.method.train, view.layout
     stepper.zero_grad()
     losses = view.losses(stacks)
@@ -216,7 +216,7 @@ def _check_optimizer(optimizer: optim.Optimizer) -> None:
 
 
 def _stack(dicts: Sequence[Mapping[str, Tensor]]) -> Params:
-    """One ``[K, ...]`` for every name; what an optimiser counts is the same for all, and one."""
+    """Stack the tensors of each name, ``[K, ...]``; an optimiser's counters are equal."""
     out = {}
     for path, first in dicts[0].items():
         tensors = [tensors[path].detach() for tensors in dicts]
@@ -231,7 +231,7 @@ def _stack(dicts: Sequence[Mapping[str, Tensor]]) -> Params:
 
 
 def _own(state: Mapping[str, Tensor], client: int) -> Params:
-    """One client's part of an optimiser's state."""
+    """The part of an optimiser's state that belongs to a client."""
     return {
         path: (value if path.split("/")[0] in SCALARS else value[client]).clone()
         for path, value in state.items()
@@ -239,13 +239,13 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """A layer that mixes nodes would mix in the padded ones, and the sink of `edge_index`."""
+    """Raise if a layer mixes nodes: it would mix in padded ones, and the sink of `edge_index`."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):
-        why = "a batch of edge_index has one more node" if sink else "this cohort is padded"
+        reason = "a batch of edge_index has one more node" if sink else "this cohort is padded"
         raise ValueError(
-            f"Expected a model that keeps nodes apart, since {why}, "
+            f"Expected a model that keeps nodes apart, since {reason}, "
             f"but got {type(mixing[0]).__name__}{ONE_BY_ONE}"
         )
 

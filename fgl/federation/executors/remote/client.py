@@ -81,11 +81,11 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
         >>> sorted(agreement(fgl.fedavg(torch.nn.Linear(1, 1))))[-3:]
         ['silent', 'threads', 'torch']
     """
-    said = identity(method, 0, 1.0, 0.0, config)
+    values = identity(method, 0, 1.0, 0.0, config)
     for name in ("seed", "participation", "dropouts", "max_examples", "max_change"):
-        del said[name]
-    said["torch"], said["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
-    text = re.sub(r" #[0-9a-f]{16}", "", json.dumps(said))  # of tensors that may be a client's own
+        del values[name]
+    values["torch"], values["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
+    text = re.sub(r" #[0-9a-f]{16}", "", json.dumps(values))  # tensors may differ by client
     agreed: dict[str, Any] = json.loads(text)
     return agreed
 
@@ -112,7 +112,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
             f"Expected client {client} to have as many features as {type(model).__name__} takes, "
             f"but got {graph.num_features}"
         ) from error
-    except Exception:  # a model that is called otherwise: training says what is wrong
+    except Exception:  # a model with another call: training raises its error
         return
 
 
@@ -142,14 +142,14 @@ def plan(agreed: Mapping[str, Any]) -> str:
         >>> plan(one) == plan({**one, "threads": 77}), plan(one) == plan({**one, "silent": True})
         (True, False)
     """
-    said = {key: agreed[key] for key in agreed if key not in ("threads", "torch", "fgl")}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+    settings = {key: agreed[key] for key in agreed if key not in ("threads", "torch", "fgl")}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
     """Raise a ValueError if a site has a list of approved plans that lacks this one.
 
-    A plan tells nothing of functions whose settings no builder noted, so a list approves none.
+    A plan does not cover functions whose settings no builder recorded, so a list refuses them.
 
     Args:
         path: path of the list, whose lines begin with a plan; None approves all.
@@ -192,7 +192,7 @@ def answer(
 
     Raises:
         ValueError: if the state that counts is not on the shelf, the ledger's budget does not
-            afford an answer, or one with noise of its own is asked for again otherwise; and all
+            afford an answer, or a client with noise gets another question in a past round; and all
             that the method raises.
 
     Example:
@@ -206,16 +206,16 @@ def answer(
         (['model', 'num_examples'], False)
     """
     ledger = Ledger(None, {}) if ledger is None else ledger
-    costs, asked = method.costs(message), _question(note, message)
+    costs, question = method.costs(message), _question(note, message)
     before = _marks(shelf, note)  # first: what another process writes from here on is noticed below
-    reply = _kept(shelf, note, asked)
+    reply = _kept(shelf, note, question)
     if reply is not None:
         ledger.again(num_bytes=len(reply.packed))
-        return reply.answer(ledger.paid(asked)), reply.keeps
+        return reply.answer(ledger.paid(question)), reply.keeps
     if costs.get("noise_multiplier") and note.round <= max(shelf.rounds("reply"), default=-1):
         raise Refusal(
-            f"Expected one question in round {note.round}, since client {note.client} adds noise "
-            "to each answer, but got another one of a round that is over"
+            f"Client {note.client} adds noise to each answer, so it answers one question in round "
+            f"{note.round}, and this round is over"
         )
     ledger.check(costs)
     with _loop(method, graph, note, shelf) as loop:
@@ -226,7 +226,7 @@ def answer(
     state = loop.states[note.client]
     onward = {name: state.pop(name) for name in method.onward if name in state}
     reply = _Reply(
-        asked,
+        question,
         bool(state),
         client_answer.losses,
         client_answer.num_examples,
@@ -234,21 +234,19 @@ def answer(
     )
     with shelf.alone():
         if _marks(shelf, note) != before:  # another process of this site was quicker
-            other = _kept(shelf, note, asked)
+            other = _kept(shelf, note, question)
             if other is None:
-                raise Refusal(
-                    f"Expected one question at a time, but got two for client {note.client}"
-                )
+                raise Refusal(f"Client {note.client} was asked two questions at a time")
             ledger.again(num_bytes=len(other.packed))
-            return other.answer(ledger.paid(asked)), other.keeps
-        ledger.charge(costs, num_bytes=len(reply.packed), question=asked)
+            return other.answer(ledger.paid(question)), other.keeps
+        ledger.charge(costs, num_bytes=len(reply.packed), question=question)
         if state:
             shelf.write(note.round, pack(state))
         if method.onward:
             shelf.write(0, pack(onward), "onward")
         shelf.write(note.round, reply.as_bytes, "reply")
         _clear(shelf, note)
-    charged = ledger.paid(asked)
+    charged = ledger.paid(question)
     client_answer.paid = charged if charged > 1 else 0  # a plain first answer has no more fields
     return client_answer, bool(state)
 
@@ -256,7 +254,7 @@ def answer(
 def joined(
     method: Method, graph: Graph, note: Note, shelf: Shelf, ledger: Ledger | None = None
 ) -> Answer:
-    """What a client says before the first round; it has no noise, and nothing is stored of it.
+    """A client's message before the first round; it has no noise, and nothing of it is stored.
 
     Raises:
         ValueError: if the ledger's budget does not afford it.
@@ -281,7 +279,7 @@ def joined(
 
 
 class _Reply(NamedTuple):
-    """What a client answered, and to which question."""
+    """An answer of a client, with the digest of its question."""
 
     asked: str
     keeps: bool
@@ -302,14 +300,14 @@ def _question(note: Note, message: Message) -> str:
     return hashlib.sha256(json.dumps(note).encode() + pack(message)).hexdigest()
 
 
-def _kept(shelf: Shelf, note: Note, asked: str) -> _Reply | None:
+def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
     """The reply to this question, if it was answered before."""
     payload = shelf.read(note.round, "reply")
     if payload is None:
         return None
     head, _, packed = payload.partition(b"\n")
     question, keeps, losses, num_examples = json.loads(head)
-    return _Reply(question, keeps, losses, num_examples, packed) if question == asked else None
+    return _Reply(question, keeps, losses, num_examples, packed) if question == digest else None
 
 
 def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
@@ -320,9 +318,9 @@ def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
 
 
 def _clear(shelf: Shelf, note: Note) -> None:
-    """Drop old states and replies, but those before: a server may go back to the checkpoint before.
+    """Delete old states and replies except for the last two: a server may resume one round back.
 
-    The newest reply stays, which tells how far the run has been.
+    The newest reply stays, since it shows how far the run has come.
     """
     states, replies = shelf.rounds(), shelf.rounds("reply")
     older = [index for index in states if index < note.base]
@@ -366,7 +364,7 @@ def _loop(
 
 
 def _state(method: Method, note: Note, shelf: Shelf) -> State:
-    """The state of the round that counts, and the newest of what never goes back."""
+    """The state of the round that counts, with the newest values of the `onward` entries."""
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
     if payload is None:
         raise Refusal(

@@ -28,16 +28,16 @@ SLOWEST = 30.0  # seconds between two questions to an app that dies of each
 
 
 class _Refused(NamedTuple):
-    """Why a node takes no part, and which client it is; -1 where nobody knows."""
+    """A refused node: its client, -1 if unknown, and the reason."""
 
     client: int
     why: str
-    taken: bool = False  # by another node, which may go
+    taken: bool = False  # whether another node is this client; it may leave
 
 
 @dataclass
 class _Question:
-    """What clients are asked in one round, and what has come of it so far."""
+    """The contents for clients in one round, and their replies so far."""
 
     kind: str
     contents: Mapping[int, Any]
@@ -50,7 +50,7 @@ class _Question:
     times: Counter[int] = field(default_factory=Counter)  # how often a client was asked
 
     def open(self) -> list[int]:
-        """Clients that have to be asked."""
+        """Clients without a reply that are not being asked."""
         waiting = {client for client, _ in self.pending.values()}
         return [c for c in self.contents if c not in self.found and c not in waiting]
 
@@ -92,7 +92,7 @@ class RemoteClients:
         self.nodes: dict[int, int] = {}  # client to node
         self._strangers: dict[int, _Refused] = {}  # node: why
         self._there: dict[int, tuple[str, ...]] = {}  # node: its names
-        self._queries: dict[str, tuple[int, float]] = {}  # who is asked who it is, and when
+        self._queries: dict[str, tuple[int, float]] = {}  # nodes asked for their client, and when
         self._next_look = 0.0
         self._begun = False
         self._scoring: set[int] = set()
@@ -112,7 +112,7 @@ class RemoteClients:
         answers = self._ask("train", index, {client: outbox[client] for client in who})
         if first and who and not self.nodes:
             raise RuntimeError(
-                f"Round {index}: Expected a client that can be asked, but got none: "
+                f"Round {index}: no client can be asked: "
                 f"{of_whom({client: str(answers[client]) for client in who})}"
             )
         for client in who:
@@ -132,7 +132,7 @@ class RemoteClients:
         for client, content in self._ask("evaluate", index, sent).items():
             try:
                 by_client[client] = replies.score(self._said(index, client, content), self.limits)
-            except Exception as error:  # whoever cannot tell its score has none
+            except Exception as error:  # a client with a malformed score has none
                 self._warn(index, client, reason(error))
         many = self.limits.too_many(by_client)
         for client, score in by_client.items() if many else ():
@@ -142,55 +142,55 @@ class RemoteClients:
                 self._warn(index, client, f"Expected {most} metrics of all clients, but got more")
         return by_client
 
-    def _warn(self, index: int, client: int, why: str) -> None:
-        warnings.warn(f"Round {index}, client {client}, score: {why}", stacklevel=3)
+    def _warn(self, index: int, client: int, text: str) -> None:
+        warnings.warn(f"Round {index}, client {client}, score: {text}", stacklevel=3)
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
         """The content of a client's records, or the problem with them."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
-            said = replies.trained(self._said(index, client, content))
+            note = replies.trained(self._said(index, client, content))
             message = to(self.post.message(content), device)
-            self._keeps[client] = said.keeps
-            paid = self._paid(client, said.paid)
-            return Answer(message, said.losses, said.num_examples, paid=paid)
-        except Exception as error:  # whatever it is that somebody else sent
+            self._keeps[client] = note.keeps
+            paid = self._paid(client, note.paid)
+            return Answer(message, note.losses, note.num_examples, paid=paid)
+        except Exception as error:  # a client may send anything
             return Answer(None, problem=reason(error), paid=self._paid(client, 0))
 
     def _paid(self, client: int, charged: int) -> int:
-        """Number of answers that a client can have paid for, whatever it tells.
+        """The number of answers that a client can have paid for, at most its number of questions.
 
-        Unless its ledger says what it charged, it can have given other bits each time.
+        Without a charge from its ledger, each of its answers can have had other bits.
         """
         times = max(self._times.get(client, 1), 1)
         return min(charged, times) if charged > 0 else times
 
     def _said(self, index: int, client: int, content: Any | str) -> Any:
-        """The note of an answer, which must be one to this question."""
+        """The note of an answer; raise if it answers another question."""
         if isinstance(content, str):
             raise ValueError(content)
-        said = self.post.note(content)
-        if problem := problems.said(said, self._site(self.nodes[client])):
+        note = self.post.note(content)
+        if problem := problems.said(note, self._site(self.nodes[client])):
             raise ValueError(problem)
         for name, value in self._note(index, client)._asdict().items():
-            if said.get(name) != str(value):
-                got = said.get(name)
+            if note.get(name) != str(value):
+                got = note.get(name)
                 raise ValueError(f"Expected the answer to be of {name} {value}, but got {got}")
-        return said
+        return note
 
     def _note(self, index: int, client: int) -> Note:
         base = self.states.get(client, {}).get("round", -1)
         return Note(self.run, self.seed, index, client, int(base))
 
     def _ask(self, kind: str, index: int, messages: Mapping[int, Message]) -> dict[int, Any | str]:
-        """What each client answers before the time is over, or why there is nothing of it."""
+        """Ask clients and wait; returns each client's content, or the reason why there is none."""
         agreed = json.dumps(self.agreement)
         notes = {k: {**self._note(index, k)._asdict(), "agreement": agreed} for k in messages}
         contents = self.post.letters(notes, messages)
         start = time.monotonic()
         question = _Question(kind, contents, start, start + self.post.timeout)
-        self._next_look = start  # who is there now counts, not who was at the last look
+        self._next_look = start  # the nodes that are connected now count
         while len(question.found) < len(contents):
             self._look()
             self._push(question)
@@ -202,7 +202,7 @@ class RemoteClients:
         return question.found
 
     def _meet_all(self) -> None:
-        """Learn who is there, before anybody is asked anything."""
+        """Wait until all clients are known, or the time is over, before the first question."""
         end = time.monotonic() + self.post.timeout
         nobody = _Question("query", {}, end, end)
         while len(self.nodes) < self.num_clients and time.monotonic() < end:
@@ -212,7 +212,7 @@ class RemoteClients:
                 time.sleep(self.post.poll)
 
     def _look(self) -> None:
-        """See which nodes are there, and ask those that are new who they are."""
+        """List the connected nodes, and ask new nodes for their client."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -222,24 +222,24 @@ class RemoteClients:
             free = refused.taken and self.nodes[refused.client] not in self._there
             if free or node not in self._there:
                 del self._strangers[node]
-        asked = {n: each for n, each in self._queries.items() if each[0] in self._there}
-        self._queries = asked
-        nodes = {*self.nodes.values(), *self._strangers, *(node for node, _ in asked.values())}
+        queries = {n: each for n, each in self._queries.items() if each[0] in self._there}
+        self._queries = queries
+        nodes = {*self.nodes.values(), *self._strangers, *(node for node, _ in queries.values())}
         new = {node: None for node in self._there if node not in nodes}
         for node, number in self.post.push("query", new, self.post.timeout).items():
             self._queries[number] = node, now
 
     def _push(self, question: _Question) -> None:
-        """Ask the clients that are there and have to be asked."""
+        """Send the question to connected clients that have to be asked."""
         now = time.monotonic()
-        asked: dict[int, int] = {}
+        clients: dict[int, int] = {}
         for client in question.open():
             node = self.nodes.get(client)
             if node in self._there and question.again.get(client, now) <= now < question.end:
-                asked[self.nodes[client]] = client
-        contents = {node: question.contents[client] for node, client in asked.items()}
+                clients[self.nodes[client]] = client
+        contents = {node: question.contents[client] for node, client in clients.items()}
         taken = self.post.push(question.kind, contents, question.end - now)
-        for node, client in asked.items():
+        for node, client in clients.items():
             wait = 10 * self.post.poll * 2 ** question.times[client]
             question.again[client] = now + min(wait, SLOWEST)
             question.times[client] += 1
@@ -249,7 +249,7 @@ class RemoteClients:
                 question.trouble[client] = "the message could not be sent"
 
     def _pull(self, question: _Question) -> None:
-        """See what has come; only the node that was asked can answer."""
+        """Read the replies; only the node that was asked can answer."""
         numbers = [*question.pending, *self._queries]
         for reply in self.post.pull(numbers) if numbers else ():
             if reply.number in self._queries:
@@ -266,28 +266,28 @@ class RemoteClients:
                     question.found[client] = self._too_large(reply.content) or reply.content
 
     def _give_up(self, question: _Question) -> None:
-        """Whoever is not there, or not in time, is not waited for."""
+        """Stop waiting for clients that are absent or late."""
         hopeless = len(self._strangers) >= self.num_clients and not (self.nodes or self._queries)
         if time.monotonic() >= question.end or hopeless:
             for client in question.contents:
                 late = self._absent(client) or f"no answer in {self.post.timeout:g} s"
                 whys = [late, *filter(None, [question.trouble.get(client)])]
                 question.found.setdefault(client, shortened("; ".join(whys)))
-        elif self._begun and all(asked < question.start for _, asked in self._queries.values()):
+        elif self._begun and all(begin < question.start for _, begin in self._queries.values()):
             for client in question.open():
                 if client not in question.again and self._absent(client):
                     question.found[client] = self._absent(client)
 
     def _too_large(self, content: Any) -> str:
-        """Why a reply is not even read, which would take the memory several times."""
+        """The reason not to read a reply, which takes its size several times; "" if none."""
         try:
             self.limits.check_bytes(self.method, *self.post.size(content))
-        except Exception as error:  # whatever it is that somebody else sent
+        except Exception as error:  # a client may send anything
             return reason(error)
         return ""
 
     def _absent(self, client: int) -> str:
-        """Why a client has no node, where it has none."""
+        """The reason why a client has no node; "" if it has one."""
         if self.nodes.get(client) in self._there:
             return ""
         refused = [(node, each) for node, each in self._strangers.items()]
@@ -303,23 +303,23 @@ class RemoteClients:
         return "its node is not there"
 
     def _site(self, node: int) -> str:
-        """What an operator calls a node: its name, or the last digits of its number."""
+        """The name of a node for an operator: its own, or the last digits of its number."""
         name = next(iter(self._there.get(node, ())), "")
         return shortened(name) or f"node ...{str(node)[-6:]}"
 
     def _ask_again(self) -> None:
-        """Ask nodes that were refused once more who they are; no round waits for the answer."""
-        asked = {node for node, _ in self._queries.values()}
+        """Ask refused nodes for their client again; no round waits for the answer."""
+        waiting = {node for node, _ in self._queries.values()}
         again = {
             node: None
             for node, refused in self._strangers.items()
-            if self._begun and not refused.taken and node not in asked
+            if self._begun and not refused.taken and node not in waiting
         }
         for node, number in self.post.push("query", again, self.post.timeout).items():
             self._queries[number] = node, -math.inf
 
     def _meet(self, node: int, reply: Reply) -> None:
-        """Learn which client a node is; it stays that."""
+        """Record which client a node is, once and for all."""
         if reply.error is not None and reply.error[0] in AGAIN:
             return
         site = self._site(node)
@@ -328,31 +328,31 @@ class RemoteClients:
         taken = False
         try:
             if reply.error is not None or reply.node != node:
-                why = reply.error[1] if reply.error else "answered by another node"
-                raise ValueError(f"{site}: {why}")
-            if why := self._too_large(reply.content):
-                raise ValueError(f"{site}: {why}")
+                cause = reply.error[1] if reply.error else "answered by another node"
+                raise ValueError(f"{site}: {cause}")
+            if cause := self._too_large(reply.content):
+                raise ValueError(f"{site}: {cause}")
             note = self.post.note(reply.content)
-            if why := problems.said(note, site):
-                raise ValueError(why)
-            said = replies.handshake(note)
-            client = said.client
+            if cause := problems.said(note, site):
+                raise ValueError(cause)
+            answer = replies.handshake(note)
+            client = answer.client
             self._check_name(client, node)
-            check_agreement(client, said.agreement, self.agreement)
+            check_agreement(client, answer.agreement, self.agreement)
             other = self.nodes.get(client)
             taken = other in self._there
             if taken:
-                raise ValueError(f"Expected one client {client}, but got nodes {other} and {node}")
-        except Exception as problem:  # whatever it is that somebody else sent
+                raise ValueError(f"Nodes {other} and {node} both say that they are client {client}")
+        except Exception as problem:  # a client may send anything
             before, refused = self._strangers.get(node), _Refused(client, reason(problem), taken)
             self._strangers[node] = refused
-            if refused != before:  # a node that is asked again says the same again
-                who = f"Client {client}: " if client >= 0 else ""
-                warnings.warn(f"{who}{site} is refused: {refused.why}", stacklevel=2)
+            if refused != before:  # a node that is asked again may answer the same
+                subject = f"Client {client}: " if client >= 0 else ""
+                warnings.warn(f"{subject}{site} is refused: {refused.why}", stacklevel=2)
             return
         self._strangers.pop(node, None)
         self.nodes[client] = node
-        (self._scoring.add if said.scores else self._scoring.discard)(client)
+        (self._scoring.add if answer.scores else self._scoring.discard)(client)
 
     def _check_name(self, client: int, node: int) -> None:
         if not 0 <= client < self.num_clients:

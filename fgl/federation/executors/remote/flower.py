@@ -39,7 +39,7 @@ from .shelf import Shelf, StateFolder, make_room
 from .wire import names, pack, unpack
 
 Build = Callable[[Context], tuple[Any, ...]]
-RUNS = 20  # that have a place at a client
+RUNS = 20  # that a client's folder keeps
 NO_FOLDER = (
     "Expected a state folder (state='...' in the node config), since the method has noise or "
     "secrets, but got none: two questions at the same moment get two answers"
@@ -79,9 +79,9 @@ def client_app(
     def query(message: Message, context: Context) -> Message:
         method, graph, client, config = _built(build, context)
         check_width(method, graph, client)
-        said = {"client": client, "agreement": json.dumps(agreement(method, config))}
+        values = {"client": client, "agreement": json.dumps(agreement(method, config))}
         scores = score is not None and "epsilon" not in context.node_config  # they have no noise
-        return Message(_records({**said, "scores": scores}), reply_to=message)
+        return Message(_records({**values, "scores": scores}), reply_to=message)
 
     def train(message: Message, context: Context) -> Message:
         with _asked(build, message, context) as (method, graph, note, sent, shelf, ledger):
@@ -98,8 +98,8 @@ def client_app(
             ledger.check(without_noise(sent))
             scores_text = json.dumps(scores(method, graph, note, sent, shelf, score(method)))
             ledger.charge(without_noise(sent), num_bytes=len(scores_text))
-        said = {**note._asdict(), "metrics": scores_text}
-        return Message(_records(said), reply_to=message)
+        values = {**note._asdict(), "metrics": scores_text}
+        return Message(_records(values), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
         """The outermost mod: it turns any error inside into an answer."""
@@ -119,13 +119,13 @@ def client_app(
     return app
 
 
-def _answered(question: Message, note: Note, made: Answer, keeps: bool) -> Message:
+def _answered(question: Message, note: Note, reply: Answer, keeps: bool) -> Message:
     """The reply with a client's message, in one array if the question came in one."""
-    one, sent = "packed" in question.content.array_records["message"], made.message or {}
-    said = {"keeps": keeps, "num_examples": made.num_examples, "losses": made.losses}
-    said |= {"paid": made.paid} if made.paid else {}
-    said |= {**note._asdict(), "names": json.dumps(names(sent))}
-    return Message(_records(said, _arrays(sent, per_tensor=not one)), reply_to=question)
+    one, sent = "packed" in question.content.array_records["message"], reply.message or {}
+    values = {"keeps": keeps, "num_examples": reply.num_examples, "losses": reply.losses}
+    values |= {"paid": reply.paid} if reply.paid else {}
+    values |= {**note._asdict(), "names": json.dumps(names(sent))}
+    return Message(_records(values, _arrays(sent, per_tensor=not one)), reply_to=question)
 
 
 def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[str, Any]]:
@@ -142,8 +142,8 @@ def _asked(
 ) -> Iterator[tuple[Method, Graph, Note, Sent, Shelf, Ledger]]:
     """A client's data and the question; the ledger records why it does not answer."""
     method, graph, client, config = _built(build, context)
-    said: Any = message.content.config_records["note"]
-    note = Note(*(int(said[name]) for name in Note._fields))
+    values: Any = message.content.config_records["note"]
+    note = Note(*(int(values[name]) for name in Note._fields))
     own, site = agreement(method, config), context.node_config
     about: dict[str, Any] = {"kind": message.metadata.message_type, "flower run": context.run_id}
     about |= {"run": f"{note.run:016x}", "round": note.round, "client": client}
@@ -159,7 +159,7 @@ def _asked(
             got = note.client
             raise Refusal(f"Expected a message for client {client}, but got one for {got}")
         with refusing():
-            check_agreement(client, own, json.loads(said["agreement"]))
+            check_agreement(client, own, json.loads(values["agreement"]))
         check_approved(site.get("approved"), about["plan"], method.unknown, root)
         if root is None and not context.state and (method.onward or method.account):
             LOG.warning(NO_FOLDER)
@@ -213,11 +213,11 @@ class _Memory:
             self.state[key] = ConfigRecord(record)
 
     def alone(self) -> AbstractContextManager[Any]:
-        return nullcontext()  # apps that run at once have copies: only a folder holds them apart
+        return nullcontext()  # apps that run at once have copies: only a folder locks
 
 
-def _records(said: Mapping[str, Any], arrays: ArrayRecord | None = None) -> RecordDict:
-    note = {key: str(value) if type(value) is int else value for key, value in said.items()}
+def _records(values: Mapping[str, Any], arrays: ArrayRecord | None = None) -> RecordDict:
+    note = {key: str(value) if type(value) is int else value for key, value in values.items()}
     records: dict[str, Any] = {"note": ConfigRecord(note)}  # an integer may have any size
     return RecordDict(records if arrays is None else {**records, "message": arrays})
 
@@ -239,10 +239,10 @@ def _read(content: RecordDict) -> Sent:
     def tensor(path: str) -> torch.Tensor:
         return torch.from_numpy(left.pop(path).numpy().copy())  # each once
 
-    left, said = dict(arrays), content.config_records["note"]
+    left, note = dict(arrays), content.config_records["note"]
     return {
         name: tensor(name) if inner is None else {key: tensor(f"{name}/{key}") for key in inner}
-        for name, inner in json.loads(str(said["names"]))
+        for name, inner in json.loads(str(note["names"]))
     }
 
 
@@ -286,10 +286,10 @@ class Flower:
         return []
 
     def check(self, method: Method) -> None:
-        """Nothing to check here: each client checks whether it can run the method."""
+        """Do nothing: each client checks whether it can run the method."""
 
     def evaluate(self, method: Method) -> None:
-        """No score at the server: the clients score themselves."""
+        """None: the server has no score, since clients score their own models."""
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         return {"clients": self.num_clients, "clients_at_once": 1}
@@ -300,16 +300,16 @@ class Flower:
         """The executor of a run."""
         return RemoteClients(self, method, seed=seed, states=states, config=config)
 
-    # What follows is how `RemoteClients` reaches them: a `Post`.
+    # The methods below make a `Post`, by which `RemoteClients` reaches the clients.
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
-        there = self.grid.get_nodes()
-        return {node.node_id: (node.name, node.public_key.hex()) for node in there}
+        nodes = self.grid.get_nodes()
+        return {node.node_id: (node.name, node.public_key.hex()) for node in nodes}
 
     def letters(
         self, notes: Mapping[int, Mapping[str, Any]], messages: Mapping[int, Sent]
     ) -> dict[int, RecordDict]:
-        arrays: dict[int, ArrayRecord] = {}  # one for all who are sent the same
+        arrays: dict[int, ArrayRecord] = {}  # one for all clients with the same message
         contents = {}
         for client, sent in messages.items():
             if id(sent) not in arrays:
@@ -341,9 +341,9 @@ class Flower:
 
     def note(self, content: RecordDict) -> Mapping[str, Any]:
         if "note" not in content.config_records:
-            raise ValueError(f"Expected a reply with a note, but got {sorted(content)}")
-        said: Mapping[str, Any] = content.config_records["note"]
-        return said
+            raise ValueError(f"The reply has no note, but {sorted(content)}")
+        note: Mapping[str, Any] = content.config_records["note"]
+        return note
 
     def size(self, content: RecordDict) -> tuple[int, int]:
         arrays: list[Any] = list(content.array_records.values())

@@ -99,9 +99,9 @@ class Ledger:
             self._write({"bytes": num_bytes, "noise": kinds, **about, **self._spent(spent)})
 
     def paid(self, question: str) -> int:
-        """Number of answers to a question that were charged: 2 after a kill before the first left.
+        """Number of charged answers to a question: 2 if a kill prevented the first from leaving.
 
-        It is 0 without a folder, where nobody knows, and where a full file was moved away.
+        It is 0 without a folder, since nothing is recorded, and after a full file was moved away.
         """
         lines = (json.loads(line) for line in self._lines().splitlines())
         return sum(line.get("question") == question for line in lines)
@@ -116,7 +116,7 @@ class Ledger:
         try:
             yield
         except Exception as error:
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # the first error is the one to record
                 self.note(refused=f"{type(error).__name__}: {error}"[:LONGEST])
             raise
 
@@ -148,12 +148,12 @@ class Ledger:
             return math.nan  # without the extra `private` a ledger has no epsilon
 
     def _spent(self, epsilon: float) -> dict[str, Any]:
-        """JSON knows no infinity."""
+        """The spent epsilon for JSON, which has no infinity."""
         return {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": self.delta}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Two runs of one site write one after the other."""
+        """A context in which no other run of the site writes."""
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with FileLock(self.folder / "ledger.lock", mode=0o600):
@@ -167,7 +167,7 @@ class Ledger:
         return self._path.with_name(f"ledger-{number:06d}.jsonl")
 
     def _lines(self) -> bytes:
-        """All whole lines; what a kill left of another had not left the site."""
+        """All complete lines; the answer of a line cut by a kill had not left the site."""
         data = self._path.read_bytes() if self.folder and self._path.exists() else b""
         return data[: data.rfind(b"\n") + 1]
 
@@ -211,7 +211,7 @@ class Ledger:
 
 
 def _uses(costs: Mapping[str, float]) -> Uses:
-    """The mechanisms in an answer; none where it tells nothing of the data."""
+    """The mechanisms in an answer; none if it does not depend on the data."""
     if not costs:
         return Counter()
     kind = float(costs["noise_multiplier"]), float(costs.get("sample_rate", 1.0))

@@ -18,7 +18,7 @@ class Reply(NamedTuple):
 
 
 class Post(Protocol):
-    """How letters reach nodes and replies come back; see `fgl.federation.Flower`."""
+    """An interface that carries letters to nodes and replies back; see `fgl.federation.Flower`."""
 
     @property
     def num_clients(self) -> int: ...

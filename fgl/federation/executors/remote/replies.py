@@ -16,7 +16,7 @@ Note = Mapping[str, Any]
 
 
 class Handshake(NamedTuple):
-    """A node's answer to the question who it is.
+    """A node's answer to the question for its client.
 
     Args:
         client: the client's number.
@@ -76,15 +76,15 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
 
     Raises:
         ValueError: if there are too many, a name is too long, or a value is no finite number. A
-            pair may count nothing, and is a sum of 0 then.
+            pair may have divisor 0 if its sum is 0.
 
     Example:
         >>> score({"metrics": '{"rate": [3, 4]}'}, Limits())
         {'rate': (3.0, 4.0)}
     """
-    said = table(note, "metrics")
-    limits.check_metrics(said)
-    return {name: _value(name, value) for name, value in said.items()}
+    metrics = table(note, "metrics")
+    limits.check_metrics(metrics)
+    return {name: _value(name, value) for name, value in metrics.items()}
 
 
 def whole(note: Note, name: str) -> int:
@@ -96,7 +96,7 @@ def whole(note: Note, name: str) -> int:
 
 
 def yes(note: Note, name: str) -> bool:
-    """Yes or no."""
+    """A boolean field of a note."""
     value = _field(note, name)
     if not isinstance(value, bool):
         raise ValueError(f"Expected {name} to be True or False, but got {brief(value)}")

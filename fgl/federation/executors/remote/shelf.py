@@ -92,5 +92,5 @@ def make_room(root: str | Path, run: int, most: int) -> list[str]:
 
 
 def _last_used(folder: Path) -> int:
-    """When something was last written or removed in a run's folder."""
+    """The time of the last change in a run's folder."""
     return max(path.stat().st_mtime_ns for path in (folder, *folder.glob("client-*")))

@@ -46,7 +46,7 @@ def unpack(data: bytes) -> Message:
     """The message in bytes from `pack`; its tensors are on the CPU.
 
     Raises:
-        ValueError: if the bytes are none of `pack`'s.
+        ValueError: if `pack` did not make the bytes.
 
     Example:
         >>> unpack(b"something else")

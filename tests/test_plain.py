@@ -1,0 +1,33 @@
+"""The rules of docs/plain.py: how docstrings begin, and what locals are called."""
+
+from __future__ import annotations
+
+from federations import script
+
+PLAIN = script("docs/plain.py")
+CASES = {  # a module: what breaks a rule in it
+    '"""What a file holds."""': ["docstring: What"],
+    'def f():\n    """Whether it is one."""': [],
+    'class A:\n    def _g(self):\n        """`One` line."""': ["docstring: One"],
+    'class A:\n    """A class."""\n    n: int = 1\n    """How many."""': ["docstring: How"],
+    'async def f():\n    """Of a tensor."""': ["docstring: Of"],
+    "told = 1": ["local: told"],
+    "def f():\n    a, (made, b) = 1, (2, 3)": ["local: made"],
+    "def f():\n    for seen in ():\n        pass": ["local: seen"],
+    "def f():\n    with open() as given:\n        pass": ["local: given"],
+    "def f():\n    return [kept for kept in ()]": ["local: kept"],
+    "def f():\n    if (why := 1):\n        pass": ["local: why"],
+    "def f():\n    try:\n        pass\n    except OSError as why:\n        pass": ["local: why"],
+    "def f():\n    def asked():\n        pass": ["local: asked"],
+    "f = lambda who: who": ["local: who"],
+    "def _f(who, *, said=1, **given): pass": ["local: who", "local: said", "local: given"],
+    "def f(x):\n    def inner(held): pass": ["local: held"],
+    "def f(who): pass\nclass A:\n    told: int\n    def seen(self, near): pass": [],
+    "def f(a):\n    a.told = 1\n    return a.seen(made=1)": [],
+    "class A:\n    def __call__(self, who): pass": [],
+}
+
+
+def test_each_break_of_a_rule_is_found() -> None:
+    for source, want in CASES.items():
+        assert sorted(word for _, word in PLAIN.breaks(source)) == sorted(want), source
