@@ -22,9 +22,9 @@ from fgl.methods import mix_updates
 from fgl.properties import mean_properties
 
 
-def property_start(properties, similarities):
+def property_start(properties, similarity):
     """The first network: clients whose graphs are alike."""
-    columns = client_network.select_properties(properties, similarities)
+    columns = client_network.select_properties(properties, similarity)
     return client_network.property_network(properties[:, columns])
 
 
@@ -51,20 +51,20 @@ def gpfl(fedavg, probes, *, rho=0.05, beta=0.95, start=property_start, learn=lea
         message["answers"] = logits.log_softmax(1)
         return {**message, "properties": state["properties"]}, state
 
-    def network(inbox, remembered):
+    def network(inbox, previous):
         """The matrix to mix by, and the network to remember; -1 where two never met."""
         answers = client_network.functional_embedding(inbox.stack("answers"))
-        similarities = client_network.similarity(answers)
-        unmet = remembered < 0
+        similarity = client_network.similarity(answers)
+        unmet = previous < 0
         if unmet.any():
-            first = start(inbox.stack("properties"), similarities)
+            first = start(inbox.stack("properties"), similarity)
             first = client_network.normalize_rows(first)
-            remembered = torch.where(unmet, first, remembered)
+            previous = torch.where(unmet, first, previous)
         if learn is None:
-            return remembered, remembered
+            return previous, previous
         if not unmet.all():
-            remembered = client_network.running_network(remembered, similarities, beta=beta)
-        return learn(remembered, inbox.stack("model")), remembered
+            previous = client_network.running_network(previous, similarity, beta=beta)
+        return learn(previous, inbox.stack("model")), previous
 
     return mix_updates(replace(fedavg, send=send), network, self_weight=rho)
 

@@ -114,7 +114,7 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
         sent: the server's messages by client; a tensor that they lack counts as 0.
 
     Example:
-        >>> came = {k: {"n": torch.tensor(n)} for k, n in enumerate((3, 2, 10**9, 4))}
+        >>> uploads = {k: {"n": torch.tensor(n)} for k, n in enumerate((3, 2, 10**9, 4))}
         >>> farthest(came, {})
         [2, 3, 0, 1]
     """
