@@ -62,8 +62,9 @@ def changes(
         floating-point tensor; and the errors, by client, of uploads that are not finite.
 
     Example:
-        >>> came = {3: {"model": {"w": torch.tensor([3.0])}}, 4: {"w": torch.tensor(float("nan"))}}
-        >>> found, wrong = changes(came, {3: {"model": {"w": torch.ones(1)}}})
+        >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
+        >>> uploads[4] = {"w": torch.tensor(float("nan"))}
+        >>> found, wrong = changes(uploads, {3: {"model": {"w": torch.ones(1)}}})
         >>> found[3], str(wrong[4])
         ({'model': Change(moved=2.0, size=1.0)}, 'w is not finite')
     """
@@ -115,7 +116,7 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
 
     Example:
         >>> uploads = {k: {"n": torch.tensor(n)} for k, n in enumerate((3, 2, 10**9, 4))}
-        >>> farthest(came, {})
+        >>> farthest(uploads, {})
         [2, 3, 0, 1]
     """
     sizes_of: dict[str, dict[int, float]] = {}
