@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,6 +27,7 @@ from ..federation import (
 )
 from ..graph import Graph
 
+LARGEST = 2.0**40  # examples of a client: sums of many such sizes fit an int64
 SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all clients
 
 
@@ -130,7 +130,7 @@ def drifting(fedavg: Method, name: str) -> Method:
         return Broadcast(message, inbox.num_clients), {**state, "model": new, "drift": drift}
 
     # A bound of 1 says that all have one weight, as GraphFL's clients, and bounds no size.
-    most = fedavg.max_examples if fedavg.max_examples > 1 else math.inf
+    most = min(fedavg.max_examples, LARGEST) if fedavg.max_examples > 1 else LARGEST
     joining = Joining(say_size, add_sizes, max_examples=most)
     return replace(fedavg, receive=receive, send=send, aggregate=aggregate, joining=joining)
 
