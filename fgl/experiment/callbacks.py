@@ -88,12 +88,13 @@ def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Resul
         >>> tell_memory("fedavg cora", "cpu") is not None
         True
     """
-    rounds: list[int] = []
+    first = True
 
     def tell(record: Round, result: Result) -> None:
-        rounds.append(record.round)
-        most = peak_memory(torch.device(device))
-        if len(rounds) == 1 and most is not None:
+        nonlocal first
+        most = peak_memory(torch.device(device)) if first else None
+        first = False
+        if most is not None:
             print(f"{name}: {most / 1e9:.3g} GB of memory at most in round {record.round}")
 
     return tell

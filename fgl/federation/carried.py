@@ -47,7 +47,7 @@ def carried(method: Method, start: Result, state: State) -> State:
             for client in record.participants
             if record.dropped.get(client) != DROPPED
         )
-        state = {**state, KEY: with_answers(with_noise({}, NONE, num_clients=number), answers)}
+        state = {**state, KEY: _without_protection({}, number, answers)}
     return method.account(Inbox({}, number, asked=[]), state)
 
 
