@@ -1,6 +1,7 @@
 """Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
 
 from .adafgl import AdaFGL
+from .as_pyg import to_pyg
 from .aux_sage import AuxSAGE
 from .deep_neighbours import DeepEncoder, DeepGenerator, DeepNeighbours, FusedSAGE
 from .embedded import Embedded
@@ -56,4 +57,5 @@ __all__ = [
     "child_mean",
     "observed",
     "outputs",
+    "to_pyg",
 ]
