@@ -276,7 +276,7 @@ def mended(
     both = run(
         relayed,
         graphs,
-        num_rounds=gen_epochs * relayed.exchange,
+        num_rounds=gen_epochs * relayed.rules.exchange,
         seed=fold_in(seed),
         start=_without_optimizers(alone),
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 Params = dict[str, Tensor]
 Message = dict[str, Any]  # a tensor by its key, or a dict of tensors
+State = Message
 
 
 def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
