@@ -8,17 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ... import federation as fed
 from ...checks import check_number
-from ...federation import (
-    Method,
-    OfMeans,
-    OfSums,
-    Round,
-    State,
-    accept_all,
-    accept_equally,
-    layer,
-)
+from ...federation import Method, OfMeans, OfSums, Round, State
 from ...kinds import typed
 from .client import Client, of_seed
 from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
@@ -26,7 +18,9 @@ from .server import Server
 from .signed import Signatures
 
 
-@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent", "joining"))
+@fed.layer(
+    sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent", "joining")
+)
 def secure_sum(
     method: Method,
     *,
@@ -129,7 +123,10 @@ def _check_means(method: Method) -> None:
         )
     if isinstance(served, OfMeans) and served.reads:
         reasons.append(f"its server reads {list(served.reads)} of each upload")
-    accepts = method.accept not in (accept_all, accept_equally)  # a sum bounds weights by itself
+    accepts = method.accept not in (
+        fed.accept_all,
+        fed.accept_equally,
+    )  # a sum bounds weights by itself
     if accepts and not isinstance(served, OfSums):
         reasons.append("its accept looks at each upload, and masked ones look all alike")
     if method.exchange > 1:
