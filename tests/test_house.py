@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fgl import federation
+
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "fgl").rglob("*.py"))
 MODULES = {
@@ -102,6 +104,9 @@ def test_other_rooms_import_only_the_exported_words_of_the_machine() -> None:
     for name in (m for m in MODULES if room(m) not in ("", "federation")):
         inner = {m for m in imports(name) if m.startswith("fgl.federation.")}
         assert inner <= exported, name
+        for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "fed":
+                assert node.attr in federation.__all__, f"{name} reads fed.{node.attr}"
 
 
 def test_one_file_imports_tyro() -> None:

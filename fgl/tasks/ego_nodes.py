@@ -11,18 +11,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .. import data
+from .. import federation as fed
 from ..checks import check_count, check_share
 from ..ego import EgoSampler
-from ..federation import (
-    Evaluate,
-    Method,
-    OptimizerFactory,
-    Params,
-    Ragged,
-    Training,
-    fedavg,
-    training_examples,
-)
+from ..federation import Evaluate, Method, OptimizerFactory, Params, Ragged, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..losses import soft_cross_entropy
@@ -99,7 +91,7 @@ def ego_node_task(
 
     validate = validation(node_scores(model, test=False), "val_accuracy")
     train = Training(optimizer, batches=batches, epochs=epochs, keep_optimizer=True)
-    plain = weighed_equally(bounded(fedavg(model, loss=loss, train=train), clients))
+    plain = weighed_equally(bounded(fed.fedavg(model, loss=loss, train=train), clients))
     return Task(clients, own_models(plain, draw=True), scores, "val_f1", validate)
 
 
@@ -135,7 +127,7 @@ def ego_steps(
         (17, torch.Size([32, 43]))
     """
     check_batch_size(batch_size, graph)
-    pool, labels = training_examples(graph), one_hot(graph)
+    pool, labels = fed.training_examples(graph), one_hot(graph)
     size = max((graph.num_nodes if num_nodes is None else num_nodes) // 5, 1)
     for _ in range(epochs):
         drawn = torch.randperm(pool.numel(), device=pool.device)[:size]

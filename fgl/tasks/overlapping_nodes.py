@@ -8,17 +8,9 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
+from .. import federation as fed
 from ..checks import check_count, check_share, check_weight
-from ..federation import (
-    Evaluate,
-    Method,
-    Params,
-    Training,
-    evaluate_on,
-    fedavg,
-    supervised,
-    together,
-)
+from ..federation import Evaluate, Method, Params, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import GCN
@@ -63,7 +55,7 @@ def overlapping_node_task(
     """
     check_weight(l2=l2)
     warn_of_trained(clients, union)
-    of_target = supervised(model, target)
+    of_target = fed.supervised(model, target)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         total = of_target(params, graph, context)
@@ -71,10 +63,12 @@ def overlapping_node_task(
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         scopes = (union, clients)
-        return together(*(evaluate_on(method, each, trained, target=target) for each in scopes))
+        return fed.together(
+            *(fed.evaluate_on(method, each, trained, target=target) for each in scopes)
+        )
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
-    method = weighed_by_nodes(fedavg(model, loss=loss, train=train))
+    method = weighed_by_nodes(fed.fedavg(model, loss=loss, train=train))
     bound = bounded(method, [*clients, union])
     return Task(clients, bound, scores, target.select, validate, union)
 

@@ -11,21 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from .. import data
+from .. import federation as fed
 from ..checks import check_choice
 from ..data.splits.negatives import Window, checked_answers
-from ..federation import (
-    Evaluate,
-    Loss,
-    Method,
-    Params,
-    Ragged,
-    Training,
-    evaluate_on,
-    fedavg,
-    fold_in,
-    num_steps,
-    predict,
-)
+from ..federation import Evaluate, Loss, Method, Params, Ragged, Training
 from ..graph import Graph
 from ..graph.arguments import check_graphs
 from ..graph.facts import answered
@@ -105,7 +94,7 @@ def pair_task(
 
 def _with_negatives(clients: Sequence[Graph], seed: int) -> list[Graph]:
     """The clients with pairs that are no edge, to validate and test with."""
-    seeds = [fold_in(seed, client, "negatives") for client in range(len(clients))]
+    seeds = [fed.fold_in(seed, client, "negatives") for client in range(len(clients))]
     return [data.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
 
 
@@ -114,12 +103,12 @@ def _task_of(
 ) -> Task:
     """The task of clients whose pairs to validate and test with are all there."""
     if not negatives:
-        method = fedavg(model, train=train, target=target)
+        method = fed.fedavg(model, train=train, target=target)
     else:
         drawing = replace(
-            train, num_steps=None, batches=_drawn(train, len(clients)), epochs=num_steps(train)
+            train, num_steps=None, batches=_drawn(train, len(clients)), epochs=fed.num_steps(train)
         )
-        method = fedavg(model, loss=_among_negatives(model), train=drawing)
+        method = fed.fedavg(model, loss=_among_negatives(model), train=drawing)
 
     if not any(map(_is_tested, clients)):
         warnings.warn(
@@ -128,7 +117,7 @@ def _task_of(
         )
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        own = evaluate_on(method, clients, trained, score=node_scores(model, target=target))
+        own = fed.evaluate_on(method, clients, trained, score=node_scores(model, target=target))
         return with_pooled(own, method, trained, clients, target)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
@@ -151,7 +140,7 @@ def _drawn(train: Training, num_clients: int) -> Any:
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         draw, positive = window(graph)
-        for _ in range(num_steps(train)):
+        for _ in range(fed.num_steps(train)):
             pairs, like = draw(positive)
             if graph.edge_label_type is not None:
                 pairs = torch.cat([pairs, graph.edge_label_type[like][None]])
@@ -170,7 +159,7 @@ def _among_negatives(model: nn.Module) -> Loss:
         if graph.has("edge_label_type") and "edge_label_type" in reads(model).names:
             relation: Any = graph.edge_label_type
             questions["edge_label_type"] = torch.cat([relation, drawn.values.mT[2]])
-        output = predict(model, params, graph, **questions)
+        output = fed.predict(model, params, graph, **questions)
         y: Any = graph.y
         answers = torch.cat([y, torch.zeros_like(drawn.mask, dtype=y.dtype)])
         return ANSWERS.loss(output, answers, torch.cat([graph.training_mask, drawn.mask]))
@@ -236,6 +225,6 @@ class Pairs(Cut):
         y = positive if self.asked == "sign" else None
         split = data.split_by_time(graph, y)
         if self.order == "random":
-            drawn = fold_in(seed, "split")  # a rating has a direction
+            drawn = fed.fold_in(seed, "split")  # a rating has a direction
             split = data.pair_split(graph, y, seed=drawn, is_undirected=False)
         return split.replace(backend=self.sparse).to(self.device)

@@ -10,19 +10,10 @@ import torch
 from torch import nn
 
 from .. import data
+from .. import federation as fed
 from ..blocks import logits_in_blocks
 from ..checks import check_choice, check_count, check_number
-from ..federation import (
-    Evaluate,
-    Method,
-    OptimizerFactory,
-    Steps,
-    Training,
-    evaluate_on,
-    fedavg,
-    fold_in,
-    training_examples,
-)
+from ..federation import Evaluate, Method, OptimizerFactory, Steps, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..sampler import NeighbourSampler, check_fanouts
@@ -90,11 +81,13 @@ def sampled_node_task(
     logits_of = partial(logits_in_blocks, block_size=block_size, hops=len(fanouts) + 1)
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return evaluate_on(method, whole, trained, logits_of=logits_of, target=target)
+        return fed.evaluate_on(method, whole, trained, logits_of=logits_of, target=target)
 
     own_scores = node_scores(model, test=False, logits_of=logits_of, target=target)
     validate = validation(own_scores, target.select)
-    method = fedavg(model, train=Training(optimizer, batches=batches, epochs=epochs), target=target)
+    method = fed.fedavg(
+        model, train=Training(optimizer, batches=batches, epochs=epochs), target=target
+    )
     return Task(clients, bounded(method, clients), scores, target.select, validate, whole)
 
 
@@ -119,14 +112,14 @@ def sampled_steps(
         [2, 2, 1]
     """
     graph = sampler.graph
-    pool = training_examples(graph)
+    pool = fed.training_examples(graph)
     drawn = (torch.randperm(len(pool)) for _ in range(epochs))
     orders = [pool[to_device(order, pool.device)] for order in drawn]
     seeds = [chosen for order in orders if len(order) for chosen in order.split(batch_size)]
     start = int(torch.randint(2**62, ()))
 
     def make(number: int) -> tuple[Graph, Any]:
-        generator = torch.Generator(graph.device).manual_seed(fold_in(start, number))
+        generator = torch.Generator(graph.device).manual_seed(fed.fold_in(start, number))
         return sampler.unchecked(seeds[number], generator=generator), context
 
     return Steps(len(seeds), make)
