@@ -16,7 +16,7 @@ import torch
 from federations import SGD, end, fedavg, fedopt, graph, graphs, local, minibatches, model, same
 
 import fgl
-from fgl.federation import Result, Training
+from fgl import Result, Training
 
 ROUNDS = 4
 

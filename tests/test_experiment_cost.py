@@ -14,7 +14,8 @@ from speed.predict.cost import Cost, Rates, cost
 from speed.predict.memory import estimate
 
 import fgl
-from fgl.federation import Training, num_bytes
+from fgl import Training
+from fgl.federation import num_bytes
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,9 @@ from speed.predict.memory import estimate
 from torch.profiler import ProfilerActivity, profile
 
 import fgl
+from fgl import Training
 from fgl.aggregate.robust import TooManyBad, krum
-from fgl.federation import Training, node_minibatches
+from fgl.federation import node_minibatches
 from fgl.transforms import robust
 
 pytestmark = pytest.mark.slow
@@ -144,7 +145,7 @@ def test_links_take_their_edges_from_the_graph() -> None:
     graph = task.clients[0]
     batches: Any = task.fedavg.train.batches
     (_, context), *_ = batches(graph.replace(), {})
-    split = fgl.data.edge_split(fgl.data.load("synthetic"))
+    split = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
     assert torch.equal(fgl.data.splits.edges.each_once(split.graph.edge_index), split.train_edges)
     assert torch.equal(
         context["edges"].values, graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].t()
@@ -182,7 +183,7 @@ def test_a_large_client_is_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_estimate_leaves_graphs_and_randomness_as_they_are() -> None:
-    made = [fgl.data.split(each, "random") for each in clients(3, 20)]
+    made = [fgl.data.splits.split(each, "random") for each in clients(3, 20)]
     before = torch.get_rng_state()
     estimate(GCN, made)
     assert not any("adj" in each.__dict__ for each in made)
@@ -221,7 +222,7 @@ def test_copies_do_not_stay_with_a_task(task: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_scoring_may_be_what_needs_most() -> None:
-    made, whole = clients(3, 20), fgl.data.split(random_graph(20_000, 9), "random")
+    made, whole = clients(3, 20), fgl.data.splits.split(random_graph(20_000, 9), "random")
     scored = estimate(GCN, made, evaluate=fgl.evaluate_on(GCN, whole, [whole] * 3))
     assert scored.evaluate > 20_000 * 32 * 4
     assert scored.round > 10 * estimate(GCN, made).round

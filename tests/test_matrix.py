@@ -238,7 +238,7 @@ def test_nodes_that_lost_a_neighbour_are_scored_apart() -> None:
     """Against a loop over edges, with a node that was joined to each client's own."""
     loaded = fgl.tasks.Nodes(clients=3, hidden=8).load(0)
     whole: Any = loaded.whole
-    parts = fgl.data.louvain_partition(whole, 3, seed=0)
+    parts = fgl.data.partitions.louvain_partition(whole, 3, seed=0)
     lost = missing_edges.at_borders(whole, parts)
     owner = {int(node): k for k, part in enumerate(parts) for node in part}
     cut = {int(t) for s, t in whole.edge_index.t().tolist() if owner[s] != owner[t]}

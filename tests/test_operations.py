@@ -17,8 +17,10 @@ MOST = {"loop": (39, 25), "batch": (40, 55)}  # operations and views of a step
 
 @pytest.mark.parametrize("way", list(MOST))
 def test_a_step_of_fedavg_dispatches_no_more(way: str) -> None:
-    graph = fgl.data.split(fgl.data.load("synthetic"), "random")
-    clients = fgl.data.partition_graph(graph, fgl.data.louvain_partition(graph, 3))
+    graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+    clients = fgl.data.partitions.partition_graph(
+        graph, fgl.data.partitions.louvain_partition(graph, 3)
+    )
     model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes, dropout=0.5)
     adam = partial(torch.optim.Adam, lr=0.01)
     method = fgl.fedavg(model, train=fgl.Training(adam, num_steps=2))

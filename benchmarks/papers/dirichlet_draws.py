@@ -38,8 +38,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         y = fgl.Graph.join(*fgl.data.load_graphs(dataset)).y
         for clients in (15, 25):
             for alpha in (5, 0.5, 1):
-                authors = fgl.data.gpfl_partition(y, clients, alpha=alpha)
-                drawn = partial(fgl.data.dirichlet_partition, y, clients, alpha=alpha)
+                authors = fgl.data.partitions.gpfl_partition(y, clients, alpha=alpha)
+                drawn = partial(fgl.data.partitions.dirichlet_partition, y, clients, alpha=alpha)
                 shares = [majority(y, drawn(seed=seed)) for seed in range(args.draws)]
                 report[f"{dataset}/k={clients}/alpha={alpha}"] = {
                     "authors": majority(y, authors),

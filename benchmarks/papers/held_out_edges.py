@@ -39,10 +39,10 @@ def measured(dataset: str, clients: int, seeds: int) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     whole = data.load(dataset)
     for seed in range(seeds):
-        kept = data.edge_split(whole, seed=fold_in(seed, "split"))
+        kept = data.splits.edge_split(whole, seed=fold_in(seed, "split"))
         held = torch.cat([kept.val_edges, kept.test_edges], 1)
         for made_of, graph in (("training edges", kept.graph), ("whole graph", whole)):
-            parts = data.louvain_partition(graph, clients, seed=seed)
+            parts = data.partitions.louvain_partition(graph, clients, seed=seed)
             for kind, edges in (("training", kept.train_edges), ("held-out", held)):
                 found.setdefault(f"{made_of}: {kind}", []).append(100 * within(edges, parts))
     return {name: round(statistics.mean(values), 1) for name, values in found.items()}

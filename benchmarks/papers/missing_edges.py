@@ -68,7 +68,7 @@ def measured(name: str, seed: int) -> dict[str, float]:
         raise ValueError(f"Expected the matrix to have the trials of {name}, but got fewer")
     experiment = ENTRIES[name].at(TASK, values, seed)
     task, method = experiment.load()
-    parts = data.louvain_partition(task.whole, experiment.clients, seed=seed)
+    parts = data.partitions.louvain_partition(task.whole, experiment.clients, seed=seed)
     score = by_border(method, task.clients, at_borders(task.whole, parts))
     _, result = experiment.run(method, task, evaluate=together(task.evaluate(method), score))
     chosen = max(result.history, key=lambda record: record.metrics["val_accuracy"]).metrics

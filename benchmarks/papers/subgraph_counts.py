@@ -74,7 +74,9 @@ def by_metis(library: Any, graph: Any, count: int) -> tuple[int, Parts]:
 def by_fgl(dataset: str, count: int) -> Parts:
     """The parts of the task where METIS has the seed that it has without one."""
     whole = data.largest_component(data.load(dataset))
-    return [p.tolist() for p in data.metis_partition(whole, count, seed=-1, recursive=False)]
+    return [
+        p.tolist() for p in data.partitions.metis_partition(whole, count, seed=-1, recursive=False)
+    ]
 
 
 def counts(graph: Any, parts: Parts) -> dict[str, list[int]]:

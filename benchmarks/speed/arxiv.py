@@ -30,8 +30,8 @@ SETTING = {"hidden": 64, "steps": 3}
 
 def compare(whole: fgl.Graph, num_clients: int, repeats: int) -> dict[str, float]:
     """Seconds per round at one number of clients."""
-    parts = fgl.data.louvain_partition(whole, num_clients, engine="igraph")
-    clients = fgl.data.partition_graph(whole, parts)
+    parts = fgl.data.partitions.louvain_partition(whole, num_clients, engine="igraph")
+    clients = fgl.data.partitions.partition_graph(whole, parts)
     variants = {
         "pyg": pyg_rounds(clients, whole, **SETTING, cached=False),
         "pyg_cached": pyg_rounds(clients, whole, **SETTING, cached=True),
@@ -66,7 +66,7 @@ def main() -> None:
         return
     torch.set_num_threads(args.threads)
     whole = fgl.data.large_graph(args.nodes, round(6.837 * args.nodes))
-    whole = fgl.data.split(whole, "random")
+    whole = fgl.data.splits.split(whole, "random")
     numbers: dict[str, Any] = {"benchmark": "arxiv", "machine": machine(), "nodes": args.nodes}
     for num_clients in args.clients:
         numbers |= compare(whole, num_clients, args.repeats)

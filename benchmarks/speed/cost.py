@@ -142,7 +142,7 @@ def like(name: str, share: float) -> fgl.Graph:
     if name == "papers":
         nodes, edges = PAPERS["nodes"], PAPERS["edges"]
         options |= {"num_features": PAPERS["features"], "num_classes": PAPERS["classes"]}
-    return fgl.data.split(
+    return fgl.data.splits.split(
         fgl.data.large_graph(int(nodes * share), int(edges * share), **options), "random"
     )
 

@@ -31,7 +31,7 @@ from speed.memory import MB, resident
 from torch import Tensor
 
 import fgl
-from fgl.data import negative_edges
+from fgl.data.splits import negative_edges
 from fgl.losses import sampled_reconstruction
 from fgl.metrics import auc, average_precision
 

@@ -31,7 +31,8 @@ from torch import Tensor
 
 import fgl
 from fgl import client_network as cn
-from fgl.properties import closeness, graph_properties
+from fgl.properties import graph_properties
+from fgl.properties.measures import closeness
 
 Edges = list[Tensor]
 Calls = dict[str, Callable[[], Tensor]]
@@ -169,14 +170,14 @@ def auto_encoder(clients: int) -> Calls:
         return torch.Generator().manual_seed(1)
 
     def by_autograd(fused: bool) -> Tensor:
-        params = cn.init_encoder(features.shape[1], generator=start())
+        params = cn.autoencoder.init_encoder(features.shape[1], generator=start())
         leaves = [value.requires_grad_() for value in params.values()]
         optimizer = torch.optim.Adam(leaves, lr=1e-3, weight_decay=5e-4, fused=fused)
         for _ in range(100):
             optimizer.zero_grad()
-            cn.link_loss(cn.encode(network, features, params)).backward()
+            cn.autoencoder.link_loss(cn.autoencoder.encode(network, features, params)).backward()
             optimizer.step()
-        return cn.encode(network, features, params).detach()
+        return cn.autoencoder.encode(network, features, params).detach()
 
     return {
         "fgl": lambda: cn.reconstruct(network, features, generator=start()),

@@ -25,7 +25,7 @@ from ..federation import (
     stand_in,
 )
 from ..graph import Graph
-from ..sparse import widened
+from ..sparse.rows import widened
 from .fedproto import labelled
 from .mix_models import mix_models
 

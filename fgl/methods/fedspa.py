@@ -27,7 +27,8 @@ from ..federation import (
     trainable,
 )
 from ..graph import Graph
-from ..sparse import SparseMatrix, widened
+from ..sparse import SparseMatrix
+from ..sparse.rows import widened
 
 KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from ..aggregate import mean
 from ..checks import check_count, check_number
-from ..client_network import finch, nearest_rows
+from ..client_network import finch
+from ..client_network.finch import nearest_rows
 from ..federation import (
     Means,
     Message,

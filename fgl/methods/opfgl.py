@@ -35,9 +35,9 @@ from ..federation import (
 )
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
-from ..nn import outputs
-from ..sparse import widened
+from ..nn.observe import outputs
 from ..sparse.degrees import check_degrees
+from ..sparse.rows import widened
 from .local import with_own
 from .surrogate import (
     Condensation,

@@ -27,7 +27,8 @@ from ..federation import (
 )
 from ..graph import Graph
 from ..kinds import typed
-from ..privacy import clip, gaussian, on_grid
+from ..privacy import clip, gaussian
+from ..privacy.gaussian import on_grid
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
 from .clipped import added, clipped
 from .robust import mean_server, robust

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from fgl import Method, SparseMatrix, run
 from fgl.checks import check_count, check_number
-from fgl.federation import Method, Round, run
+from fgl.federation import Round
 from fgl.graph import EDGE_FIELDS, Graph
 from fgl.graph.fields import present
-from fgl.sparse import SparseMatrix
 
 from .cost import Line, Rates
 from .memory import Estimate, estimate, fresh, part

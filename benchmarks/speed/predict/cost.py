@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from fgl.checks import check_choice, check_count, check_number
-from fgl.federation import num_participants
+from fgl.federation.participants import num_participants
 
 from .memory import Estimate, said
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from fgl import Method, SparseMatrix
 from fgl.checks import check_number
 from fgl.federation import (
     Batch,
@@ -19,17 +20,17 @@ from fgl.federation import (
     Here,
     Inbox,
     Loop,
-    Method,
     choose,
     in_mode,
     num_bytes,
-    num_participants,
     num_steps,
     stage,
 )
+from fgl.federation.participants import num_participants
 from fgl.graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from fgl.graph.fields import present as present_fields
-from fgl.sparse import Pattern, SparseMatrix, rows_of
+from fgl.sparse.matrix import rows_of
+from fgl.sparse.pattern import Pattern
 
 from .live_bytes import LiveBytes
 

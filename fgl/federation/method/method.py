@@ -185,7 +185,7 @@ class Method:
             times what was sent. The server's outbox and state may grow by the factor c at most.
             ``math.inf`` for no bound.
         layers: the builders that made this method, from inside to outside, with their arguments;
-            see `fgl.federation.layer`.
+            see `fgl.layer`.
         own: names of modules of the model, such as an input layer or a head, that each client has
             for itself, in its own shape, or lacks. They are never sent: the first message does not
             have them, and an upload with them is refused. So clients may have different features

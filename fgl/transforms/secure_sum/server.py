@@ -24,8 +24,9 @@ from ...federation import (
     leaves,
     one_for_all,
 )
-from ...privacy import CannotUnmask, DoesNotFit, decode, wrapped_sum
+from ...privacy import CannotUnmask, DoesNotFit
 from ...privacy import masks as parts
+from ...privacy.fixed_point import decode, wrapped_sum
 from . import signed
 from .messages import (
     ASKED,
