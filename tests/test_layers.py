@@ -19,8 +19,7 @@ from conformance import CASES, case
 from federations import CLASSES, FEATURES, graphs, ruled, script
 
 import fgl
-from fgl import methods, transforms
-from fgl.federation import Training
+from fgl import Training, methods, transforms
 from fgl.federation.method.describe import described
 from fgl.federation.method.layers import Layer
 from fgl.federation.method.old_names import GROUPS

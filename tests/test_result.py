@@ -17,7 +17,8 @@ import torch
 from federations import CLASSES, FEATURES, SGD, fedavg, graphs, model
 
 import fgl
-from fgl.federation import Result, Round
+from fgl import Result
+from fgl.federation import Round
 from fgl.federation.evaluate import _RUNNING, running
 from fgl.methods import fedper, fedprox, local, own_models
 

@@ -14,7 +14,8 @@ from flwr.serverapp import ServerApp
 from harness.machine import process_memory
 
 import fgl
-from fgl.federation import Flower, Steps, Training, client_app
+from fgl import Training
+from fgl.federation import Flower, Steps, client_app
 from fgl.metrics import hit_rows
 from fgl.sampler import NeighbourSampler
 from fgl.tasks.sampled_nodes import sampled_steps

@@ -81,15 +81,16 @@ def cut(folder: Path, clients: int, partition: str) -> dict[str, Any]:
     edges = mapped(folder / "graph", "edge_index")
     whole = fgl.Graph(torch.zeros(len(y), 1), edges, y=y, num_classes=CLASSES)
     start = time.process_time()
-    parts = {"ldg": fgl.data.ldg_partition, "metis": fgl.data.metis_partition}[partition](
-        whole, clients
-    )
+    parts = {
+        "ldg": fgl.data.partitions.ldg_partition,
+        "metis": fgl.data.partitions.metis_partition,
+    }[partition](whole, clients)
     seconds = time.process_time() - start
-    whole = fgl.data.random_split(whole, train=TRAIN, val=VAL)
+    whole = fgl.data.splits.random_split(whole, train=TRAIN, val=VAL)
     out: dict[str, Any] = {"cut_seconds": round(seconds, 1), "partition": partition}
     out["cut_peak_mb"] = round(process_memory("VmHWM"))
     sizes, entries = [], 0
-    cuts = fgl.data.partition_graph(whole, parts)
+    cuts = fgl.data.partitions.partition_graph(whole, parts)
     with shown("folders", clients, unit="client") as advance:
         for number, own in enumerate(cuts):
             own = own.replace(x=x[own.node_id])

@@ -35,9 +35,9 @@ def products_clients(folder: str, nodes: int | None, edges: int | None, k: int) 
     options: dict[str, Any] = dict(LIKE["products-like"])
     options |= {"num_nodes": nodes or options["num_nodes"]}
     options |= {"num_edges": edges or options["num_edges"]}
-    whole = fgl.data.split(fgl.data.large_graph(**options), "random")
-    parts = fgl.data.metis_partition(whole, k)
-    return fgl.data.partition_graph(whole, parts, folder=folder)
+    whole = fgl.data.splits.split(fgl.data.large_graph(**options), "random")
+    parts = fgl.data.partitions.metis_partition(whole, k)
+    return fgl.data.partitions.partition_graph(whole, parts, folder=folder)
 
 
 def round_of(clients: list[fgl.Graph]) -> fgl.Result:

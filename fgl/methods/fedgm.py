@@ -17,7 +17,7 @@ from ..checks import check_count, check_number, check_share, check_weight
 from ..federation import Broadcast, Inbox, Message, Method, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
-from ..nn import PairWeights
+from ..nn.pair_weights import PairWeights
 from .own_models import drawn
 
 KEYS = (("x", "y", "adjacency"), ("gradient", "count"))  # of a client's first upload; of others
@@ -41,7 +41,7 @@ def fedgm(
 
     In its first round a client makes ``int(reduction n)`` nodes for its n training nodes, with
     about the same classes, features that begin as a drawn node's of the class, and edges
-    between all of them (`fgl.nn.PairWeights`). In each of `condense_steps` steps it draws a new
+    between all of them (`PairWeights`). In each of `condense_steps` steps it draws a new
     model and moves, by Adam, the network of the edges `adjacency_steps` times, then the features
     `feature_steps` times, and so on, down
 

@@ -15,7 +15,7 @@ from ..checks import check_choice, check_count, check_number, check_share
 from ..client_network import similarity
 from ..federation import Inbox, Message, Method, Params, State
 from ..graph import Graph
-from ..sparse import widened
+from ..sparse.rows import widened
 from .fedproto import labelled
 from .mix_models import mix_models
 

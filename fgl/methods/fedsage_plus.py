@@ -30,7 +30,7 @@ from ..graph import Graph
 from ..graph.neighbours import neighbour_features
 from ..kinds import typed
 from ..losses import nearest_features
-from ..nn import outputs
+from ..nn.observe import outputs
 from .own_models import own_models
 
 Neighbours = Callable[[Graph, int, int], tuple[Tensor, Tensor]]
@@ -94,7 +94,7 @@ def fedsage_plus(
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
         >>> net = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
-        >>> clients = [fgl.data.split(graph, "random")]
+        >>> clients = [fgl.data.splits.split(graph, "random")]
         >>> method = fedsage_plus(fgl.tasks.generator_task(clients, net, fgl.Training()).fedavg)
         >>> method.rules.exchange
         3

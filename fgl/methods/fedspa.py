@@ -14,7 +14,8 @@ from ..aggregate import mean
 from ..checks import check_number
 from ..federation import Broadcast, Inbox, Message, Method, Params, State
 from ..graph import Graph
-from ..sparse import SparseMatrix, widened
+from ..sparse import SparseMatrix
+from ..sparse.rows import widened
 
 KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from .. import federation as fed
 from ..aggregate import mean
 from ..checks import check_count, check_number
-from ..client_network import finch, nearest_rows
+from ..client_network import finch
+from ..client_network.finch import nearest_rows
 from ..federation import Means, Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy, unit_rows

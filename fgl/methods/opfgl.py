@@ -17,9 +17,9 @@ from ..checks import check_count, check_number, check_share, check_weight
 from ..federation import Broadcast, Message, Method, OfSums, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
-from ..nn import outputs
-from ..sparse import widened
+from ..nn.observe import outputs
 from ..sparse.degrees import check_degrees
+from ..sparse.rows import widened
 from .local import with_own
 from .surrogate import (
     Condensation,

@@ -13,8 +13,10 @@ from .. import federation as fed
 from ..federation import Cohort, Evaluate, Inbox, Message, Method, Params, State
 from ..graph import Graph
 from ..kinds import typed
-from ..metrics import hit_counts, hit_rows, on_host
-from ..sparse import Member
+from ..metrics import hit_rows
+from ..metrics.classes import hit_counts
+from ..metrics.host import on_host
+from ..sparse.batched_pattern import Member
 from ..targets import CLASSES, Target, checked_y, scored_alone, undefined_metrics, warn_undefined
 
 

@@ -16,7 +16,7 @@ from torch.nn.functional import smooth_l1_loss
 from .. import federation as fed
 from .. import losses
 from ..checks import check_count, check_number, check_share, check_weight
-from ..data import HiddenNodes, hide_nodes
+from ..data.hidden_nodes import HiddenNodes, hide_nodes
 from ..federation import Message, Method, Params, Ragged, Result, State, Training, fedavg
 from ..graph import Graph
 from ..kinds import typed
@@ -61,7 +61,7 @@ def generator_task(
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
-        >>> whole = fgl.data.split(graph, "random")
+        >>> whole = fgl.data.splits.split(graph, "random")
         >>> model = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
         >>> task = generator_task([whole], model, fgl.Training())
         >>> whole.num_nodes - task.clients[0].num_nodes

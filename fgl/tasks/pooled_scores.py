@@ -10,7 +10,7 @@ from .. import federation as fed
 from ..federation import Evaluate, Message, Method, State
 from ..graph import Graph
 from ..kinds import typed
-from ..metrics import on_host
+from ..metrics.host import on_host
 from ..targets import (
     CLASSES,
     Target,
@@ -49,7 +49,7 @@ def evaluate_pooled(
         ValueError: if no client has a test example; and, when called, if a model is not whole.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> evaluate = evaluate_pooled(fgl.fedavg(model), [graph])
         >>> list(evaluate({0: {"model": model.state_dict()}}, {}))

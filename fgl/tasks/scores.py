@@ -11,13 +11,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .. import federation as fed
-from ..data import EdgeSplit
 from ..data.partitions.major_label import unseen_nodes
+from ..data.splits import EdgeSplit
 from ..federation import Evaluate, Message, Method, Params, Score, State
 from ..graph import Graph
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
-from ..metrics import auc_and_average_precision, hit_counts, on_host
+from ..metrics.classes import hit_counts
+from ..metrics.host import on_host
+from ..metrics.ranking import auc_and_average_precision
 from ..targets import (
     CLASSES,
     Target,
@@ -93,7 +95,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         ValueError: when called, if no split has this graph.
 
     Example:
-        >>> split = fgl.data.edge_split(fgl.data.load("synthetic"))
+        >>> split = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
         >>> model = fgl.nn.VGAE(1433, 8, 4)
         >>> list(link_scores(model, [split])(model.state_dict(), split.graph))
         ['val_auc', 'val_ap', 'auc', 'ap']
@@ -175,7 +177,7 @@ def evaluate_own(
         ValueError: when called, if no client has a metric, or a model is not whole.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> evaluate = evaluate_own(node_scores(model), fgl.fedavg(model), [graph])
         >>> sorted(evaluate({0: {"model": model.state_dict()}}, {}))
@@ -224,7 +226,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
         empty if no client has taken part.
 
     Example:
-        >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+        >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
         >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
         >>> outbox = {0: {"model": model.state_dict()}}
         >>> list(evaluate_ego(fgl.fedavg(model), clients, test)(outbox, {0: {}}))

@@ -16,7 +16,8 @@ from ..checks import check_number
 from ..federation import Inbox, Means, Message, Method, OfMeans, Params, State
 from ..graph import Graph
 from ..kinds import typed
-from ..privacy import clip, gaussian, on_grid
+from ..privacy import clip, gaussian
+from ..privacy.gaussian import on_grid
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
 from .clipped import added, clipped
 from .robust import mean_server, robust

@@ -13,8 +13,9 @@ from torch import Tensor
 from ... import federation as fed
 from ...checks import check_kind
 from ...federation import Absent, Inbox, Means, Message, Method, OfMeans, OfSums, Params, State
-from ...privacy import CannotUnmask, DoesNotFit, decode, wrapped_sum
+from ...privacy import CannotUnmask, DoesNotFit
 from ...privacy import masks as parts
+from ...privacy.fixed_point import decode, wrapped_sum
 from . import signed
 from .messages import (
     ASKED,

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from ....graph import Graph
-from ....sparse import Member
+from ....sparse.batched_pattern import Member
 from ...method.message import Params
 from ...method.method import Method, Training
 from ...seeds import set_seed
