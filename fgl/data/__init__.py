@@ -18,6 +18,7 @@ from .made_up import bibliography, ratings
 from .neighbour_sums import neighbour_sums
 from .scaffolds import murcko_scaffolds
 from .synthetic import csbm, small_graphs, small_molecules
+from .tables import from_tables, typed_tables
 from .typed import typed_graph, with_shared
 from .typed_paths import metapaths
 
@@ -31,6 +32,7 @@ __all__ = [
     "degree_features",
     "download",
     "from_hetero",
+    "from_tables",
     "large_graph",
     "largest_component",
     "load",
@@ -56,6 +58,7 @@ __all__ = [
     "splits",
     "to_hetero",
     "typed_graph",
+    "typed_tables",
     "with_shared",
     "wrong_labels",
 ]

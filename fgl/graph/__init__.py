@@ -34,6 +34,7 @@ from .fields import (
 )
 from .pyg import PAIR_FIELDS, fields_of, pyg_fields
 from .reading import Reading
+from .tables import of_networkx
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -366,6 +367,55 @@ class Graph(Facts):
             1
         """
         return cls(**fields_of(data, split, ignore))
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        *,
+        x: Sequence[str] = (),
+        y: str | None = None,
+        edge_weight: str | None = None,
+        edge_attr: Sequence[str] = (),
+        edge_time: str | None = None,
+        classes: Sequence[Any] | None = None,
+        ignore: Collection[str] = (),
+    ) -> Graph:
+        """From a networkx graph; row i is node ``list(graph)[i]``.
+
+        Edges of an undirected graph are stored in both directions. Files in GraphML and GEXF are
+        read by ``networkx.read_graphml`` and ``networkx.read_gexf``.
+
+        Args:
+            graph: a ``networkx.Graph``, ``DiGraph``, or a multigraph of either.
+            x: attributes of nodes, numbers or rows of numbers; without them a column of ones.
+            y: attribute of nodes with labels (integers, or strings with `classes`) or numbers.
+            edge_weight, edge_attr, edge_time: attributes of edges with numbers.
+            classes: the values of `y`, in the order of their labels.
+            ignore: attributes that need not be read; a warning names all others.
+
+        Raises:
+            ValueError: for a node or edge that lacks an attribute, and for words without `classes`.
+
+        Example:
+            >>> import networkx
+            >>> friends = networkx.Graph([("Ann", "Bob")])
+            >>> networkx.set_node_attributes(friends, {"Ann": 31, "Bob": 27}, "age")
+            >>> Graph.from_networkx(friends, x=["age"]).x.tolist()
+            [[31.0], [27.0]]
+        """
+        return cls(
+            **of_networkx(
+                graph,
+                x=x,
+                y=y,
+                edge_weight=edge_weight,
+                edge_attr=edge_attr,
+                edge_time=edge_time,
+                classes=classes,
+                ignore=ignore,
+            )
+        )
 
     def to_pyg(self, data_class: Any) -> Any:
         """To a ``torch_geometric.data.Data`` or `Batch`: ``graph.to_pyg(Data)``.

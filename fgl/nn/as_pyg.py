@@ -71,34 +71,34 @@ def _twin(pyg: Any, model: Any) -> nn.Module:
 
 def _conv(pyg: Any, conv: Any) -> nn.Module:
     """PyG's convolution of the same sizes and options."""
-    made: nn.Module
+    layer: nn.Module
     if isinstance(conv, GCNConv):
         if not conv.propagate:
             raise ValueError(
                 "Expected the features not to be summed over neighbours, but got a GCN with "
                 "summed=True: PyG has no such layer"
             )
-        made = pyg.GCNConv(*_sizes(conv.lin), normalize=conv.normalize)
+        layer = pyg.GCNConv(*_sizes(conv.lin), normalize=conv.normalize)
     elif isinstance(conv, GATConv):
         width = conv.att_src.shape[-1]
         options = {"concat": conv.concat, "negative_slope": conv.negative_slope}
-        made = pyg.GATConv(conv.lin.weight.shape[1], width, conv.heads, **options)
+        layer = pyg.GATConv(conv.lin.weight.shape[1], width, conv.heads, **options)
     elif isinstance(conv, SAGEConv):
-        made = pyg.SAGEConv(*_sizes(conv.lin_l))
+        layer = pyg.SAGEConv(*_sizes(conv.lin_l))
     elif isinstance(conv, GINConv | GINEConv):
         sizes = _sizes(conv.nn[0])
         net = nn.Sequential(nn.Linear(*sizes), nn.ReLU(), nn.Linear(sizes[1], sizes[1]))
         of_edges = isinstance(conv, GINEConv)
         dim = {"edge_dim": conv.lin.in_features} if isinstance(conv, GINEConv) else {}
-        made = pyg.GINEConv(net, **dim) if of_edges else pyg.GINConv(net)
+        layer = pyg.GINEConv(net, **dim) if of_edges else pyg.GINConv(net)
     elif isinstance(conv, RGCNConv):
-        made = pyg.RGCNConv(*conv.root.shape, conv.num_relations, num_bases=conv.num_bases)
+        layer = pyg.RGCNConv(*conv.root.shape, conv.num_relations, num_bases=conv.num_bases)
     else:
         raise TypeError(
             "Expected model to be a GCN, GAT, SAGE, GIN, GINE or RGCN, or one of their "
             f"convolutions, but got {type(conv).__name__}"
         )
-    return made
+    return layer
 
 
 def _sizes(linear: Any) -> tuple[int, int]:
