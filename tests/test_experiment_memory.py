@@ -250,7 +250,7 @@ def test_live_bytes_count_memory_once_and_until_it_is_freed() -> None:
 def test_what_cannot_be_estimated_is_refused() -> None:
     with pytest.raises(ValueError, match="Expected clients to be at least one graph, but got none"):
         estimate(GCN, [])
-    with pytest.raises(TypeError, match="a sequence of graphs or a task, but got a Graph"):
+    with pytest.raises(TypeError, match="a sequence of graphs, a task or a place, but got a Graph"):
         estimate(GCN, clients(1)[0])  # type: ignore[arg-type]
     for wrong in (0, 1.5, "half", True):
         with pytest.raises(ValueError, match="Expected clients_at_once to be 'all' or at least 1"):

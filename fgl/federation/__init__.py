@@ -4,10 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import install
 from ..predict import predict, stand_in, standing_in
-from ..seeds import fold_in
-from .best import best_round
-from .callbacks import Callback
-from .evaluate import deployed, evaluate_on, scored, together
+from ..seeds import fold_in, stage
+from .evaluate import deployed, evaluate_on, means, scored, together
 from .executors import Answer, Executor
 from .executors.batch.batch import Batch
 from .executors.batch.choice import choose
@@ -16,10 +14,8 @@ from .executors.batch.train_cohort import train_cohort
 from .executors.here import Here, Place
 from .executors.loop import Loop, Score
 from .gate.guard import check_whole, checked, pair
-from .gate.limits import Limits
-from .gate.uploads import Absent
-from .history import Result, Round
-from .method.checks import check_keys, check_model, first_not_finite
+from .gate.uploads import Absent, Limits
+from .history import Result, Round, best_round
 from .method.compose import (
     check_averages,
     check_model_alone,
@@ -40,16 +36,23 @@ from .method.fedavg import (
     supervised,
 )
 from .method.inbox import Broadcast, Inbox, changed_messages, one_for_all
-from .method.message import Message, Params, State, leaves, num_bytes
+from .method.message import (
+    Message,
+    Params,
+    State,
+    check_keys,
+    check_model,
+    first_not_finite,
+    leaves,
+    num_bytes,
+)
 from .method.method import Evaluate, Loss, Method, OptimizerFactory, Training, Watch
 from .method.models import Models
 from .method.ragged import Ragged
 from .method.rules import Joining, Own, Privacy, Rules
 from .method.sums import Means, OfMeans, OfSums, after
-from .participants import num_participants
-from .run import run
-from .scores import means
-from .seeds import stage
+from .round import num_participants
+from .run import Callback, run
 from .training.minibatches import (
     Steps,
     graph_minibatches,
