@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 
 import fgl
-from fgl.federation import Broadcast, Loop, Result, checked
+from fgl import Result
+from fgl.federation import Broadcast, Loop, checked
 from fgl.federation.round import Plan, play
 
 ROOT = Path(__file__).parents[1]
@@ -155,7 +156,7 @@ def table() -> list[tuple[str, str]]:
         ("test lines for a line of the library", f"{tests / size:.2f}"),
         ("benchmarks, lines of code", f"{num_lines(python_files('benchmarks')):,}"),
         ("send to the end of a round: lines; functions; files", path),
-        ("fields of Method", f"{len(fields(fgl.federation.Method))}"),
+        ("fields of Method", f"{len(fields(fgl.Method))}"),
         ("public names", f"{len(names)}"),
     ]
 

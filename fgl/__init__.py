@@ -24,7 +24,9 @@ from . import (
     tasks,
     transforms,
 )
-from .experiment import compare, plot
+from ._moved import keep_old_paths
+from .experiment.comparison import compare
+from .experiment.plots import plot
 from .federation import (
     Message,
     Method,
@@ -41,6 +43,8 @@ from .predict import predict
 from .sparse import SparseMatrix
 
 __version__ = "0.2.0"
+
+keep_old_paths()
 
 __all__ = [
     "Graph",

@@ -12,8 +12,10 @@ from torch import Tensor
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
 from .graph.fields import DERIVED, taken
-from .sparse import Pattern, SparseMatrix, row_sum, rows_of
+from .sparse import SparseMatrix, row_sum
 from .sparse.degrees import check_degrees
+from .sparse.matrix import rows_of
+from .sparse.pattern import Pattern
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
 NOBODY = torch.iinfo(torch.int32).max

@@ -18,18 +18,8 @@ import torch
 from torch import nn
 
 import fgl
-from fgl import augment, methods
-from fgl.federation import (
-    Here,
-    Inbox,
-    Method,
-    Result,
-    Training,
-    fold_in,
-    node_minibatches,
-    num_bytes,
-    train,
-)
+from fgl import Method, Result, Training, augment, methods
+from fgl.federation import Here, Inbox, fold_in, node_minibatches, num_bytes, train
 
 ROOT = Path(__file__).parents[1]
 FEATURES, CLASSES = 6, 3

@@ -28,7 +28,7 @@ from federations import (
 )
 
 import fgl
-from fgl.federation import Result, Training
+from fgl import Result, Training
 
 ROUNDS = 4
 

@@ -15,7 +15,8 @@ from federations import Elsewhere, close, end, same, script
 from torch import nn
 
 import fgl
-from fgl.federation import Batch, Method, Own, choose, train
+from fgl import Method
+from fgl.federation import Batch, Own, choose, train
 from fgl.federation.executors.remote.client import Note, agreement, answer
 from fgl.federation.executors.remote.shelf import StateFolder
 from fgl.federation.method.message import leaves
@@ -211,7 +212,7 @@ def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:
     text = "Expected client 1 to have a model of the architecture of client 0's, but got another"
     start = [own.own.models.first(graph) for graph in graphs]  # type: ignore[union-attr]
     with pytest.raises(ValueError, match=text):
-        fgl.federation.train_cohort(
+        fgl.federation.executors.batch.train_cohort.train_cohort(
             own, start, fgl.federation.Cohort(graphs), [{}, {}], seeds=[0, 1]
         )
 
@@ -644,7 +645,7 @@ def test_embeddings_are_kept_at_home() -> None:
     model = Shop(1)
 
     def bpr(params: Any, graph: fgl.Graph, context: Any) -> Any:
-        scores = fgl.federation.predict(model, params, graph).view(-1, 3)
+        scores = fgl.predict(model, params, graph).view(-1, 3)
         return fgl.losses.ranking(scores[:, 0], scores[:, 1:])
 
     fedavg = fgl.fedavg(model, loss=bpr, train=ADAM)

@@ -19,7 +19,8 @@ from conformance import CASES, WITH_PRIVATE, K, case, known, row
 from federations import by_hand, close, end, receive_as_a_run, same, script
 
 import fgl
-from fgl.federation import Inbox, Method, deployed, train, trainable, unsealed
+from fgl import Method
+from fgl.federation import Inbox, deployed, train, trainable, unsealed
 from fgl.federation.method.message import leaves
 from fgl.tasks import Task
 from fgl.transforms import clients_summed

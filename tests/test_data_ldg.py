@@ -14,7 +14,8 @@ import torch
 
 import fgl
 from fgl import Graph, tasks
-from fgl.data import csbm, large_graph, ldg_partition, partition_graph, random_partition
+from fgl.data import csbm, large_graph
+from fgl.data.partitions import ldg_partition, partition_graph, random_partition
 from fgl.data.partitions.ldg import _smallest
 
 SMALL = csbm(num_nodes=600, num_features=20, words_per_set=5, seed=1)
@@ -89,7 +90,10 @@ def test_no_client_is_larger_than_allowed_or_empty(
 def test_it_keeps_most_of_what_metis_keeps() -> None:
     pytest.importorskip("pymetis")
     graph = large_graph(5000, 35_000, num_features=1, community_size=200)
-    of = [kept(graph, cut(graph, 5)) for cut in (random_partition, fgl.data.metis_partition)]
+    of = [
+        kept(graph, cut(graph, 5))
+        for cut in (random_partition, fgl.data.partitions.metis_partition)
+    ]
     once, often = (kept(graph, ldg_partition(graph, 5, passes=passes)) for passes in (1, 10))
     assert of[0] + 0.05 < once < often - 0.1
     assert often > 0.85 * of[1]
@@ -98,7 +102,7 @@ def test_it_keeps_most_of_what_metis_keeps() -> None:
 def test_a_capacity_is_not_rounded_up_twice() -> None:
     nodes = torch.arange(30)
     clique = fgl.Graph(torch.ones(100, 1), torch.cartesian_prod(nodes, nodes).t())
-    parts = fgl.data.ldg_partition(clique, 10, slack=0.1, block=1)
+    parts = fgl.data.partitions.ldg_partition(clique, 10, slack=0.1, block=1)
     assert max(map(len, parts)) == 11  # 1.1 * 100 / 10, in floats a little more
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import fgl
 from fgl import Graph
-from fgl.data import class_capped_split, csbm, public_split, random_split, split
+from fgl.data import csbm
+from fgl.data.splits import class_capped_split, public_split, random_split, split
 from fgl.data.splits.nodes import CLASS_CAPPED
 
 # Class sizes as in the public data; CiteSeer's missing nodes count as class 0.
@@ -52,11 +53,11 @@ def test_class_capped_counts_of_the_paper(name: str) -> None:
 def test_a_random_split_among_some_leaves_the_others_out() -> None:
     among = torch.arange(50) % 5 > 0  # 40 of 50
     graph = fgl.Graph(torch.ones(50, 1), torch.tensor([[0], [1]]), y=torch.zeros(50).long())
-    made = fgl.data.random_split(graph, train=0.5, val=0.25, seed=1, among=among)
+    made = fgl.data.splits.random_split(graph, train=0.5, val=0.25, seed=1, among=among)
     masks: Any = [made.train_mask, made.val_mask, made.test_mask]
     assert [int(mask.sum()) for mask in masks] == [20, 10, 10]
     assert torch.equal(torch.stack(masks).sum(0), among.long())
-    every = fgl.data.random_split(graph, train=0.5, val=0.25, seed=1)
+    every = fgl.data.splits.random_split(graph, train=0.5, val=0.25, seed=1)
     assert not torch.equal(every.train_mask & among, made.train_mask)  # type: ignore[operator]
 
 

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgl import Graph
-from fgl.data import class_capped_split, csbm, louvain_partition, partition_graph
+from fgl.data import csbm
+from fgl.data.partitions import louvain_partition, partition_graph
+from fgl.data.splits import class_capped_split
 from fgl.data.synthetic import CORA_CLASSES
 
 DEFAULT = csbm()

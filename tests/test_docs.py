@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 from pathlib import Path
@@ -22,9 +21,9 @@ PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - set(DE
 
 
 DOCUMENTED = {
-    f"{room}.{name}": value
-    for room in ["fgl", *(f"fgl.{room}" for room in HOOK.ROOMS)]
-    for name, value in HOOK.public(importlib.import_module(room)).items()
+    path: value
+    for exports in [HOOK.public(fgl), *map(HOOK.words, HOOK.ROOMS)]
+    for path, value in exports.items()
     if inspect.isfunction(value) or inspect.isclass(value)
 }
 

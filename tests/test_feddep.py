@@ -199,7 +199,7 @@ def test_an_encoder_learns_through_two_softmaxes(monkeypatch: pytest.MonkeyPatch
     own = CLIENTS[0]
     near, x = around(own, list(range(11))), dict(enumerate(own.x))  # type: ignore[arg-type]
     torch.manual_seed(1)
-    encoder = fgl.nn.DeepEncoder(6, WIDTH, 3, dropout=0.0).double()
+    encoder = fgl.nn.deep_neighbours.DeepEncoder(6, WIDTH, 3, dropout=0.0).double()
     p: Any = {n: t.detach().clone() for n, t in encoder.state_dict().items()}
     found = embeddings(encoder, own, 2)
 
@@ -241,7 +241,7 @@ def test_groups_are_the_best_ones_and_prototypes_their_means() -> None:
     torch.manual_seed(5)
     found = grouped(model, CLIENTS[1], 3, 2)
     torch.manual_seed(5)
-    encoder = fgl.nn.DeepEncoder(6, WIDTH, 3, dropout=0.0).double()
+    encoder = fgl.nn.deep_neighbours.DeepEncoder(6, WIDTH, 3, dropout=0.0).double()
     embedded = embeddings(encoder, CLIENTS[1], 2)
     for group in range(3):
         members = [v for v in range(8) if found["cluster"][v] == group]
@@ -384,7 +384,7 @@ def test_the_generator_is_never_in_training_mode_where_the_model_is() -> None:
 def test_a_minibatch_of_four_whole_hops_is_the_graph() -> None:
     """A node reads two hops of the generator and two of the classifier."""
     whole = graphs((40,))[0].replace(x=graphs((40,))[0].x.double())  # type: ignore[union-attr]
-    clients = fgl.data.partition_graph(whole, torch.arange(40).split(20))
+    clients = fgl.data.partitions.partition_graph(whole, torch.arange(40).split(20))
     sgd = partial(torch.optim.SGD, lr=LR)
     plain = fgl.tasks.node_task(whole, clients, net(), fgl.Training(sgd, num_steps=1))
     ends = []

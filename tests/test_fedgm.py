@@ -45,9 +45,9 @@ def start(own: fgl.Graph, y: Tensor) -> Tensor:
     return own.x[rows]  # type: ignore[index, return-value]
 
 
-def edge_net() -> fgl.nn.PairWeights:
+def edge_net() -> fgl.nn.pair_weights.PairWeights:
     torch.manual_seed(99)
-    return fgl.nn.PairWeights(6, WIDTH).double()
+    return fgl.nn.pair_weights.PairWeights(6, WIDTH).double()
 
 
 def method(**options: Any) -> fgl.Method:

@@ -24,7 +24,7 @@ TURNS = {"epochs": 2, "generator_steps": 1, "distil_steps": 2}
 def networks() -> tuple[Any, Any]:
     torch.manual_seed(0)
     net = fgl.nn.GCN(6, 5, 3, dropout=0.0).double()
-    return net, fgl.nn.NodeGenerator(6, 3, noise=NOISE, widths=(7, 6)).double()
+    return net, fgl.nn.node_generator.NodeGenerator(6, 3, noise=NOISE, widths=(7, 6)).double()
 
 
 def degrees(own: fgl.Graph) -> Tensor:

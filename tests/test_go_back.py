@@ -14,7 +14,7 @@ from federations import Elsewhere, by_hand, end, fedavg, graphs, model, ruled, s
 from test_malformed import sending, weights
 
 import fgl
-from fgl.federation import Method, Training
+from fgl import Method, Training
 
 SLOW = Training(num_steps=2)  # SGD with a rate of .1
 

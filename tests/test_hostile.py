@@ -15,7 +15,8 @@ from federations import Elsewhere
 from torch import Tensor
 
 import fgl
-from fgl.federation import Answer, Broadcast, Loop, Result, checked
+from fgl import Result
+from fgl.federation import Answer, Broadcast, Loop, checked
 from fgl.federation.round import Plan, join, play
 
 Message = dict[str, Any]

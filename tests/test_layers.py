@@ -19,8 +19,7 @@ from conformance import CASES, case
 from federations import CLASSES, FEATURES, graphs, ruled, script
 
 import fgl
-from fgl import methods, transforms
-from fgl.federation import Training
+from fgl import Training, methods, transforms
 from fgl.federation.method.describe import described
 from fgl.federation.method.layers import Layer
 from fgl.federation.method.old_names import GROUPS
@@ -496,7 +495,7 @@ def test_a_place_is_one_value_of_clients() -> None:
     with pytest.raises(ValueError, match="clients_at_once and score to be left out beside a place"):
         fgl.run(PLAIN, here, clients_at_once=1, num_rounds=1)
     with pytest.warns(DeprecationWarning, match=r"fgl.run\(method, place\) now"):
-        assert len(fgl.run(PLAIN, on=here, num_rounds=1).history) == 1
+        assert len(fgl.run(PLAIN, here, num_rounds=1).history) == 1
     with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="left out beside on"):
         fgl.run(PLAIN, graphs(), on=here, num_rounds=1)
     assert len(fgl.run(PLAIN, here, num_rounds=1).history) == 1

@@ -15,8 +15,8 @@ from conformance import case
 from federations import Elsewhere, by_hand, end, fedavg, fedopt, graph, graphs, model, ruled, same
 
 import fgl
-from fgl import aggregate
-from fgl.federation import Broadcast, Inbox, Limits, Method, average, send_model, unsealed
+from fgl import Method, aggregate
+from fgl.federation import Broadcast, Inbox, Limits, average, send_model, unsealed
 
 WEIGHT = "convs.0.lin.weight"
 

@@ -14,7 +14,6 @@ import pytest
 import torch
 from harness.record import append
 from harness.rows import flat, spelled
-from papers import missing_edges
 from papers.matrix import (
     COLUMNS,
     ENTRIES,
@@ -231,30 +230,3 @@ def test_a_cell_that_fails_stops_no_other(
         matrix.run(matrix.parsed([*flags, "--results", str(tmp_path / "runs.jsonl")]))
     assert tried == ["fedavg", "fedprox"]
     assert "Expected nothing, but got a run" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_nodes_that_lost_a_neighbour_are_scored_apart() -> None:
-    """Against a loop over edges, with a node that was joined to each client's own."""
-    loaded = fgl.tasks.Nodes(clients=3, hidden=8).load(0)
-    whole: Any = loaded.whole
-    parts = fgl.data.louvain_partition(whole, 3, seed=0)
-    lost = missing_edges.at_borders(whole, parts)
-    owner = {int(node): k for k, part in enumerate(parts) for node in part}
-    cut = {int(t) for s, t in whole.edge_index.t().tolist() if owner[s] != owner[t]}
-    for part, own, found in zip(parts, loaded.clients, lost, strict=True):
-        assert own.y.equal(whole.y[part])  # the task's own partition
-        assert found.tolist() == [int(node) in cut for node in part]
-    one = torch.ones(1, whole.num_features)
-    joined = [own.append(one, torch.tensor([[own.num_nodes], [0]])) for own in loaded.clients]
-    method = loaded.fedavg
-    outbox = fgl.federation.Broadcast({"model": method.initial()}, 3)
-    said = missing_edges.by_border(method, joined, lost)(outbox, {})
-    right: dict[bool, list[bool]] = {True: [], False: []}
-    with fgl.federation.in_mode(method.model, False), torch.no_grad():
-        for own, found in zip(joined, lost, strict=True):
-            guess = method.model(*own.inputs).argmax(1)
-            for node in own.test_mask.nonzero().flatten().tolist():
-                right[bool(found[node])].append(bool(guess[node] == own.y[node]))
-    assert said["lost_accuracy"] == pytest.approx(sum(right[True]) / len(right[True]))
-    assert said["kept_accuracy"] == pytest.approx(sum(right[False]) / len(right[False]))

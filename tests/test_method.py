@@ -12,17 +12,8 @@ import torch.nn.functional as F
 from federations import graph, graphs, keep_own, model, printed, same, without_training_nodes
 
 import fgl
-from fgl.federation import (
-    Inbox,
-    Method,
-    Rules,
-    Training,
-    adopt_model,
-    average,
-    fold_in,
-    send_model,
-    supervised,
-)
+from fgl import Method, Training
+from fgl.federation import Inbox, Rules, adopt_model, average, fold_in, send_model, supervised
 
 
 def test_a_method_that_says_nothing_is_fedavg() -> None:

@@ -24,10 +24,10 @@ from fgl.metrics import (
     mae,
     mean_auc,
     mean_average_precision,
-    on_host,
     r2,
     rmse,
 )
+from fgl.metrics.host import on_host
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 import fgl.nn
+from fgl import SparseMatrix
 from fgl.augment import drop_edges
 from fgl.nn import GAT, GCN, GATConv, GCNConv
 from fgl.nn.layers import dropout, shifted
-from fgl.sparse import SparseMatrix
 
 N, F, C = 12, 7, 3
 

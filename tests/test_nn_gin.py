@@ -17,7 +17,7 @@ from fgl.federation.executors.batch.cohort import Cohort
 from fgl.nn import GIN
 from fgl.nn.gin import pooled_rows
 from fgl.nn.layers import coarse_scale
-from fgl.sparse import Member
+from fgl.sparse.batched_pattern import Member
 
 
 class Twin(nn.Module):

@@ -15,8 +15,9 @@ from torch_geometric.nn import SAGEConv as PyGSAGEConv
 import fgl
 from fgl.ego import EgoSampler, levels, mash
 from fgl.federation.executors.batch.cohort import Cohort
-from fgl.nn import SAGE, EgoSAGE, SAGEConv, child_mean
-from fgl.sparse import Member
+from fgl.nn import SAGE, EgoSAGE, SAGEConv
+from fgl.nn.sage import child_mean
+from fgl.sparse.batched_pattern import Member
 
 
 def lonely() -> fgl.Graph:

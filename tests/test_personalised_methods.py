@@ -14,8 +14,9 @@ from federations import close, same
 from test_methods import gradient, trained_alone
 
 import fgl
+from fgl import Method, Training
 from fgl.client_network import flat_parameters
-from fgl.federation import Inbox, Method, Own, Training
+from fgl.federation import Inbox, Own
 from fgl.methods import (
     fedamp,
     fedper,

@@ -31,18 +31,8 @@ from federations import (
 )
 
 import fgl
-from fgl.federation import (
-    Answer,
-    Batch,
-    Broadcast,
-    Executor,
-    Limits,
-    Loop,
-    Result,
-    Training,
-    checked,
-    num_bytes,
-)
+from fgl import Result, Training
+from fgl.federation import Answer, Batch, Broadcast, Executor, Limits, Loop, checked, num_bytes
 from fgl.federation.evaluate import score_round
 from fgl.federation.round import Plan, play
 

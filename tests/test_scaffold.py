@@ -14,7 +14,8 @@ from torch import Tensor, nn, optim
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Inbox, Method, Result, Training
+from fgl import Method, Result, Training
+from fgl.federation import Inbox
 from fgl.methods import feddc, fedper, scaffold
 from fgl.methods.scaffold import is_plain_sgd, learning_rate, mean_gradient
 

@@ -99,7 +99,7 @@ def a_pair() -> tuple[fgl.Graph, list[Tensor]]:
 def seen_by_the_server(unpadded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Any]:
     """The sums that the server of a secure sum of all rows reads, and the graphs."""
     seen: list[Tensor] = []
-    real = fgl.federation.run
+    real = fgl.run
 
     def noted(*given: Any, **how: Any) -> Any:
         result = real(*given, **how)

@@ -19,9 +19,10 @@ from federations import close, end, ruled, same
 from torch import Tensor
 
 import fgl
-from fgl import methods
-from fgl.federation import Inbox, Method, Training, after, unsealed
-from fgl.privacy import DoesNotFit, decode, encode, largest_weight, wrapped_sum
+from fgl import Method, Training, methods
+from fgl.federation import Inbox, after, unsealed
+from fgl.privacy import DoesNotFit
+from fgl.privacy.fixed_point import decode, encode, largest_weight, wrapped_sum
 from fgl.transforms import (
     central_gaussian,
     clients_summed,

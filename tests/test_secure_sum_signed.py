@@ -18,7 +18,8 @@ from conformance import case
 from federations import close, same
 
 import fgl
-from fgl.federation import Method, unsealed
+from fgl import Method
+from fgl.federation import unsealed
 from fgl.transforms import clients_summed, secure_sum, summed_rounds
 
 pytest.importorskip("cryptography")

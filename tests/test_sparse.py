@@ -20,16 +20,10 @@ from torch.func import grad, vmap
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, to_dense_adj
 
-from fgl.sparse import (
-    Pattern,
-    SparseMatrix,
-    pair_sum,
-    row_log_softmax,
-    row_softmax,
-    row_sum,
-    sampled_product,
-    weighted_product,
-)
+from fgl import SparseMatrix
+from fgl.sparse import row_log_softmax, row_softmax, row_sum, sampled_product, weighted_product
+from fgl.sparse.pattern import Pattern
+from fgl.sparse.rows import pair_sum
 
 ROWS, COLS, WIDTH, BATCH = 5, 4, 3, 6
 D = torch.float64

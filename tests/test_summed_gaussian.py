@@ -19,8 +19,8 @@ from federations import close, end, same
 from torch import Tensor
 
 import fgl
-from fgl import privacy
-from fgl.federation import Limits, Method, Training
+from fgl import Method, Training, privacy
+from fgl.federation import Limits
 from fgl.privacy.signatures import signing_key
 from fgl.transforms import (
     Signatures,

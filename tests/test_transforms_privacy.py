@@ -16,9 +16,9 @@ from federations import close, receive_as_a_run, same
 
 import fgl
 import fgl.experiment
-from fgl import methods, privacy
+from fgl import Method, methods, privacy
 from fgl.aggregate.robust import norm_bound
-from fgl.federation import Inbox, Method, OfMeans
+from fgl.federation import Inbox, OfMeans
 from fgl.privacy.gaussian import grid_step
 from fgl.transforms import (
     attacked,

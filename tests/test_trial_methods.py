@@ -17,7 +17,8 @@ from torch import Tensor, nn, optim
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Inbox, Method, Result, Training
+from fgl import Method, Result, Training
+from fgl.federation import Inbox
 
 LR = 0.1
 SGD = Training(partial(optim.SGD, lr=LR), num_steps=3)

@@ -91,7 +91,7 @@ def forest(trees: torch.Tensor, fanouts: tuple[int, ...]) -> tuple[torch.Tensor,
 
 def test_fedegos_twin_is_its_loss() -> None:
     """On the same trees: its loss and all its gradients, so the same step."""
-    test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+    test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
     model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes, fanouts=(3, 2), dropout=0.0)
     task = fgl.tasks.ego_nodes.ego_node_task(clients, test, model, torch.optim.Adam)
     method, data = script("examples/fedego.py").fedego(task.fedavg), clients[0]

@@ -66,9 +66,9 @@ RIGHT: dict[str, Any] = {
     "Graph": graph(),
     "Graph | None": graph(),
     "Sequence[Graph]": CLIENTS,
-    "Sequence[EdgeSplit]": [fgl.data.edge_split(graph(40))],
+    "Sequence[EdgeSplit]": [fgl.data.splits.edge_split(graph(40))],
     "Graph | Sequence[Graph]": graph(),
-    "EdgeSplit": fgl.data.edge_split(graph(40)),
+    "EdgeSplit": fgl.data.splits.edge_split(graph(40)),
     "nn.Module": METHOD.model,
     "VGAE": fgl.nn.VGAE(FEATURES, 8, 4),
     "EgoSAGE": fgl.nn.EgoSAGE(FEATURES, 8, CLASSES),
@@ -167,7 +167,7 @@ WAYS: dict[str, tuple[Callable[[], Any], str]] = {
     "clients": (lambda: fgl.tasks.node_task(None, TASK, model(), TRAIN), "task.clients"),
     "parts": (
         lambda: fgl.tasks.node_task(None, [torch.arange(3)], model(), TRAIN),
-        "fgl.data.partition_graph(graph, parts)",
+        "fgl.data.partitions.partition_graph(graph, parts)",
     ),
     "a class of model": (
         lambda: fgl.tasks.node_task(None, CLIENTS, fgl.nn.GCN, TRAIN),
@@ -179,7 +179,7 @@ WAYS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no split": (
         lambda: fgl.tasks.link_task(CLIENTS, RIGHT["VGAE"], TRAIN),
-        "fgl.data.edge_split(graph)",
+        "fgl.data.splits.edge_split(graph)",
     ),
     "setting as task": (lambda: fgl.tasks.centralized(WRONG["setting"]), "setting.load(seed=0)"),
     "fedavg as task": (
@@ -209,7 +209,7 @@ def test_a_setting_is_no_task() -> None:
 
 def collections() -> list[fgl.Graph]:
     small, y = fgl.data.small_graphs(12, num_features=FEATURES)
-    return [fgl.data.random_split(fgl.Graph.join(small, y))]
+    return [fgl.data.splits.random_split(fgl.Graph.join(small, y))]
 
 
 def typed(target: str, both: bool = False) -> fgl.Graph:
@@ -357,4 +357,4 @@ def test_what_numpy_and_dicts_give_is_taken() -> None:
         except TypeError as error:
             pytest.fail(f"{name}: {error}")
     with pytest.raises(TypeError, match=r"num to be an integer, .*tensor.item\(\)"):
-        fgl.data.negative_edges(graph().edge_index, 9, torch.tensor(3))  # type: ignore[arg-type]
+        fgl.data.splits.negative_edges(graph().edge_index, 9, torch.tensor(3))  # type: ignore[arg-type]

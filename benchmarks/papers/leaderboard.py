@@ -15,7 +15,8 @@ from typing import Any
 from harness.rows import BUILDERS, Experiment, Make, changed, flat, of_baseline
 
 from fgl import tasks
-from fgl.data import Damage, Skew
+from fgl.data import Damage
+from fgl.data.partitions import Skew
 from fgl.experiment import Run
 
 from .matrix import ENTRIES, SMALL, TUNING_SEED

@@ -42,9 +42,9 @@ from harness.rows import (
     scaffold,
 )
 
-from fgl import Graph, Method, data, tasks
+from fgl import Graph, Method, data, evaluate_on, tasks
 from fgl.experiment import Run
-from fgl.federation import Evaluate, Inbox, Watch, evaluate_on, together
+from fgl.federation import Evaluate, Inbox, Watch, together
 from fgl.federation.method.method import State
 from fgl.methods.gcfl import flat_updates
 
@@ -102,7 +102,7 @@ class NodesBothWays(tasks.Nodes):
 def quartered(graph: Graph, seed: int) -> tuple[Graph, Graph]:
     """Three quarters of a collection, and the last one."""
     y: Any = graph.y
-    quarter = data.stratified_folds(y, 4, seed=seed)
+    quarter = data.splits.stratified_folds(y, 4, seed=seed)
     last = quarter == 3
     return graph.select((~last).nonzero()[:, 0]), graph.select(last.nonzero()[:, 0])
 

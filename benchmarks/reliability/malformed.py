@@ -43,7 +43,8 @@ from harness.flags import arguments, flag, some
 from harness.machine import machine, write
 from reliability.crash import equal
 
-from fgl.federation import Answer, Batch, Broadcast, Loop, Result, checked, fold_in
+from fgl import Result
+from fgl.federation import Answer, Batch, Broadcast, Loop, checked, fold_in
 from fgl.federation.method.message import leaves
 from fgl.federation.round import Plan, join, play
 

@@ -34,7 +34,8 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINConv, global_add_pool
 
 import fgl
-from fgl.federation import Batch, Broadcast, Loop, Training, graph_minibatches
+from fgl import Training
+from fgl.federation import Batch, Broadcast, Loop, graph_minibatches
 
 ADAM = {"lr": 1e-3, "weight_decay": 5e-4}
 
@@ -182,8 +183,8 @@ def main() -> None:
     print(servers, flush=True)
     for dataset in args.datasets:
         graph = fgl.Graph.join(*fgl.data.load_graphs(dataset, attributes=False))
-        parts = fgl.data.dirichlet_partition(graph.y, args.clients, alpha=args.alpha)
-        clients, _ = fgl.data.fold_clients(graph, parts, fold=0)
+        parts = fgl.data.partitions.dirichlet_partition(graph.y, args.clients, alpha=args.alpha)
+        clients, _ = fgl.data.splits.fold_clients(graph, parts, fold=0)
         for threads in args.threads:
             torch.set_num_threads(threads)
             rounds = {"pyg": pyg_round(clients, graph.num_classes)}

@@ -35,8 +35,8 @@ from harness.machine import machine, write
 from speed.cases import CASES
 
 import fgl
+from fgl import SparseMatrix
 from fgl.federation import Batch, Broadcast, Loop, choose
-from fgl.sparse import SparseMatrix
 
 ASKED = 0.5
 NAMES = ("gcn_fedavg/K=10", "gcn_fedavg/K=100", "gcn_fedavg/K=1000", "dense", "sparse", "NCI1")

@@ -48,7 +48,7 @@ def client(nodes: int) -> fgl.Graph:
     like = dict(LIKE["products-like"])
     edges = like.pop("num_edges") * nodes // like.pop("num_nodes")
     whole = fgl.data.large_graph(nodes, edges, **like)
-    return fgl.data.random_split(whole, train=0.08, val=0.02)
+    return fgl.data.splits.random_split(whole, train=0.08, val=0.02)
 
 
 def spent(function: Callable[[], Any]) -> tuple[Any, float, float]:

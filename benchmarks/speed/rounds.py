@@ -116,10 +116,10 @@ def our_rounds(
 
 
 def cora(num_clients: int, device: str) -> tuple[Any, list[Any]]:
-    graph = fgl.data.split(fgl.data.load("cora"), "class_capped", dataset="cora").to(device)
+    graph = fgl.data.splits.split(fgl.data.load("cora"), "class_capped", dataset="cora").to(device)
     delta = min(20, graph.num_nodes // num_clients // 10)
-    parts = fgl.data.louvain_partition(graph, num_clients, delta=delta)
-    return graph, fgl.data.partition_graph(graph, parts)
+    parts = fgl.data.partitions.louvain_partition(graph, num_clients, delta=delta)
+    return graph, fgl.data.partitions.partition_graph(graph, parts)
 
 
 def compare(num_clients: int, repeats: int, device: str) -> dict[str, float]:
@@ -162,7 +162,7 @@ def synthetic(num_nodes: int, seed: int, features: int = 100, degree: int = 8) -
     generator = torch.Generator().manual_seed(seed)
     edges = torch.randint(num_nodes, (2, degree // 2 * num_nodes), generator=generator)
     words = torch.randint(features, (num_nodes, 10), generator=generator).sort(1).values
-    pattern = fgl.sparse.Pattern(
+    pattern = fgl.sparse.pattern.Pattern(
         torch.arange(0, 10 * num_nodes + 1, 10), words.flatten(), (num_nodes, features)
     )
     return fgl.Graph(

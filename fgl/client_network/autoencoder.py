@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from ..checks import check_count, check_number, check_rows
-from ..sparse import full_precision
+from ..sparse.precision import full_precision
 
 EPS = 1e-6
 

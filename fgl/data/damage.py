@@ -104,7 +104,7 @@ def damaged(
         ValueError: as the functions of each kind of damage do.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> made = damaged([graph], Damage(missing_labels=0.2))[0]
         >>> graph.num_train, made.num_train
         (1625, 1300)

@@ -9,11 +9,10 @@ from .trees import (
     training_trees,
     tree_minibatches,
 )
-from .uploads import check_mashed, mashed_check
+from .uploads import mashed_check
 
 __all__ = [
     "EgoSampler",
-    "check_mashed",
     "check_steps",
     "levels",
     "mash",

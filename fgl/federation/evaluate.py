@@ -16,7 +16,7 @@ from torch import nn
 
 from ..graph import Graph
 from ..kinds import typed
-from ..metrics import on_host
+from ..metrics.host import on_host
 from ..predict import predict, standing_in
 from ..seeds import stage
 from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, warn_undefined
@@ -186,8 +186,9 @@ def evaluate_on(
             test mask, to score each client on its own data. If there are fewer clients than graphs
             (a centralized run), the first client's model is scored on all.
         clients: the clients' graphs.
-        score: ``(params, graph) -> metrics``: numbers, or tensors such as `fgl.metrics.hit_counts`
-            and `fgl.metrics.class_counts` return. By default accuracy and others, see below.
+        score: ``(params, graph) -> metrics``: numbers, or tensors such as `hit_counts` and
+            `class_counts` in `fgl.metrics.classes` return. By default accuracy and others,
+            see below.
         logits_of: ``(model, params, graph) -> logits`` for the default score; by default the
             model's output on the whole graph.
         target: meaning of the values of ``graph.y``, for the default score; default class labels.
@@ -211,7 +212,7 @@ def evaluate_on(
         UserWarning: by default, naming the clients whose answers do not define a metric, and why.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=3)
         >>> sorted(evaluate_on(fgl.fedavg(model), graph, [graph] * 3)(outbox, {}))

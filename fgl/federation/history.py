@@ -16,6 +16,7 @@ from torch import nn
 
 from ..checks import check_disk
 from ..graph import Graph
+from ..predict import predict
 from ..targets import less_is_better, selected
 from .method.fedavg import deploy_received
 from .method.message import Message, Params, State
@@ -300,6 +301,30 @@ class Result:
         """
         return self._module(client, self._deployed(client))
 
+    def predict(self, graph: Graph, *, client: int | None = None, **options: Any) -> Any:
+        """The trained model's output for a graph, in evaluation mode and without gradients.
+
+        Args:
+            graph: any graph with the fields that the model reads, such as one of a new client.
+            client: whose model, where clients have models of their own; default all clients' model.
+            options: passed on by name, such as ``return_embedding=True``.
+
+        Returns:
+            The output, such as logits ``[num_nodes, num_classes]``.
+
+        Raises:
+            ValueError: as `model` and `model_of`; or if the graph lacks a field.
+
+        Example:
+            >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+            >>> result = fgl.run(task.fedavg, task, num_rounds=1)
+            >>> result.predict(task.whole).shape
+            torch.Size([2708, 7])
+        """
+        model = self.model if client is None else self.model_of(client)
+        with torch.no_grad():
+            return predict(model, model.state_dict(), graph, **options)
+
     def _deployed(self, client: int) -> Params:
         """The parameters that a client uses now."""
         if self.method is None:
@@ -328,6 +353,7 @@ class Result:
             model = self.method.model_of(self.clients[client])
         model = copy.deepcopy(model).eval()
         model.load_state_dict(params)
+        model.register_forward_pre_hook(_takes_no_graph)
         return model
 
     def best(self, metric: str = "") -> Round:
@@ -410,6 +436,15 @@ class Result:
                 "to_dict and to_csv need nothing"
             ) from error
         return pandas.DataFrame([record.numbers() for record in self.history]).set_index("round")
+
+
+def _takes_no_graph(model: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Raise if a trained model is called with a graph: it takes tensors, as before training."""
+    if arguments and isinstance(arguments[0], Graph):
+        raise TypeError(
+            f"Expected {type(model).__name__} to be called with tensors, but got a Graph: "
+            "result.predict(graph) calls it with what it reads"
+        )
 
 
 def _some(count: int, what: str) -> str:

@@ -138,8 +138,9 @@ def run(
     that moved farthest, up to half of them. A round without an upload keeps the old model.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
-        >>> clients = fgl.data.partition_graph(graph, fgl.data.louvain_partition(graph, 3))
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+        >>> parts = fgl.data.partitions.louvain_partition(graph, 3)
+        >>> clients = fgl.data.partitions.partition_graph(graph, parts)
         >>> model = fgl.nn.GCN(graph.num_features, 16, graph.num_classes)
         >>> method = fgl.fedavg(model)
         >>> evaluate = fgl.evaluate_on(method, graph, clients)

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count
-from ..sparse import Pattern, SparseMatrix, rows_of
-from ..sparse.pattern import outside
+from ..sparse import SparseMatrix
+from ..sparse.matrix import rows_of
+from ..sparse.pattern import Pattern, outside
 from . import collection
 from .append import appended
 from .checks import MASKS as MASKS

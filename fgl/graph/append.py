@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sparse import Pattern, SparseMatrix
+from ..sparse import SparseMatrix
+from ..sparse.pattern import Pattern
 from .checks import MASKS, check_features
 from .fields import EDGE_FIELDS
 

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sparse import Pattern, SparseMatrix, rows_of
+from ..sparse import SparseMatrix
+from ..sparse.matrix import rows_of
+from ..sparse.pattern import Pattern
 from .fields import DERIVED, EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, taken
 
 

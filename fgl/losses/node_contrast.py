@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..checks import check_choice, check_length, check_number
-from ..sparse import full_precision, widened
 from ..sparse.autograd import batched
+from ..sparse.precision import full_precision
+from ..sparse.rows import widened
 from .unit_rows import unit_rows
 
 BLOCK = 2**23  # entries of the similarity matrix that exist at a time

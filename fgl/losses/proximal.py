@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ..sparse import widened
+from ..sparse.rows import widened
 
 
 def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..sparse import widened
+from ..sparse.rows import widened
 
 
 def unit_rows(x: Tensor, eps: float = 1e-6) -> Tensor:

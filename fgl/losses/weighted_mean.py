@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..sparse import widened
+from ..sparse.rows import widened
 
 
 def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -9,18 +9,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from .. import federation as fed
 from ..checks import check_share
-from ..federation import (
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    check_one_architecture,
-    in_mode,
-    layer,
-    predict,
-)
+from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy
 from ..losses.weighted_mean import weighted_mean
@@ -30,7 +21,7 @@ from .fedgta import spread
 from .local import local
 
 
-@layer
+@fed.layer
 def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
     """Personal training around a federated model that stays as it is (AdaFGL, step 2).
 
@@ -67,7 +58,7 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
     Source: Li et al. 2024, https://arxiv.org/abs/2401.11750; https://github.com/xkLi-Allen/AdaFGL
     """
     check_share(threshold=threshold)
-    check_one_architecture(fedavg, "adafgl")
+    fed.check_one_architecture(fedavg, "adafgl")
     model = fedavg.model
     if not isinstance(model, AdaFGL):
         raise ValueError(
@@ -88,8 +79,8 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
             like = params["homophilous"]
             homophilous = propagation_accuracy(graph) >= threshold
             params = {**params, "homophilous": torch.full_like(like, float(homophilous))}
-        with in_mode(model, False):
-            answers = predict(model.extractor, within(params, "extractor."), graph).softmax(1)
+        with fed.in_mode(model, False):
+            answers = fed.predict(model.extractor, within(params, "extractor."), graph).softmax(1)
         propagated = model.propagated(graph.x, graph.adj, answers)
         return params, {**context, "seen": Ragged(propagated), "answers": Ragged(answers)}
 

@@ -9,27 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
 from ..checks import check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_model_alone,
-    check_one_architecture,
-    layer,
-)
+from ..federation import Broadcast, Inbox, Message, Method, Params, State
 from ..graph import Graph
 from ..losses import proximal
 
 OWN = "own."  # prefix of the names of the client's own model
 
 
-@layer
+@fed.layer
 def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
     """FedAvg, and a personal model for each client that stays near the common one (Ditto, Alg. 1).
 
@@ -61,9 +51,9 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
     Source: Li et al. 2021, https://arxiv.org/abs/2012.04221; https://github.com/litian96/ditto
     """
     check_weight(penalty=penalty)
-    check_averages(fedavg, "ditto")
-    check_model_alone(fedavg, "ditto")
-    check_one_architecture(fedavg, "ditto")
+    fed.check_averages(fedavg, "ditto")
+    fed.check_model_alone(fedavg, "ditto")
+    fed.check_one_architecture(fedavg, "ditto")
     _check_alone(fedavg)
     trained = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
     first = {OWN + name: p.detach().clone() for name, p in trained.items()}

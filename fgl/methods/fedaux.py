@@ -7,21 +7,14 @@ from dataclasses import replace
 
 import torch
 
+from .. import federation as fed
 from ..checks import check_weight
 from ..client_network import similarity, softmax_attention
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    State,
-    check_averages,
-    check_one_architecture,
-    layer,
-)
+from ..federation import Inbox, Message, Method, State
 from .mix_models import mean_for_strangers, mix_models
 
 
-@layer
+@fed.layer
 def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Method:
     """FedAvg whose server mixes models for each client by the similarity of the clients' vectors.
 
@@ -53,8 +46,8 @@ def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Metho
     Source: Zhuo et al. 2025, https://arxiv.org/abs/2505.23864; https://github.com/JhuoW/FedAux
     """
     check_weight(scale=scale)
-    check_averages(fedavg, "fedaux")
-    check_one_architecture(fedavg, "fedaux")
+    fed.check_averages(fedavg, "fedaux")
+    fed.check_one_architecture(fedavg, "fedaux")
     parameter = dict(fedavg.model.named_parameters()).get(vector)
     if parameter is None or parameter.dim() != 1:
         raise ValueError(

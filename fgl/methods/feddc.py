@@ -9,24 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..checks import check_weight
-from ..federation import (
-    Inbox,
-    Means,
-    Message,
-    Method,
-    Params,
-    State,
-    changed_messages,
-    check_averages,
-    layer,
-)
+from ..federation import Inbox, Means, Message, Method, Params, State
 from ..graph import Graph
 from .feddyn import drifting, half_square, inner
 from .scaffold import Control, common_control, mean_gradient, rate_of_path
 
 
-@layer
+@fed.layer
 def feddc(
     fedavg: Method, *, penalty: float = 0.01, control: Control = "auto", lr: float | None = None
 ) -> Method:
@@ -74,7 +65,7 @@ def feddc(
     """
     check_weight(penalty=penalty)
     by_path, eta = rate_of_path(fedavg, control, lr)
-    check_averages(fedavg, "feddc")
+    fed.check_averages(fedavg, "feddc")
     base = drifting(fedavg, "feddc")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -115,7 +106,7 @@ def feddc(
         if not outbox:
             return outbox, state
         gradient = common_control(Means.over(inbox, equally=["shift"]), state.get("gradient", {}))
-        messages = changed_messages(outbox, lambda message: {**message, "gradient": gradient})
+        messages = fed.changed_messages(outbox, lambda message: {**message, "gradient": gradient})
         return messages, {**new, "gradient": gradient}
 
     return replace(base, receive=receive, loss=loss, send=send, aggregate=aggregate)

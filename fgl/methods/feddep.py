@@ -11,22 +11,9 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
+from .. import federation as fed
 from ..checks import check_choice, check_count, check_number, check_share, check_weight
-from ..federation import (
-    Means,
-    Message,
-    Method,
-    OptimizerFactory,
-    Params,
-    Ragged,
-    State,
-    after,
-    check_averages,
-    check_one_architecture,
-    in_mode,
-    layer,
-    minimise,
-)
+from ..federation import Means, Message, Method, OptimizerFactory, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
 from ..losses import cross_entropy, nearest_features
@@ -41,7 +28,7 @@ KEYS = ("prototypes", "counts")  # what a client sends besides its classifier
 Targets = Literal["drawn", "nearest"]
 
 
-@layer
+@fed.layer
 def feddep(
     fedavg: Method,
     *,
@@ -58,7 +45,7 @@ def feddep(
     """FedAvg of a classifier that reads embeddings of the neighbours that a client misses (FedDEP).
 
     The model is a `fgl.nn.DeepNeighbours`. In its first round a client trains an encoder alone
-    (`fgl.nn.DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
+    (`DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
     groups its nodes' embeddings by k-means. It sends the groups' means, its prototypes, and how
     many nodes each has; from then on a node's embedding is its group's mean. The server passes
     prototypes on. A client that gets others' trains its generator: it hides a share of its
@@ -126,8 +113,8 @@ def feddep(
     weights = count_weight, embedding_weight, label_weight
     check_weight(count_weight=weights[0], embedding_weight=weights[1], label_weight=weights[2])
     check_choice("targets", targets, ("drawn", "nearest"))
-    check_averages(fedavg, "feddep")
-    check_one_architecture(fedavg, "feddep")
+    fed.check_averages(fedavg, "feddep")
+    fed.check_one_architecture(fedavg, "feddep")
     model = fedavg.model
     if not isinstance(model, DeepNeighbours):
         raise ValueError(
@@ -189,7 +176,9 @@ def feddep(
         return fedavg.deploy({**plain(message), "model": whole}, state, graph)
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "deploy": deploy}
-    return replace(base, **changed, aggregate=after(base.aggregate, with_prototypes, reads=KEYS))
+    return replace(
+        base, **changed, aggregate=fed.after(base.aggregate, with_prototypes, reads=KEYS)
+    )
 
 
 def check_client(graph: Graph) -> None:
@@ -267,10 +256,10 @@ def generated(
 
     names = [n for n in params if n.startswith(("generator.", "classifier."))]
     last = [n for n in names if n.startswith("generator.embedding.")]
-    with in_mode(model.generator, True), in_mode(model.classifier, True):
+    with fed.in_mode(model.generator, True), fed.in_mode(model.classifier, True):
         for steps, prototypes, learns in ((epochs[0], {}, names), (epochs[1], dict(others), last)):
             step: Any = [(prototypes,)] * steps
-            params = minimise(loss, params, step, optimizer=optimizer, names=learns).params
+            params = fed.minimise(loss, params, step, optimizer=optimizer, names=learns).params
     trained = {n: p for n, p in params.items() if n.startswith("generator.")}
     return {**trained, "mends": torch.ones_like(params["mends"])}
 

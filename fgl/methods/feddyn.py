@@ -9,29 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
 from ..checks import check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Joining,
-    Message,
-    Method,
-    Params,
-    State,
-    changed_messages,
-    check_averages,
-    check_model_alone,
-    layer,
-    trainable,
-)
+from ..federation import Broadcast, Inbox, Joining, Message, Method, Params, State
 from ..graph import Graph
 
 LARGEST = 2.0**40  # examples of a client: sums of many such sizes fit an int64
 SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all clients
 
 
-@layer
+@fed.layer
 def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
     """FedAvg with a dynamic regulariser, so that a fixed point is optimal for all (FedDyn, Alg. 1).
 
@@ -69,7 +57,7 @@ def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
     https://github.com/alpemreacar/FedDyn
     """
     check_weight(penalty=penalty)
-    check_averages(fedavg, "feddyn")
+    fed.check_averages(fedavg, "feddyn")
     base = drifting(fedavg, "feddyn")
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -97,8 +85,8 @@ def drifting(fedavg: Method, name: str) -> Method:
         >>> drifting(fgl.fedavg(torch.nn.Linear(1, 1)), "feddyn").aggregate.__name__
         'aggregate'
     """
-    check_model_alone(fedavg, name)
-    names = trainable(fedavg)
+    fed.check_model_alone(fedavg, name)
+    names = fed.trainable(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
@@ -147,7 +135,7 @@ def add_sizes(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]
     # If all who joined have no example, a share of a later client is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
     sizes = dict(zip(SIZES, (total, clients), strict=True))
-    outbox = changed_messages(inbox.sent, lambda message: {**message, **sizes})
+    outbox = fed.changed_messages(inbox.sent, lambda message: {**message, **sizes})
     return outbox, {**state, **sizes}
 
 

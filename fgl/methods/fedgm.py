@@ -12,33 +12,18 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
+from .. import federation as fed
 from ..checks import check_count, check_number, check_share, check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_keys,
-    check_model_alone,
-    check_one_architecture,
-    in_mode,
-    layer,
-    minimise,
-    predict,
-    trainable,
-)
+from ..federation import Broadcast, Inbox, Message, Method, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
-from ..nn import PairWeights
+from ..nn.pair_weights import PairWeights
 from .own_models import drawn
 
 KEYS = (("x", "y", "adjacency"), ("gradient", "count"))  # of a client's first upload; of others
 
 
-@layer
+@fed.layer
 def fedgm(
     fedavg: Method,
     *,
@@ -56,7 +41,7 @@ def fedgm(
 
     In its first round a client makes ``int(reduction n)`` nodes for its n training nodes, with
     about the same classes, features that begin as a drawn node's of the class, and edges
-    between all of them (`fgl.nn.PairWeights`). In each of `condense_steps` steps it draws a new
+    between all of them (`PairWeights`). In each of `condense_steps` steps it draws a new
     model and moves, by Adam, the network of the edges `adjacency_steps` times, then the features
     `feature_steps` times, and so on, down
 
@@ -106,10 +91,10 @@ def fedgm(
     for name, value in {**counts, "fit_steps": fit_steps}.items():
         check_number(name, value, at_least=0, integer=True)
     check_weight(condense_lr=condense_lr, fit_lr=fit_lr, fit_decay=fit_decay)
-    check_averages(fedavg, "fedgm")
-    check_model_alone(fedavg, "fedgm")
-    check_one_architecture(fedavg, "fedgm")
-    model, names = fedavg.model, sorted(trainable(fedavg))
+    fed.check_averages(fedavg, "fedgm")
+    fed.check_model_alone(fedavg, "fedgm")
+    fed.check_one_architecture(fedavg, "fedgm")
+    model, names = fedavg.model, sorted(fed.trainable(fedavg))
     with torch.random.fork_rng([]):
         drawn(model)  # raises where it cannot be drawn
     adam = partial(torch.optim.Adam, lr=condense_lr)
@@ -123,7 +108,7 @@ def fedgm(
         return params, {**context, "probe": message.get("probe", message["model"])}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        with in_mode(model, True), torch.enable_grad():
+        with fed.in_mode(model, True), torch.enable_grad():
             if "count" not in state:
                 return first_upload(graph)
             gradients = class_gradients(model, names, context["probe"], graph)
@@ -142,7 +127,7 @@ def fedgm(
 
     def accept(message: Message, client: int, state: State) -> None:
         condensed = str(client) in state.get("x", {})
-        check_keys(message, KEYS[condensed], "the upload")
+        fed.check_keys(message, KEYS[condensed], "the upload")
         if condensed:
             return
         x, y, adjacency = (message[key] for key in KEYS[0])
@@ -172,7 +157,7 @@ def fedgm(
             if "gradient" in message and message["count"].any()
         ]
         moments = {} if uploaded else state.get("moments", {})
-        with in_mode(model, True), torch.enable_grad():
+        with fed.in_mode(model, True), torch.enable_grad():
             if uploads:
                 condensed["x"], moments = matched(condensed, uploads, state["probe"], moments)
             probe, fitted = drawn(model), fit(drawn(model), side_by_side(condensed))
@@ -194,16 +179,16 @@ def fedgm(
             whole = side_by_side({**graphs, "x": features}, len(of_class))
             return apart(model, names, probe, whole, target, of_class / of_class.max())
 
-        done = minimise(loss, graphs["x"], [()], optimizer=adam, state=moments)
+        done = fed.minimise(loss, graphs["x"], [()], optimizer=adam, state=moments)
         return done.params, done.optimizer
 
     def fit(params: Params, graph: Graph) -> Params:
         def loss(params: Params) -> Tensor:
-            return cross_entropy(predict(model, params, graph), graph.labels)
+            return cross_entropy(fed.predict(model, params, graph), graph.labels)
 
         for steps, lr in ((fit_steps // 2, fit_lr), (fit_steps - fit_steps // 2, fit_lr / 10)):
             rule = partial(torch.optim.Adam, lr=lr, weight_decay=fit_decay)
-            params = minimise(loss, params, [()] * steps, optimizer=rule, names=names).params
+            params = fed.minimise(loss, params, [()] * steps, optimizer=rule, names=names).params
         return params
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "aggregate": aggregate}
@@ -267,7 +252,7 @@ def class_gradients(
     """
     leaves = {n: p.detach().clone().requires_grad_(n in names) for n, p in params.items()}
     used, rows = [leaves[name] for name in names], []
-    logits = predict(model, leaves, graph)
+    logits = fed.predict(model, leaves, graph)
     for c in range(int(graph.num_classes or 1)):
         mask = graph.training_mask & (graph.labels == c)
         if not mask.any():

@@ -10,29 +10,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..checks import check_choice, check_count, check_number, check_share
 from ..client_network import similarity
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    in_mode,
-    layer,
-    predict,
-    stand_in,
-)
+from ..federation import Inbox, Message, Method, Params, State
 from ..graph import Graph
-from ..sparse import widened
+from ..sparse.rows import widened
 from .fedproto import labelled
 from .mix_models import mix_models
 
 Moments = Literal["origin", "mean", "hybrid"]
 
 
-@layer
+@fed.layer
 def fedgta(
     fedavg: Method,
     *,
@@ -86,13 +76,13 @@ def fedgta(
     check_number("temperature", temperature, above=0)
     check_number("threshold", threshold, at_least=-1, at_most=1)
     check_choice("moments", moments, ("origin", "mean", "hybrid"))
-    check_averages(fedavg, "fedgta")
+    fed.check_averages(fedavg, "fedgta")
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)
-        with fedavg.at(graph), in_mode(stand_in(fedavg.model), False):
-            logits = widened(predict(fedavg.model, params, graph))
+        with fedavg.at(graph), fed.in_mode(fed.stand_in(fedavg.model), False):
+            logits = widened(fed.predict(fedavg.model, params, graph))
         rows = propagated(logits.softmax(1), graph, hops=propagations, alpha=neighbour_share)
         sharp, flat = (with_labels(f.softmax(1), graph) for f in (rows, rows / temperature))
         says = {"moments": column_moments(sharp, num_moments, moments).flatten()}

@@ -9,27 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..checks import check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    in_mode,
-    layer,
-    predict,
-    stand_in,
-)
+from ..federation import Broadcast, Inbox, Message, Method, Params, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
 from .own_models import own_models
 
 
-@layer
+@fed.layer
 def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Method:
     """Clients keep their models; what travels is each class's mean embedding (FedProto).
 
@@ -71,7 +60,7 @@ def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Metho
     Source: Tan et al. 2022, https://arxiv.org/abs/2105.00243; https://github.com/yuetan031/FedProto
     """
     check_weight(weight=weight)
-    check_averages(fedavg, "fedproto")
+    fed.check_averages(fedavg, "fedproto")
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -103,7 +92,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
         return params, {**context, **sent}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        with observed(stand_in(base.model)) as passes:
+        with observed(fed.stand_in(base.model)) as passes:
             total = base.loss(params, graph, context)
         if "prototypes" not in context:
             return total
@@ -114,8 +103,8 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = base.send(params, context, state, graph)
         rest = {key: value for key, value in message.items() if key != "model"}
-        with base.at(graph), in_mode(stand_in(base.model), False):
-            embedding = predict(base.model, params, graph, return_embedding=True)[1]
+        with base.at(graph), fed.in_mode(fed.stand_in(base.model), False):
+            embedding = fed.predict(base.model, params, graph, return_embedding=True)[1]
         rows, has = prototypes(embedding, graph)
         return {**rest, "prototypes": rows, "classes": has}, new_state
 

@@ -10,19 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..checks import check_choice, check_weight
 from ..client_network import probe_graphs, similarity, softmax_attention
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_one_architecture,
-    layer,
-    predict,
-)
+from ..federation import Inbox, Message, Method, Params, State
 from ..graph import Graph
 from ..kinds import typed
 from ..nn.observe import gives_embeddings
@@ -39,7 +30,7 @@ def mean_answer(answers: Tensor) -> Tensor:
     return answers.mean(0)
 
 
-@layer
+@fed.layer
 def fedpub(
     fedavg: Method,
     probes: Graph,
@@ -98,8 +89,8 @@ def fedpub(
     check_weight(sparsity=sparsity, proximity=proximity, scale=scale)
     check_choice("masks", masks, ("matrices", "all"))
     check_choice("of", of, ("auto", "embedding", "answers"))
-    check_averages(fedavg, "fedpub")
-    check_one_architecture(fedavg, "fedpub")
+    fed.check_averages(fedavg, "fedpub")
+    fed.check_one_architecture(fedavg, "fedpub")
     check_reads(fedavg.model, probes, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
@@ -142,7 +133,7 @@ def fedpub(
         message, new_state = fedavg.send(plain, context, state, graph)
         model = message["model"]
         used = masked(params, bound=sparsity)
-        output = predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
+        output = fed.predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
         read: Tensor = output[1] if embeds else output
         travels = {name: value for name, value in model.items() if name not in statistics}
         own = {name: params[name] for name in first}

@@ -22,24 +22,15 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from .. import federation as fed
 from ..aggregate import mean
 from ..checks import check_weight
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    check_keys,
-    check_one_architecture,
-    layer,
-)
+from ..federation import Inbox, Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features
 from ..kinds import typed
 from ..losses import nearest_features
-from ..nn import outputs
+from ..nn.observe import outputs
 from .own_models import own_models
 
 Neighbours = Callable[[Graph, int, int], tuple[Tensor, Tensor]]
@@ -75,7 +66,7 @@ def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Ten
     return neighbour_features(graph, table, number), number
 
 
-@layer
+@fed.layer
 def fedsage_plus(
     fedavg: Method,
     *,
@@ -103,7 +94,7 @@ def fedsage_plus(
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
         >>> net = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
-        >>> clients = [fgl.data.split(graph, "random")]
+        >>> clients = [fgl.data.splits.split(graph, "random")]
         >>> method = fedsage_plus(fgl.tasks.generator_task(clients, net, fgl.Training()).fedavg)
         >>> method.rules.exchange
         3
@@ -111,7 +102,7 @@ def fedsage_plus(
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
     check_weight(weight=weight)
-    check_one_architecture(fedavg, "fedsage_plus")
+    fed.check_one_architecture(fedavg, "fedsage_plus")
     base, model, settled = own_models(fedavg), fedavg.model, fedavg.train.settle
     steps: Any = fedavg.train.batches
     if steps is None:
@@ -163,7 +154,7 @@ def fedsage_plus(
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
         stage = int(state.get("stage", OFFER))
-        check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
+        fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
         if stage == OFFER:
             check_offer(model, message, fedavg.rules.max_examples)
         if stage == JUDGE:
@@ -276,7 +267,7 @@ def check_offer(model: Any, message: Any, most: float) -> None:
 
 def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
     """Refuse all but one gradient for each offer of the others."""
-    check_keys(sent, [k for k in rows if k != str(client)], "gradients")
+    fed.check_keys(sent, [k for k in rows if k != str(client)], "gradients")
     for owner, gradient in sent.items():
         _check(model, f"gradients[{owner!r}]", gradient, int(rows[owner]))
 

@@ -17,25 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
 from ..checks import check_count, check_share
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_one_architecture,
-    layer,
-    local_steps,
-    num_steps,
-    refuse,
-    trainable,
-)
+from ..federation import Inbox, Message, Method, Params, State
 from ..graph import Graph
 
 
-@layer
+@fed.layer
 def fedselect(
     fedavg: Method,
     *,
@@ -79,13 +68,15 @@ def fedselect(
     """
     check_share(top=top, cap=cap)
     check_count(every=every)
-    check_one_architecture(fedavg, "fedselect")
+    fed.check_one_architecture(fedavg, "fedselect")
     if not passes:
         raise ValueError("Expected passes to be at least one, but got none")
     reason = "it counts local steps, of which each entry moves in one pass alone"
-    refuse(fedavg, "scaffold", "fedselect", reason)
+    fed.refuse(fedavg, "scaffold", "fedselect", reason)
     settled = fedavg.train.settle
-    names = [name for name in fedavg.initial() if name in trainable(fedavg) and "weight" in name]
+    names = [
+        name for name in fedavg.initial() if name in fed.trainable(fedavg) and "weight" in name
+    ]
     none = {name: torch.zeros_like(fedavg.initial()[name], dtype=torch.bool) for name in names}
     statistics = [name for name, _ in fedavg.model.named_buffers()]
 
@@ -97,8 +88,10 @@ def fedselect(
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         how, owns = fedavg.train, any(bool(mask.any()) for mask in context["mask"].values())
         does = [own for own in passes if owns or statistics or not own]
-        drawn = [list(marked(local_steps(how, graph, context), own)) for own in does]
-        epochs = num_steps(how) if how.batches is None else 1 if how.epochs is None else how.epochs
+        drawn = [list(marked(fed.local_steps(how, graph, context), own)) for own in does]
+        epochs = (
+            fed.num_steps(how) if how.batches is None else 1 if how.epochs is None else how.epochs
+        )
         for epoch in range(epochs):
             for steps in drawn:
                 first, end = (len(steps) * each // epochs for each in (epoch, epoch + 1))

@@ -9,30 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
 from ..checks import check_number
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_one_architecture,
-    in_mode,
-    layer,
-    predict,
-    stand_in,
-    trainable,
-)
+from ..federation import Broadcast, Inbox, Message, Method, Params, State
 from ..graph import Graph
-from ..sparse import SparseMatrix, widened
+from ..sparse import SparseMatrix
+from ..sparse.rows import widened
 
 KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 
 
-@layer
+@fed.layer
 def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
     """FedAvg whose clients weigh by how smooth their features are, and how usual their attention.
 
@@ -73,10 +61,10 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
     Source: Tan et al. 2025 (CVPR, pages 15464-15475); https://github.com/OakleyTan/FedSPA
     """
     check_number("feature_share", feature_share, above=0, at_most=1)
-    check_averages(fedavg, "fedspa")
-    check_one_architecture(fedavg, "fedspa")
+    fed.check_averages(fedavg, "fedspa")
+    fed.check_one_architecture(fedavg, "fedspa")
     shapes = {name: each.shape for name, each in fedavg.model.named_parameters() if kind_of(name)}
-    shapes = {name: shape for name, shape in shapes.items() if name in trainable(fedavg)}
+    shapes = {name: shape for name, shape in shapes.items() if name in fed.trainable(fedavg)}
     if not shapes:
         raise ValueError(
             "Expected the model to score alike and unlike neighbours, as fgl.nn.SPA does "
@@ -172,8 +160,8 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
         mask: which nodes, bool ``[num_nodes]``; without any it is 0.
     """
     leaves = {name: params[name].detach().clone().requires_grad_() for name in names}
-    with torch.enable_grad(), method.at(graph), in_mode(stand_in(method.model), True):
-        logits = widened(predict(method.model, {**params, **leaves}, graph))
+    with torch.enable_grad(), method.at(graph), fed.in_mode(fed.stand_in(method.model), True):
+        logits = widened(fed.predict(method.model, {**params, **leaves}, graph))
         labels = torch.where(mask, graph.labels, 0)[:, None]
         likely = logits.log_softmax(1).gather(1, labels)[:, 0]
         likely = torch.where(mask, likely, 0).sum() / mask.sum().clamp(min=1)

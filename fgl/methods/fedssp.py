@@ -9,28 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
 from ..checks import check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_one_architecture,
-    layer,
-    stand_in,
-    trainable,
-)
+from ..federation import Broadcast, Inbox, Message, Method, Params, State
 from ..graph import Graph
 from ..nn import SSP, observed
 from ..personalize import part
 from .own_models import own_models
 
 
-@layer
+@fed.layer
 def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method:
     """The mean of the clients' spectral encoders; the rest of a model is each client's own.
 
@@ -79,15 +68,15 @@ def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method
     Source: Tan et al. 2024, https://arxiv.org/abs/2410.20105; https://github.com/OakleyTan/FedSSP
     """
     check_weight(weight=weight)
-    check_averages(fedavg, "fedssp")
-    check_one_architecture(fedavg, "fedssp")
+    fed.check_averages(fedavg, "fedssp")
+    fed.check_one_architecture(fedavg, "fedssp")
     if not isinstance(fedavg.model, SSP):
         raise ValueError(
             "Expected fedssp to be given a method that trains an fgl.nn.SSP (model='ssp' in a "
             f"task), but got {type(fedavg.model).__name__}"
         )
     base, width = own_models(fedavg, draw=draw), fedavg.model.width
-    shared = part(fedavg.initial(), *SSP.SPECTRAL).keys() & trainable(fedavg)
+    shared = part(fedavg.initial(), *SSP.SPECTRAL).keys() & fed.trainable(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = base.receive(message, state, graph)
@@ -98,7 +87,7 @@ def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method
         agreed = context.get("consensus")
         if agreed is None:
             params = {**params, "preference": params["preference"].detach()}
-        with observed(stand_in(base.model)) as passes:
+        with observed(fed.stand_in(base.model)) as passes:
             total = base.loss(params, graph, context)
         if agreed is None:
             return total

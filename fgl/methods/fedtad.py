@@ -11,28 +11,13 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from .. import federation as fed
 from ..checks import check_count, check_number, check_weight
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    changed_messages,
-    check_averages,
-    check_model,
-    check_model_alone,
-    check_one_architecture,
-    in_mode,
-    layer,
-    minimise,
-    predict,
-    trainable,
-)
+from ..federation import Inbox, Message, Method, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
 from ..kinds import typed
-from ..nn import NodeGenerator
+from ..nn.node_generator import NodeGenerator
 from ..properties import walk_returns
 from ..sparse import sum_rows
 
@@ -44,7 +29,7 @@ def walks(graph: Graph) -> Tensor:
     return walk_returns(graph.edge_index, graph.num_nodes, steps=5)
 
 
-@layer
+@fed.layer
 def fedtad(
     fedavg: Method,
     generator: NodeGenerator,
@@ -104,7 +89,7 @@ def fedtad(
             client's graph is a collection.
 
     Example:
-        >>> generator = fgl.nn.NodeGenerator(4, 2)
+        >>> generator = fgl.nn.node_generator.NodeGenerator(4, 2)
         >>> fedtad(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), generator, epochs=1)
         fedtad(fedavg(GCN(...)), NodeGenerator(...), epochs=1)
 
@@ -120,9 +105,9 @@ def fedtad(
     check_weight(generator_lr=generator_lr, distil_lr=distil_lr, distil_decay=distil_decay)
     check_weight(fit=fit, diversity=diversity)
     check_number("num_nodes", num_nodes, at_least=max(generator.num_classes, neighbours))
-    check_averages(fedavg, "fedtad")
-    check_model_alone(fedavg, "fedtad")
-    check_one_architecture(fedavg, "fedtad")
+    fed.check_averages(fedavg, "fedtad")
+    fed.check_model_alone(fedavg, "fedtad")
+    fed.check_one_architecture(fedavg, "fedtad")
     model, classes = fedavg.model, generator.num_classes
     first = {name: value.detach().clone() for name, value in generator.state_dict().items()}
     adam = partial(torch.optim.Adam, weight_decay=distil_decay)
@@ -152,10 +137,10 @@ def fedtad(
             return outbox, state
         teachers: list[Any] = [message["model"] for message in inbox.values()]
         mean: Any = next(iter(outbox.values()))["model"]
-        check_model(mean, fedavg.initial())
+        fed.check_model(mean, fedavg.initial())
         with torch.enable_grad():
             learnt, more = distil(mean, teachers, inbox.stack("reliability"), state)
-        messages = changed_messages(outbox, lambda message: {**message, "model": learnt})
+        messages = fed.changed_messages(outbox, lambda message: {**message, "model": learnt})
         return messages, {**new, "model": learnt, **more}
 
     def distil(mean: Params, teachers: list[Params], reliable: Any, state: State) -> Any:
@@ -169,8 +154,8 @@ def fedtad(
 
         def generates(net: Params, params: Params, z: Tensor) -> Tensor:
             graph = drawn_graph(net, z)
-            student = predict(model, params, graph)
-            taught = torch.stack([predict(model, teacher, graph) for teacher in teachers])
+            student = fed.predict(model, params, graph)
+            taught = torch.stack([fed.predict(model, teacher, graph) for teacher in teachers])
             wrong = torch.nn.functional.cross_entropy(
                 taught.flatten(0, 1), labels.repeat(len(teachers)), reduction="none"
             )
@@ -180,21 +165,21 @@ def fedtad(
             return fit * named - apart + diversity * same
 
         def learns(params: Params, graph: Graph, taught: Tensor) -> Tensor:
-            return distance(predict(model, params, graph), taught, weight)
+            return distance(fed.predict(model, params, graph), taught, weight)
 
         def turn(net: Params, params: Params, adams: list[Any]) -> tuple[Params, Params, list[Any]]:
             z = noise(num_nodes, generator.noise, reliable)
-            with in_mode(model, False):
+            with fed.in_mode(model, False):
                 batches: Iterator[Any] = iter([(params, z)] * generator_steps)
                 how: Any = {"optimizer": partial(adam, lr=generator_lr), "state": adams[0]}
-                net, _, first_adam = minimise(generates, net, batches, **how)
+                net, _, first_adam = fed.minimise(generates, net, batches, **how)
                 with torch.no_grad():
                     graph = drawn_graph(net, z)
-                    taught = torch.stack([predict(model, each, graph) for each in teachers])
-            with in_mode(model, True):
+                    taught = torch.stack([fed.predict(model, each, graph) for each in teachers])
+            with fed.in_mode(model, True):
                 how = {"optimizer": partial(adam, lr=distil_lr), "state": adams[1]}
-                how["names"] = trainable(fedavg)
-                params, _, second_adam = minimise(
+                how["names"] = fed.trainable(fedavg)
+                params, _, second_adam = fed.minimise(
                     learns, params, [(graph, taught)] * distil_steps, **how
                 )
             return net, params, [first_adam, second_adam]
@@ -216,7 +201,7 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
     Args:
         like: with class labels; dtype and device are its features'.
         seed: decides the first parameters.
-        sizes: of a `fgl.nn.NodeGenerator`.
+        sizes: of a `fgl.nn.node_generator.NodeGenerator`.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 1]))

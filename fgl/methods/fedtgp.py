@@ -10,23 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .. import federation as fed
 from ..checks import check_count, check_number, check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    layer,
-    minimise,
-)
+from ..federation import Broadcast, Inbox, Message, Method, Params, State
 from ..losses import cross_entropy
 from .fedproto import mean_prototypes, near_prototypes
 
 
-@layer
+@fed.layer
 def fedtgp(
     fedavg: Method,
     *,
@@ -69,7 +60,7 @@ def fedtgp(
     check_weight(weight=weight, margin=margin)
     check_number("server_lr", server_lr, above=0)
     check_count(server_epochs=server_epochs, server_batch=server_batch)
-    check_averages(fedavg, "fedtgp")
+    fed.check_averages(fedavg, "fedtgp")
     sgd = partial(torch.optim.SGD, lr=server_lr)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -88,7 +79,7 @@ def fedtgp(
                 order = torch.randperm(len(rows)).to(rows.device)
                 yield from ((rows[some], classes[some]) for some in order.split(server_batch))
 
-        trained = minimise(loss, generator, batches(), optimizer=sgd).params
+        trained = fed.minimise(loss, generator, batches(), optimizer=sgd).params
         with torch.no_grad():
             message: Message = {"prototypes": made(trained), "classes": torch.ones_like(has[0])}
         return Broadcast(message, inbox.num_clients), {**state, "generator": trained}

@@ -11,25 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .. import federation as fed
 from ..aggregate import mean
 from ..checks import check_count, check_number
-from ..client_network import finch, nearest_rows
-from ..federation import (
-    Means,
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    after,
-    changed_messages,
-    check_averages,
-    check_model_alone,
-    check_one_architecture,
-    in_mode,
-    layer,
-    predict,
-)
+from ..client_network import finch
+from ..client_network.finch import nearest_rows
+from ..federation import Means, Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy, unit_rows
 from ..nn import GCN, observed
@@ -39,7 +26,7 @@ from .fedproto import labelled
 AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
 
 
-@layer
+@fed.layer
 def fggp(
     fedavg: Method, *, neighbours: int = 3, every: int = 20, temperature: float = 0.5
 ) -> Method:
@@ -85,9 +72,9 @@ def fggp(
     """
     check_count(neighbours=neighbours, every=every)
     check_number("temperature", temperature, above=0)
-    check_averages(fedavg, "fggp")
-    check_model_alone(fedavg, "fggp")
-    check_one_architecture(fedavg, "fggp")
+    fed.check_averages(fedavg, "fggp")
+    fed.check_model_alone(fedavg, "fggp")
+    fed.check_one_architecture(fedavg, "fggp")
     model: Any = fedavg.model
     if type(model) is not GCN or model.summed or not model.convs[0].normalize:
         raise TypeError(
@@ -98,8 +85,8 @@ def fggp(
 
     def embed(params: Params, graph: Graph) -> tuple[Tensor, Tensor]:
         own = {name: value for name, value in params.items() if name not in first}
-        with in_mode(model, False):
-            out, hidden = predict(model, own, graph, return_embedding=True)
+        with fed.in_mode(model, False):
+            out, hidden = fed.predict(model, own, graph, return_embedding=True)
         return out, hidden.relu()
 
     @torch.no_grad()
@@ -152,12 +139,12 @@ def fggp(
         augmentor = mean(inbox.each("augmentor"), inbox.stack("num_examples"))
         rows, has = clustered(inbox.stack("prototypes"), inbox.stack("classes"), inbox.num_clients)
         more: Message = {"augmentor": augmentor, "prototypes": rows, "classes": has}
-        return changed_messages(outbox, lambda message: {**message, **more}), {**new, **more}
+        return fed.changed_messages(outbox, lambda message: {**message, **more}), {**new, **more}
 
     method = replace(fedavg, receive=receive, loss=loss, send=send)
     method = replace(method, own=replace(fedavg.own, personal=first))
     reads = ("augmentor", "num_examples", "prototypes", "classes")
-    return replace(method, aggregate=after(fedavg.aggregate, with_prototypes, reads=reads))
+    return replace(method, aggregate=fed.after(fedavg.aggregate, with_prototypes, reads=reads))
 
 
 def drawn(method: Method) -> Params:

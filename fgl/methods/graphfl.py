@@ -10,28 +10,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from .. import federation as fed
 from ..checks import check_choice, check_number, check_weight
-from ..federation import (
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    check_model_alone,
-    check_one_architecture,
-    in_mode,
-    layer,
-    local_steps,
-    trainable,
-    with_train_mask,
-)
+from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 
 Query = Literal["half", "all", "validation"]
 EXAMPLES = "train_mask"  # the name of the examples that a loss finds by the graph's mask
 
 
-@layer
+@fed.layer
 def graphfl(
     fedavg: Method,
     *,
@@ -88,9 +76,9 @@ def graphfl(
     check_weight(adapt_lr=adapt_lr)
     check_choice("query", query, ("half", "all", "validation"))
     _check_model(fedavg)
-    check_model_alone(fedavg, "graphfl")
-    check_one_architecture(fedavg, "graphfl")
-    names = trainable(fedavg)
+    fed.check_model_alone(fedavg, "graphfl")
+    fed.check_one_architecture(fedavg, "graphfl")
+    names = fed.trainable(fedavg)
 
     def step(params: Params, graph: Graph, context: Any) -> Params:
         """Take a step of gradient descent."""
@@ -102,7 +90,7 @@ def graphfl(
         return {**fixed, **{name: free[name] - adapt_lr * grads[name] for name in free}}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        for batch, extra in local_steps(fedavg.train, graph, context):
+        for batch, extra in fed.local_steps(fedavg.train, graph, context):
             if query == "validation":
                 check_validation(batch, context, extra)
             yield batch, {**extra, "support": halves(batch, extra)} if query == "half" else extra
@@ -112,7 +100,7 @@ def graphfl(
         for _ in range(adapt_steps):
             params = step(params, *support)
         if query == "validation":
-            return fedavg.loss(params, with_train_mask(graph, graph.val_mask), context)  # type: ignore[arg-type]
+            return fedavg.loss(params, fed.with_train_mask(graph, graph.val_mask), context)  # type: ignore[arg-type]
         last = side(graph, context, False) if query == "half" else (graph, context)
         return fedavg.loss(params, *last)
 
@@ -127,8 +115,8 @@ def graphfl(
         context = {**context, "start": start}  # as in a round
         with torch.random.fork_rng([graph.device] if graph.device.type == "cuda" else []):
             torch.manual_seed(0)  # the same minibatches whenever it is asked
-            steps = local_steps(fedavg.train, graph, context)
-            with in_mode(fedavg.model, False):
+            steps = fed.local_steps(fedavg.train, graph, context)
+            with fed.in_mode(fedavg.model, False):
                 for index in range(adapt_steps if steps else 0):
                     params = step(params, *steps[index % len(steps)])
         return {name: value.detach() for name, value in params.items()}
@@ -193,7 +181,9 @@ def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[s
         for name in context["support"]
         if name != EXAMPLES
     }
-    return with_train_mask(graph, part(graph.training_mask, EXAMPLES)), ChainMap(changed, context)
+    return fed.with_train_mask(graph, part(graph.training_mask, EXAMPLES)), ChainMap(
+        changed, context
+    )
 
 
 def check_validation(graph: Graph, before: Any, context: Any) -> None:

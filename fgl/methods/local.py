@@ -6,20 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_model_alone,
-    check_no_joining,
-    layer,
-)
+from .. import federation as fed
+from ..federation import Inbox, Message, Method, Params, State
 from ..graph import Graph
 
 
-@layer
+@fed.layer
 def local(fedavg: Method) -> Method:
     """No federation: every client goes on with the model that it trained, and sends nothing.
 
@@ -39,8 +31,8 @@ def local(fedavg: Method) -> Method:
         (tensor([[1.]]), True)
     """
 
-    check_model_alone(fedavg, "local")
-    check_no_joining(fedavg, "local", "a client alone says nothing and hears of nobody")
+    fed.check_model_alone(fedavg, "local")
+    fed.check_no_joining(fedavg, "local", "a client alone says nothing and hears of nobody")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         return fedavg.receive(with_own(message, state), state, graph)

@@ -9,24 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..checks import check_number, check_weight
-from ..federation import (
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    check_model_alone,
-    check_one_architecture,
-    layer,
-    predict,
-)
+from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import model_contrast
 from ..nn import observed
 
 
-@layer
+@fed.layer
 def moon(fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5) -> Method:
     """FedAvg with a contrast between models in the loss (MOON, Eq. 3; FedVGAE, Eq. 10).
 
@@ -62,15 +53,15 @@ def moon(fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5) -> 
     check_number("temperature", temperature, above=0)
     if not contrast:
         return fedavg
-    check_model_alone(fedavg, "moon")
-    check_one_architecture(fedavg, "moon")
+    fed.check_model_alone(fedavg, "moon")
+    fed.check_one_architecture(fedavg, "moon")
     frozen = copy.deepcopy(fedavg.model).eval()
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:
-        embedded = predict(frozen, params, graph, return_embedding=True)
+        embedded = fed.predict(frozen, params, graph, return_embedding=True)
         embedding: Tensor = embedded[1]
         return embedding
 

@@ -12,32 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
+from .. import federation as fed
 from ..checks import check_count, check_number, check_share, check_weight
-from ..federation import (
-    Broadcast,
-    Message,
-    Method,
-    OfSums,
-    Params,
-    Ragged,
-    State,
-    check_averages,
-    check_keys,
-    check_model_alone,
-    check_one_architecture,
-    in_mode,
-    layer,
-    local_steps,
-    minimise,
-    predict,
-    stand_in,
-    trainable,
-)
+from ..federation import Broadcast, Message, Method, OfSums, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
-from ..nn import outputs
-from ..sparse import widened
+from ..nn.observe import outputs
 from ..sparse.degrees import check_degrees
+from ..sparse.rows import widened
 from .local import with_own
 from .surrogate import (
     Condensation,
@@ -52,7 +34,7 @@ from .surrogate import (
 UPLOAD = ("sums", "num_examples")
 
 
-@layer
+@fed.layer
 def opfgl(
     fedavg: Method,
     *,
@@ -150,9 +132,9 @@ def opfgl(
     check_weight(alignment=alignment, smoothness=smoothness, distil=distil)
     check_weight(distil_least=distil_least)
     check_number("distil_most", distil_most, at_least=distil_least)
-    for check in (check_averages, check_model_alone, check_one_architecture):
+    for check in (fed.check_averages, fed.check_model_alone, fed.check_one_architecture):
         check(fedavg, "opfgl")
-    model, names = fedavg.model, trainable(fedavg)
+    model, names = fedavg.model, fed.trainable(fedavg)
     condense = Condensation(
         hops=propagations, per_class=nodes_per_class, steps=condense_steps, feature_lr=feature_lr,
         edge_lr=edge_lr, width=condense_width, alignment=alignment, smoothness=smoothness,
@@ -172,8 +154,8 @@ def opfgl(
         if not alone:
             return params, context
         teacher: Any = state.get("teacher", params)
-        with in_mode(stand_in(model), False):
-            answers = predict(model, teacher, graph).softmax(1)
+        with fed.in_mode(fed.stand_in(model), False):
+            answers = fed.predict(model, teacher, graph).softmax(1)
         labels = propagated_labels(graph, steps=label_steps, share=label_share)
         weight = distil * class_weights(graph)[None] * labels
         weight = weight.sum(1).clamp(distil_least, distil_most).to(answers)
@@ -182,7 +164,7 @@ def opfgl(
         return params, {**context, **targets, "teacher": teacher}
 
     def batches(graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
-        steps = local_steps(fedavg.train, graph, context) if context["alone"] else []
+        steps = fed.local_steps(fedavg.train, graph, context) if context["alone"] else []
         if len(steps) and steps[0][0].x is not graph.x:  # of a sampler: other nodes, another order
             raise ValueError("Expected opfgl's local steps to see all nodes, but got sampled ones")
         return steps
@@ -190,7 +172,7 @@ def opfgl(
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         if "answers" not in context:
             return fedavg.loss(params, graph, context)
-        with outputs(stand_in(model)) as passes:
+        with outputs(fed.stand_in(model)) as passes:
             total = fedavg.loss(params, graph, context)
         answers, weight = context["answers"], context["weight"]
         if len(passes[-1]) != len(answers):
@@ -217,7 +199,7 @@ def opfgl(
         return {"sums": sums, "num_examples": torch.tensor(graph.num_train)}, state
 
     def accept(message: Message, client: int, state: State) -> None:
-        check_keys(message, () if "fitted" in state else UPLOAD, "the upload")
+        fed.check_keys(message, () if "fitted" in state else UPLOAD, "the upload")
         if "fitted" not in state:
             check_sums(message["sums"], fedavg.rules.max_examples)
 
@@ -230,17 +212,17 @@ def opfgl(
             warnings.warn(f"{lacking}: the server makes no model of them", stacklevel=2)
             return {}, state
         aim = Moments(*(part.to(like.dtype) for part in aim))
-        with in_mode(model, True), torch.enable_grad():
+        with fed.in_mode(model, True), torch.enable_grad():
             fitted = fit(start, condense(aim))
         message: Message = {"model": fitted, "fitted": torch.tensor(True)}
         return Broadcast(message, num_clients), {**state, **message, "moments": aim._asdict()}
 
     def fit(params: Params, graph: Graph) -> Params:
         def wrong(params: Params) -> Tensor:
-            return cross_entropy(predict(model, params, graph), graph.labels)
+            return cross_entropy(fed.predict(model, params, graph), graph.labels)
 
         adam = partial(torch.optim.Adam, lr=fit_lr)
-        return minimise(wrong, params, [()] * fit_steps, optimizer=adam, names=names).params
+        return fed.minimise(wrong, params, [()] * fit_steps, optimizer=adam, names=names).params
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(plain(message, state), state, graph)

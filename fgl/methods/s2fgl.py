@@ -10,21 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..checks import check_count, check_number, check_share, check_weight
-from ..federation import (
-    Means,
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    after,
-    changed_messages,
-    check_averages,
-    check_one_architecture,
-    layer,
-    predict,
-)
+from ..federation import Means, Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
@@ -34,7 +22,7 @@ from .fedproto import prototypes
 RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 
 
-@layer
+@fed.layer
 def s2fgl(
     fedavg: Method,
     *,
@@ -108,15 +96,15 @@ def s2fgl(
     check_count(frequencies=frequencies, neighbours=neighbours, books=books)
     check_share(restart=restart)
     check_number("book_share", book_share, above=0, at_most=1)
-    check_averages(fedavg, "s2fgl")
-    check_one_architecture(fedavg, "s2fgl")
+    fed.check_averages(fedavg, "s2fgl")
+    fed.check_one_architecture(fedavg, "s2fgl")
     frozen = copy.deepcopy(fedavg.model).eval()
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:
-        embedding: Tensor = predict(frozen, params, graph, return_embedding=True)[1]
+        embedding: Tensor = fed.predict(frozen, params, graph, return_embedding=True)[1]
         return embedding
 
     @torch.no_grad()
@@ -183,10 +171,10 @@ def s2fgl(
         number = max(1, int(book_share * len(rows)))
         draws = [torch.randperm(len(rows), device=rows.device)[:number] for _ in range(books)]
         new_books = torch.stack([class_means(rows[drawn], count[drawn]) for drawn in draws])
-        messages = changed_messages(outbox, lambda message: {**message, "books": new_books})
+        messages = fed.changed_messages(outbox, lambda message: {**message, "books": new_books})
         return messages, {**new, "books": new_books}
 
-    aggregate = after(fedavg.aggregate, with_books, reads=("prototypes", "counts"))
+    aggregate = fed.after(fedavg.aggregate, with_books, reads=("prototypes", "counts"))
     return replace(
         fedavg, receive=receive, loss=loss, send=send, accept=accept, aggregate=aggregate
     )

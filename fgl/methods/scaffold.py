@@ -8,28 +8,16 @@ from typing import Any, Literal
 
 import torch
 
+from .. import federation as fed
 from ..checks import check_choice, check_number, check_weight
-from ..federation import (
-    Means,
-    Message,
-    Method,
-    Params,
-    State,
-    after,
-    changed_messages,
-    gradient,
-    layer,
-    local_steps,
-    refuse,
-    trainable,
-)
+from ..federation import Means, Message, Method, Params, State
 from ..graph import Graph
 from .fedopt import fedopt
 
 Control = Literal["auto", "path", "gradient"]
 
 
-@layer
+@fed.layer
 def scaffold(
     fedavg: Method, *, control: Control = "auto", lr: float | None = None, server_lr: float = 1.0
 ) -> Method:
@@ -72,9 +60,9 @@ def scaffold(
     check_weight(server_lr=server_lr)
     by_path, eta = rate_of_path(fedavg, control, lr)
     reason = "its steps of one entry are not all that a client takes, which the control counts"
-    refuse(fedavg, "fedselect", "scaffold", reason)
-    refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
-    names, adjusted = trainable(fedavg), fedavg.train.adjust
+    fed.refuse(fedavg, "fedselect", "scaffold", reason)
+    fed.refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
+    names, adjusted = fed.trainable(fedavg), fedavg.train.adjust
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -113,10 +101,10 @@ def scaffold(
         outbox: Mapping[int, Message], new: State, means: Means, state: State
     ) -> tuple[Mapping[int, Message], State]:
         common = common_control(means, state.get("control", {}))
-        messages = changed_messages(outbox, lambda message: {**message, "control": common})
+        messages = fed.changed_messages(outbox, lambda message: {**message, "control": common})
         return messages, {**new, "control": common}
 
-    aggregate = after(base.aggregate, with_control, equally=("shift",))
+    aggregate = fed.after(base.aggregate, with_control, equally=("shift",))
     train = replace(fedavg.train, adjust=adjust)
     method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
     most = min(1, fedavg.rules.max_examples)  # all clients weigh the same
@@ -178,13 +166,13 @@ def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) ->
         >>> list(mean_gradient(method, method.initial(), graph, {}))[:1]
         ['convs.0.bias']
     """
-    names = trainable(method)
+    names = fed.trainable(method)
     total = {name: torch.zeros_like(value) for name, value in params.items() if name in names}
-    steps = local_steps(method.train, graph, context)
+    steps = fed.local_steps(method.train, graph, context)
     if steps and all(step is steps[0] for step in steps):
         steps = steps[:1]  # all of the client, in every step
     for batch, batch_context in steps:
-        for name, grad in gradient(method, params, batch, batch_context).items():
+        for name, grad in fed.gradient(method, params, batch, batch_context).items():
             total[name] = total[name] + grad / len(steps)
     return total
 

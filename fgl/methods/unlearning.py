@@ -9,24 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..checks import check_count, check_number
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_model_alone,
-    check_one_architecture,
-    layer,
-    trainable,
-)
+from ..federation import Broadcast, Inbox, Message, Method, Params, State
 from ..graph import Graph
 
 
-@layer
+@fed.layer
 def retrained(fedavg: Method, *, client: int) -> Method:
     """Any method whose server never counts one client: the result of its exact unlearning.
 
@@ -65,7 +54,7 @@ def retrained(fedavg: Method, *, client: int) -> Method:
     return replace(fedavg, aggregate=aggregate, rules=rules)
 
 
-@layer
+@fed.layer
 def unlearned(
     fedavg: Method,
     *,
@@ -120,10 +109,10 @@ def unlearned(
     check_number("max_norm", max_norm, above=0)
     if radius is not None:
         check_number("radius", radius, above=0)
-    check_averages(fedavg, "unlearned")
-    check_model_alone(fedavg, "unlearned")
-    check_one_architecture(fedavg, "unlearned")
-    names, adjusted, settled = trainable(fedavg), fedavg.train.adjust, fedavg.train.settle
+    fed.check_averages(fedavg, "unlearned")
+    fed.check_model_alone(fedavg, "unlearned")
+    fed.check_one_architecture(fedavg, "unlearned")
+    names, adjusted, settled = fed.trainable(fedavg), fedavg.train.adjust, fedavg.train.settle
     first = {name: value for name, value in fedavg.initial().items() if name in names}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:

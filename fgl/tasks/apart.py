@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data import EdgeSplit
+from ..data.splits import EdgeSplit
 from ..data.splits.free_pairs import keys_of
 from ..graph import Graph
 from ..graph.arguments import check_graphs
@@ -113,8 +113,8 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     warnings.warn(
         f"Expected graphs that are tested not to train, but got {copies} of {len(test)} that are "
         "copies of graphs that train, whose answers the model is told: "
-        "fgl.data.random_split(graph) or fgl.data.fold_clients(graph, parts, fold=0) keeps graphs "
-        "apart",
+        "fgl.data.splits.random_split(graph) or "
+        "fgl.data.splits.fold_clients(graph, parts, fold=0) keeps graphs apart",
         stacklevel=3,
     )
 
@@ -164,7 +164,7 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
     """Warn if edges that are asked about are messages, train, or are said to be no edges.
 
     Example:
-        >>> warn_of_known_edges([fgl.data.edge_split(fgl.data.load("synthetic"))])
+        >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])
     """
     for client, split in enumerate(splits):
         held_out = keys_of(torch.cat([split.val_edges, split.test_edges], 1))
@@ -178,7 +178,7 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
             if count:
                 warnings.warn(
                     f"Expected {what} of client {client} to be no edges of its graph, but got "
-                    f"{count}, whose answers the model is told: fgl.data.edge_split(graph)",
+                    f"{count}, whose answers the model is told: fgl.data.splits.edge_split(graph)",
                     stacklevel=3,
                 )
                 return
@@ -201,8 +201,8 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
         if total and revealed / total > 0.5:
             warnings.warn(
                 f"Expected pairs that are tested to be new, but {revealed / total:.0%} of them are "
-                f"{what}, which tell the model their answers: see fgl.data.pair_split and "
-                "fgl.data.split_by_time",
+                f"{what}, which tell the model their answers: see fgl.data.splits.pair_split and "
+                "fgl.data.splits.split_by_time",
                 stacklevel=3,
             )
             return

@@ -9,25 +9,14 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from ..federation import (
-    Cohort,
-    Evaluate,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    batch_norms,
-    deployed,
-    in_mode,
-    means,
-    predict,
-    scored,
-)
+from .. import federation as fed
+from ..federation import Cohort, Evaluate, Inbox, Message, Method, Params, State
 from ..graph import Graph
 from ..kinds import typed
-from ..metrics import hit_counts, hit_rows, on_host
-from ..sparse import Member
+from ..metrics import hit_rows
+from ..metrics.classes import hit_counts
+from ..metrics.host import on_host
+from ..sparse.batched_pattern import Member
 from ..targets import CLASSES, Target, checked_y, scored_alone, undefined_metrics, warn_undefined
 
 
@@ -96,7 +85,7 @@ def _evaluate_answers(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target
 ) -> Evaluate:
     """By client, and pooled over the clients; see `evaluate_graphs`."""
-    model, models = method.model, deployed(method, clients)
+    model, models = method.model, fed.deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     validated = {
         k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
@@ -113,12 +102,12 @@ def _evaluate_answers(
 
     def output_of(params: Params, graph: Graph, client: Graph) -> Any:
         with method.at(client):
-            return predict(model, params, graph)
+            return fed.predict(model, params, graph)
 
     @torch.no_grad()
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used: Any = models(outbox, states)
-        with in_mode(model, False):
+        with fed.in_mode(model, False):
             whose = [k if k in used else 0 for k in range(len(tests))]
             calls = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
             outputs = [output_of(*each) for each in calls]
@@ -127,7 +116,7 @@ def _evaluate_answers(
         scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
         pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
         *each, pooled = map(scored_alone, on_host(*scores, pooled))
-        return {**means(each), **pooled}
+        return {**fed.means(each), **pooled}
 
     return evaluate
 
@@ -136,19 +125,21 @@ def _evaluate_classes(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target
 ) -> Evaluate:
     """By accuracy, beside the control; see `evaluate_graphs`."""
-    model, models = method.model, deployed(method, clients)
+    model, models = method.model, fed.deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
     pairs: Any = zip(train, tests, strict=True)
     hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
     majority = float(torch.stack(hits).mean())
-    if method.own.models is not None or batch_norms(model):  # they do not train in one batch either
+    if method.own.models is not None or fed.batch_norms(
+        model
+    ):  # they do not train in one batch either
         return _one_by_one(method, tests, clients, {"majority_accuracy": majority})
     cohort = Cohort(tests)
 
     def hit_share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Member(index))
-        logits = predict(model, params, graph)
+        logits = fed.predict(model, params, graph)
         y: Any = graph.y
         hit = hit_rows(logits, y) & graph.example_mask
         correct: Tensor = hit.sum().double() / graph.num_graphs
@@ -157,7 +148,7 @@ def _evaluate_classes(
     @torch.no_grad()
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used: Any = models(outbox, states)
-        with in_mode(model, False):
+        with fed.in_mode(model, False):
             stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
             shares = vmap(hit_share)(cohort.index, stack.stack("model"))
         return {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
@@ -169,17 +160,17 @@ def _one_by_one(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], control: dict[str, float]
 ) -> Evaluate:
     """Clients one after the other, such as those whose models differ."""
-    models = deployed(method, clients)
+    models = fed.deployed(method, clients)
 
     def score(params: Params, graph: Graph) -> dict[str, Any]:
         y: Any = graph.y
-        return {"test_accuracy": hit_counts(predict(method.model, params, graph), y)}
+        return {"test_accuracy": hit_counts(fed.predict(method.model, params, graph), y)}
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         pairs = {k: (used[k], test) for k, test in enumerate(tests)}
         trained = {k: method.model_of(graph) for k, graph in enumerate(clients)}
-        return {**means(scored(method.model, score, pairs, trained).values()), **control}
+        return {**fed.means(fed.scored(method.model, score, pairs, trained).values()), **control}
 
     return evaluate
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from .. import data
 from ..checks import check_choice, check_count, check_number
-from ..data import Skew
+from ..data.partitions import Skew
 from ..federation import Evaluate, Method, Training, fedavg, graph_minibatches
 from ..graph import Graph
 from ..kinds import typed
@@ -56,7 +56,7 @@ def graph_task(
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
         >>> y, batch = torch.tensor([0, 0, 1]), torch.arange(3)
         >>> own = fgl.Graph(torch.eye(3), none, y=y, batch=batch)
-        >>> own = fgl.data.random_split(own, train=0.4, val=0.3)
+        >>> own = fgl.data.splits.random_split(own, train=0.4, val=0.3)
         >>> graph_task([own], [own], fgl.nn.GIN(3, 8, 2), fgl.Training()).select
         ''
     """
@@ -126,11 +126,13 @@ class Graphs(Setting):
         if self.skew.skew_by != "nothing":
             parts = self.skew.parts(graph, self.clients, seed=seed)
         elif self.partition == "authors":
-            parts = data.gpfl_partition(y, self.clients, alpha=self.alpha)
+            parts = data.partitions.gpfl_partition(y, self.clients, alpha=self.alpha)
         else:
-            parts = data.dirichlet_partition(y, self.clients, alpha=self.alpha, seed=seed)
+            parts = data.partitions.dirichlet_partition(
+                y, self.clients, alpha=self.alpha, seed=seed
+            )
         which: dict[str, Any] = {"fold": self.fold, "num_folds": self.folds, "seed": seed}
-        return data.fold_clients(graph, parts, **which)
+        return data.splits.fold_clients(graph, parts, **which)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides the folds, the initial model and a ``"dirichlet"`` partition."""

@@ -13,24 +13,11 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
+from .. import federation as fed
 from .. import losses
 from ..checks import check_count, check_number, check_share, check_weight
-from ..data import HiddenNodes, hide_nodes
-from ..federation import (
-    Message,
-    Method,
-    Params,
-    Ragged,
-    Result,
-    State,
-    Training,
-    fedavg,
-    fold_in,
-    in_mode,
-    layer,
-    num_steps,
-    run,
-)
+from ..data.hidden_nodes import HiddenNodes, hide_nodes
+from ..federation import Message, Method, Params, Ragged, Result, State, Training, fedavg
 from ..graph import Graph
 from ..kinds import typed
 from ..losses.weighted_mean import weighted_mean
@@ -74,7 +61,7 @@ def generator_task(
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
-        >>> whole = fgl.data.split(graph, "random")
+        >>> whole = fgl.data.splits.split(graph, "random")
         >>> model = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
         >>> task = generator_task([whole], model, fgl.Training())
         >>> whole.num_nodes - task.clients[0].num_nodes
@@ -86,7 +73,9 @@ def generator_task(
     for name, each in zip("abc", weights, strict=True):
         check_number(f"weight {name}", each, at_least=0)
     width = model.num_neighbours
-    hidden = [_hide(own, share, width, fold_in(seed, k, "hide")) for k, own in enumerate(clients)]
+    hidden = [
+        _hide(own, share, width, fed.fold_in(seed, k, "hide")) for k, own in enumerate(clients)
+    ]
     of = {each.graph: each for each in hidden}  # graphs are compared by identity
 
     def batches(graph: Graph, context: Any) -> Any:
@@ -94,7 +83,7 @@ def generator_task(
         if own is None:
             raise ValueError("Expected graph to be a client of this task, but got another")
         targets = {"missing": Ragged(own.missing), "hidden": Ragged(own.features)}
-        for _ in range(num_steps(train)):
+        for _ in range(fed.num_steps(train)):
             drawn = {k: Ragged(v) for k, v in sorted(model.draw(graph.num_nodes).items())}
             yield graph, {**targets, **drawn, **context}
 
@@ -105,7 +94,7 @@ def generator_task(
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, Any]:
-        with in_mode(model, False):
+        with fed.in_mode(model, False):
             count, _, _ = functional_call(model, params, (graph.x, graph.adj))
         return {"count_error": (count - of[graph].missing).abs().mean()}
 
@@ -180,7 +169,7 @@ def mend(
         6
     """
     part = graph if part is None else part
-    with torch.random.fork_rng([]), in_mode(model, False):
+    with torch.random.fork_rng([]), fed.in_mode(model, False):
         torch.manual_seed(seed)
         noise = model.draw(part.num_nodes)["noise"]
         count, features, _ = functional_call(model, params, (part.x, part.adj), {"noise": noise})
@@ -271,19 +260,19 @@ def mended(
     def neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
         return random_neighbours(whole.get(graph, graph), count, width)
 
-    alone = run(local(method), graphs, num_rounds=gen_local_epochs, seed=seed)
+    alone = fed.run(local(method), graphs, num_rounds=gen_local_epochs, seed=seed)
     relayed = fedsage_plus(method, neighbours=neighbours)
-    both = run(
+    both = fed.run(
         relayed,
         graphs,
         num_rounds=gen_epochs * relayed.rules.exchange,
-        seed=fold_in(seed),
+        seed=fed.fold_in(seed),
         start=_without_optimizers(alone),
     )
     clients = []
     for client, (part, own) in enumerate(whole.items()):
         params = relayed.deploy(both.outbox[client], both.client_states.get(client, {}), own)
-        clients.append(mend(model, params, own, part=part, seed=fold_in(seed, client, "mend")))
+        clients.append(mend(model, params, own, part=part, seed=fed.fold_in(seed, client, "mend")))
     new = sum(
         more.num_nodes - own.num_nodes for more, own in zip(clients, task.clients, strict=True)
     )
@@ -322,7 +311,7 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
         mask[own.get(graph, graph).num_nodes :] = False
         return draw(graph, {**context, "own_nodes": Ragged(mask)}) if draw else []
 
-    @layer
+    @fed.layer
     def counting_own_nodes(fedavg: Method) -> Method:
         train = replace(fedavg.train, batches=batches) if draw else fedavg.train
         return replace(fedavg, send=send, train=train)

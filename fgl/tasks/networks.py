@@ -66,7 +66,7 @@ class Networks(Cut):
             more: options of the network.
         """
         alone = len(parts) == 1 and parts[0].numel() == whole.num_nodes
-        clients, sent = [whole] if alone else data.partition_graph(whole, parts), 0
+        clients, sent = [whole] if alone else data.partitions.partition_graph(whole, parts), 0
         if self.hops:
             clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
             if replace(self.damage, label_noise=0, missing_labels=0).any:

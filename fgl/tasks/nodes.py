@@ -49,8 +49,9 @@ def node_task(
         target: meaning of the values of ``graph.y``; default class labels.
 
     Example:
-        >>> whole = fgl.data.split(fgl.data.load("synthetic"), "random")
-        >>> clients = fgl.data.partition_graph(whole, fgl.data.random_partition(whole, 4))
+        >>> whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+        >>> parts = fgl.data.partitions.random_partition(whole, 4)
+        >>> clients = fgl.data.partitions.partition_graph(whole, parts)
         >>> model = fgl.nn.GCN(whole.num_features, 8, whole.num_classes)
         >>> node_task(whole, clients, model, fgl.Training()).fedavg.model is model
         True
@@ -95,7 +96,9 @@ class Nodes(Networks):
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""
-        whole = data.split(data.load(self.dataset), self.split, dataset=self.dataset, seed=seed)
+        whole = data.splits.split(
+            data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
+        )
         whole = whole.replace(backend=self.sparse).to(self.device)
         parts = [torch.arange(whole.num_nodes, device=whole.device)]
         if self.clients > 1:

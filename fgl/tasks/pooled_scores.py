@@ -6,19 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..federation import (
-    Evaluate,
-    Message,
-    Method,
-    State,
-    deployed,
-    in_mode,
-    predict,
-    together,
-)
+from .. import federation as fed
+from ..federation import Evaluate, Message, Method, State
 from ..graph import Graph
 from ..kinds import typed
-from ..metrics import on_host
+from ..metrics.host import on_host
 from ..targets import (
     CLASSES,
     Target,
@@ -57,13 +49,13 @@ def evaluate_pooled(
         ValueError: if no client has a test example; and, when called, if a model is not whole.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> evaluate = evaluate_pooled(fgl.fedavg(model), [graph])
         >>> list(evaluate({0: {"model": model.state_dict()}}, {}))
         ['pooled_test_accuracy', 'pooled_test_macro_f1']
     """
-    model, models = method.model, deployed(method, clients)
+    model, models = method.model, fed.deployed(method, clients)
     masks = [own.test_mask for own in (clients if tests is None else tests)]
     tested = {
         client: (own, mask)
@@ -78,11 +70,11 @@ def evaluate_pooled(
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         outputs = []
-        with in_mode(model, False):
+        with fed.in_mode(model, False):
             for client, (own, mask) in tested.items():
                 trained = client if client in used else 0
                 with method.at(clients[trained]):
-                    outputs.append(predict(model, used[trained], own)[mask])
+                    outputs.append(fed.predict(model, used[trained], own)[mask])
         return scored_alone(on_host(target.measure("pooled_test_", torch.cat(outputs), answers))[0])
 
     return evaluate
@@ -111,4 +103,4 @@ def with_pooled(
         instead = ", nor is there one of all clients' answers together"
     if not warn_undefined(target, questions, "test_", instead=instead) or lost:
         return evaluate
-    return together(evaluate, evaluate_pooled(method, clients, tests=tests, target=target))
+    return fed.together(evaluate, evaluate_pooled(method, clients, tests=tests, target=target))

@@ -10,27 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..data import EdgeSplit
+from .. import federation as fed
 from ..data.partitions.major_label import unseen_nodes
-from ..federation import (
-    Evaluate,
-    Message,
-    Method,
-    Params,
-    Score,
-    State,
-    check_one_architecture,
-    check_whole,
-    deployed,
-    in_mode,
-    means,
-    predict,
-    scored,
-)
+from ..data.splits import EdgeSplit
+from ..federation import Evaluate, Message, Method, Params, Score, State
 from ..graph import Graph
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
-from ..metrics import auc_and_average_precision, hit_counts, on_host
+from ..metrics.classes import hit_counts
+from ..metrics.host import on_host
+from ..metrics.ranking import auc_and_average_precision
 from ..targets import (
     CLASSES,
     Target,
@@ -47,7 +36,7 @@ def node_scores(
     model: nn.Module,
     *,
     test: bool = True,
-    logits_of: Callable[..., Any] = predict,
+    logits_of: Callable[..., Any] = fed.predict,
     target: Target = CLASSES,
 ) -> Score:
     """A score of a model on a client's own nodes, or on the graphs of its collection.
@@ -75,7 +64,7 @@ def node_scores(
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
         y = checked_y(target, graph.y)
-        with in_mode(model, False):
+        with fed.in_mode(model, False):
             output = logits_of(model, params, graph)
         metrics: dict[str, Any] = {}
         if graph.val_mask is not None:
@@ -106,7 +95,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         ValueError: when called, if no split has this graph.
 
     Example:
-        >>> split = fgl.data.edge_split(fgl.data.load("synthetic"))
+        >>> split = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
         >>> model = fgl.nn.VGAE(1433, 8, 4)
         >>> list(link_scores(model, [split])(model.state_dict(), split.graph))
         ['val_auc', 'val_ap', 'auc', 'ap']
@@ -118,8 +107,8 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         split = of.get(graph) or _split_like(graph, splits)
         if split.trains_only:
             return {}
-        with in_mode(model, False):
-            z = predict(model, params, graph)
+        with fed.in_mode(model, False):
+            z = fed.predict(model, params, graph)
         held_out = {"val_": (split.val_edges, split.val_negatives)}
         if test:
             held_out[""] = (split.test_edges, split.test_negatives)
@@ -188,13 +177,13 @@ def evaluate_own(
         ValueError: when called, if no client has a metric, or a model is not whole.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> evaluate = evaluate_own(node_scores(model), fgl.fedavg(model), [graph])
         >>> sorted(evaluate({0: {"model": model.state_dict()}}, {}))
         ['scored_clients', 'test_accuracy', 'val_accuracy']
     """
-    model, models = method.model, deployed(method, clients)
+    model, models = method.model, fed.deployed(method, clients)
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
@@ -203,17 +192,17 @@ def evaluate_own(
             common = method.common()
             for k, graph in enumerate(clients):
                 started = states.get(k, {}).get("adopted", used[k])
-                check_whole(method, started, graph, f"client {k}'s adopted model", common)
+                fed.check_whole(method, started, graph, f"client {k}'s adopted model", common)
                 pairs[k, "_before"] = started, graph
         metrics: list[dict[str, float]] = [{} for _ in clients]
         trained = {key: method.model_of(clients[key[0]]) for key in pairs}
-        for (k, ending), own in scored(model, score, pairs, trained).items():
+        for (k, ending), own in fed.scored(model, score, pairs, trained).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
         if not names and required:
             raise ValueError("Expected a client to have something to test on, but got none")
         whole = sum(len(own) == len(names) for own in metrics) if names else 0
-        return {**means(metrics), "scored_clients": float(whole)}
+        return {**fed.means(metrics), "scored_clients": float(whole)}
 
     return evaluate
 
@@ -237,15 +226,15 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
         empty if no client has taken part.
 
     Example:
-        >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+        >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
         >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
         >>> outbox = {0: {"model": model.state_dict()}}
         >>> list(evaluate_ego(fgl.fedavg(model), clients, test)(outbox, {0: {}}))
         ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'local_unseen_f1', 'scored_clients',
          'unseen_clients', 'local_f1/0', 'global_f1/0', 'local_unseen_f1/0']
     """
-    check_one_architecture(method, "evaluate_ego")
-    model, models = method.model, deployed(method, clients)
+    fed.check_one_architecture(method, "evaluate_ego")
+    model, models = method.model, fed.deployed(method, clients)
     named = all(graph.node_id is not None for graph in clients)
     masks = zip(clients, unseen_nodes(clients) if named else [], strict=named)
     unseen = {graph: mask for graph, mask in masks if mask.any()}
@@ -264,7 +253,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used = models({client: outbox[client] for client in sorted(states)}, states)
-        metrics = scored(model, score, {k: (params, clients[k]) for k, params in used.items()})
+        metrics = fed.scored(model, score, {k: (params, clients[k]) for k, params in used.items()})
         if not metrics:
             return {}
         counts = {"scored_clients": float(len(metrics))}
@@ -277,7 +266,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
             for name in ("local_f1", "global_f1", "local_unseen_f1")
             if name in own
         }
-        return {**means(metrics.values()), **counts, **of_clients}
+        return {**fed.means(metrics.values()), **counts, **of_clients}
 
     return evaluate
 

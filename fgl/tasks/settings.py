@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from .. import data
 from ..checks import check_choice, check_count, check_device, check_share
-from ..data import Damage, Skew
+from ..data import Damage
+from ..data.partitions import Skew
 from ..federation import fold_in
 from ..graph import Graph
 from ..kinds import typed
@@ -115,12 +116,12 @@ class Setting:
 
 
 PARTITIONS: dict[str, Any] = {
-    "louvain": data.louvain_partition,
-    "louvain_igraph": partial(data.louvain_partition, engine="igraph"),
-    "leiden": data.leiden_partition,
-    "metis": data.metis_partition,
-    "ldg": data.ldg_partition,
-    "random": data.random_partition,
+    "louvain": data.partitions.louvain_partition,
+    "louvain_igraph": partial(data.partitions.louvain_partition, engine="igraph"),
+    "leiden": data.partitions.leiden_partition,
+    "metis": data.partitions.metis_partition,
+    "ldg": data.partitions.ldg_partition,
+    "random": data.partitions.random_partition,
 }
 
 

@@ -37,7 +37,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
         train: local training.
 
     Example:
-        >>> clients = [fgl.data.split(fgl.data.load("synthetic"), "random")]
+        >>> clients = [fgl.data.splits.split(fgl.data.load("synthetic"), "random")]
         >>> model = fgl.nn.GCN(clients[0].num_features, 8, 7)
         >>> subgraph_node_task(clients, model, fgl.Training(num_steps=2)).select
         'val_accuracy'
@@ -116,12 +116,16 @@ class SubgraphNodes(Networks):
         parts: list[Tensor] = PARTITIONS[self.partition](graph, count, seed=seed, **options)
         if self.overlap == 1:
             return parts
-        return data.community_clients(parts, self.overlap, seed=fold_in(seed, "communities"))
+        return data.partitions.community_clients(
+            parts, self.overlap, seed=fold_in(seed, "communities")
+        )
 
     def whole(self, name: str, seed: int) -> Graph:
         """The largest component of a dataset, and which of its nodes train, validate and test."""
         graph = data.largest_component(data.load(name))
-        graph = data.random_split(graph, train=self.train, val=(1 - self.train) / 2, seed=seed)
+        graph = data.splits.random_split(
+            graph, train=self.train, val=(1 - self.train) / 2, seed=seed
+        )
         whole: Graph = graph.replace(backend=self.sparse, node_id=None).to(self.device)
         return whole
 

@@ -45,7 +45,7 @@ class TypedNodes(Cut):
         parts = self.cut(whole, seed)
         if self.share_conferences:
             parts = data.with_shared(whole, parts, [CONFERENCE])
-        clients = self.damaged(data.partition_graph(whole, parts), seed)
+        clients = self.damaged(data.partitions.partition_graph(whole, parts), seed)
         sizes = whole.num_features, self.hidden, whole.num_classes
         relations = int(whole.edge_type.max()) + 1  # type: ignore[union-attr]  # checked
         how = {"num_relations": relations, "num_bases": self.bases or None}
@@ -62,5 +62,5 @@ class TypedNodes(Cut):
                 f"Expected dataset to have types of nodes and edges, but got {self.dataset!r}, "
                 "which has none"
             )
-        graph = data.random_split(graph, seed=fold_in(seed, "split"), among=graph.train_mask)
+        graph = data.splits.random_split(graph, seed=fold_in(seed, "split"), among=graph.train_mask)
         return graph.replace(backend=self.sparse).to(self.device)

@@ -9,24 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..checks import check_number, check_weight
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    first_not_finite,
-    layer,
-    refuse,
-)
+from ..federation import Inbox, Message, Method, Params, State
 from ..graph import Graph
 from ..kinds import typed
 
 Attack = Callable[[Inbox, list[int]], Mapping[int, Message]]
 
 
-@layer(sealed=("aggregate",))
+@fed.layer(sealed=("aggregate",))
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
     """The method with some hostile clients, whose uploads `attack` forges.
 
@@ -53,9 +45,9 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
     """
     for client in attackers:
         check_number("attackers", client, at_least=0, integer=True)
-    refuse(method, "secure_sum", "attacked", "masked uploads cannot be forged one by one")
+    fed.refuse(method, "secure_sum", "attacked", "masked uploads cannot be forged one by one")
     reason = "attacks forge models, not codes: put the code around attacked"
-    refuse(method, ("quantised", "sparsified"), "attacked", reason)
+    fed.refuse(method, ("quantised", "sparsified"), "attacked", reason)
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -80,7 +72,7 @@ def _refused(method: Method, forged: Message, client: int, state: State) -> bool
         method.accept(forged, client, state)
     except Exception:
         return True
-    return first_not_finite(forged) is not None
+    return fed.first_not_finite(forged) is not None
 
 
 def each_model(forge: Callable[[Params, Params], Params]) -> Attack:

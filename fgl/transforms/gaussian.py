@@ -11,23 +11,13 @@ from typing import Any
 
 import torch
 
+from .. import federation as fed
 from ..checks import check_number
-from ..federation import (
-    Inbox,
-    Means,
-    Message,
-    Method,
-    OfMeans,
-    Params,
-    State,
-    after,
-    check_no_joining,
-    layer,
-    trainable,
-)
+from ..federation import Inbox, Means, Message, Method, OfMeans, Params, State
 from ..graph import Graph
 from ..kinds import typed
-from ..privacy import clip, gaussian, on_grid
+from ..privacy import clip, gaussian
+from ..privacy.gaussian import on_grid
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
 from .clipped import added, clipped
 from .robust import mean_server, robust
@@ -39,7 +29,7 @@ PROTECTS_NOTHING = (
 )
 
 
-@layer(sealed=("receive", "send", "aggregate", "rules.silent", "rules.joining"))
+@fed.layer(sealed=("receive", "send", "aggregate", "rules.silent", "rules.joining"))
 def local_gaussian(
     method: Method,
     *,
@@ -80,8 +70,8 @@ def local_gaussian(
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
     generator = noise_source(**values, unprotected=unprotected)
-    check_no_joining(method, "local_gaussian", NO_NOISE)
-    base, names = clipped(method, length=length), trainable(method)
+    fed.check_no_joining(method, "local_gaussian", NO_NOISE)
+    base, names = clipped(method, length=length), fed.trainable(method)
     sigma = 2 * length * noise_multiplier
 
     @torch.no_grad()
@@ -100,7 +90,7 @@ def local_gaussian(
     return local_noise(noisy_method, kind="local_gaussian", **numbers)
 
 
-@layer(sealed=("receive", "send", "aggregate", "rules.joining"))
+@fed.layer(sealed=("receive", "send", "aggregate", "rules.joining"))
 def central_gaussian(
     method: Method,
     *,
@@ -137,9 +127,9 @@ def central_gaussian(
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
     generator = noise_source(**values, unprotected=unprotected)
-    check_no_joining(method, "central_gaussian", NO_NOISE)
+    fed.check_no_joining(method, "central_gaussian", NO_NOISE)
     mean_server(method, "central_gaussian")  # raises
-    names, sigma = trainable(method), length * noise_multiplier
+    names, sigma = fed.trainable(method), length * noise_multiplier
 
     def rule(updates: Mapping[str, Any]) -> Params:
         count = len(next(iter(updates.values())))
@@ -253,10 +243,9 @@ def counted(
             )
         return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
-    aggregate = after(_without_record(method.aggregate), with_record)
-    room = max(
-        method.rules.max_change, noise.noise_multiplier
-    )  # the server's state has it, of any size
+    aggregate = fed.after(_without_record(method.aggregate), with_record)
+    # The server's state has the noise multiplier, which may be of any size.
+    room = max(method.rules.max_change, noise.noise_multiplier)
     rules = replace(method.rules, max_change=room)
     privacy = replace(method.privacy, account=account)
     return replace(method, aggregate=aggregate, rules=rules, privacy=privacy)

@@ -29,9 +29,8 @@ from scipy.optimize import minimize
 from torch import nn
 
 import fgl
-from fgl import methods
+from fgl import Method, Training, methods
 from fgl.aggregate.robust import median
-from fgl.federation import Method, Training
 from fgl.transforms import clipped, robust, rounded_downloads, secure_sum, sparsified
 
 Array = Any  # of numpy

@@ -39,8 +39,8 @@ import pytest
 import torch
 
 import fgl
-from fgl import targets, transforms
-from fgl.federation import Here, Method, Training
+from fgl import Method, Training, targets, transforms
+from fgl.federation import Here
 from fgl.federation.method.message import leaves
 from fgl.privacy.signatures import signing_key
 

@@ -156,7 +156,7 @@ def of_nodes(target: str = "CLASSES", make: str = "node") -> Row:
 def of_graphs(target: str) -> Row:
     small, y = fgl.data.small_graphs(9, num_features=WIDTH)
     kind: Any = getattr(fgl.targets, target)
-    own = fgl.data.random_split(fgl.Graph.join(small, answers(target, y)))
+    own = fgl.data.splits.random_split(fgl.Graph.join(small, answers(target, y)))
     own = own.replace(x=torch.as_tensor(own.x).double())
     model = seeded(lambda: Pooled(2))
     batch: Any = own.batch
@@ -243,7 +243,7 @@ def of_own_nodes() -> Row:
 
 
 def of_links() -> Row:
-    split = fgl.data.edge_split(whole(20), val=0.2, test=0.2)
+    split = fgl.data.splits.edge_split(whole(20), val=0.2, test=0.2)
     own, model = split.graph, encoder()
     exists = (dense(own) > 0).double()
 

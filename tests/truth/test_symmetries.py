@@ -32,8 +32,7 @@ from conformance import CLASSES, ROWS, SPLIT, first, known, row
 from federations import FEATURES, ruled
 
 import fgl
-from fgl import methods, tasks
-from fgl.federation import Method, Training
+from fgl import Method, Training, methods, tasks
 from fgl.graph.fields import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS
 
 F64 = torch.float64

@@ -60,7 +60,7 @@ def louvain_partition(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> [part.numel() for part in fgl.data.louvain_partition(graph, 3)]
+        >>> [part.numel() for part in fgl.data.partitions.louvain_partition(graph, 3)]
         [928, 880, 900]
 
     Source: Huang et al., Federated Graph Semantic and Structural Learning, IJCAI 2023;
@@ -107,7 +107,7 @@ def leiden_partition(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> parts = fgl.data.leiden_partition(graph, 3)
+        >>> parts = fgl.data.partitions.leiden_partition(graph, 3)
         >>> sum(part.numel() for part in parts), max(part.numel() for part in parts) <= 922 + 20
         (2708, True)
 

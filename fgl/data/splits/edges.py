@@ -102,7 +102,7 @@ def edge_split(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> parts = fgl.data.edge_split(graph)
+        >>> parts = fgl.data.splits.edge_split(graph)
         >>> graph.num_edges, parts.graph.num_edges, parts.val_edges.shape[1]
         (10562, 8978, 264)
 
@@ -240,7 +240,7 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         edges for the test and none for validation.
 
     Example:
-        >>> whole = fgl.data.edge_split(fgl.data.load("synthetic"))
+        >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
         >>> half = subgraph_split(whole, torch.arange(1354))
         >>> half.val_edges.shape[1] < whole.val_edges.shape[1], int(half.val_edges.max()) < 1354
         (True, True)

@@ -43,7 +43,7 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> graph = fgl.Graph(torch.eye(4), edges, edge_time=torch.tensor([9, 7, 6, 8]))
-        >>> split = fgl.data.split_by_time(graph, shares=(0.75, 0.0, 0.0, 0.25))
+        >>> split = fgl.data.splits.split_by_time(graph, shares=(0.75, 0.0, 0.0, 0.25))
         >>> with_negatives(split).y, with_negatives(split).edge_label_index[0]
         (tensor([1., 0.]), tensor([0, 0]))
     """

@@ -127,7 +127,7 @@ class Method:
             the server's. If it raises, the upload is refused: it does not count, the history
             records the reason, a warning is given, and the round goes on.
         layers: the builders that made this method, from inside to outside, with their arguments;
-            see `fgl.federation.layer`.
+            see `fgl.layer`.
         rules: who takes part in a round, what clients tell, and what the server accepts; see
             `fgl.federation.Rules`.
         privacy: what an answer costs, and who counts it; see `fgl.federation.Privacy`.

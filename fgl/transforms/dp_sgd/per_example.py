@@ -9,22 +9,13 @@ from typing import Any
 
 import torch
 
+from ... import federation as fed
 from ...checks import check_count, check_number
-from ...federation import (
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    check_no_joining,
-    check_one_architecture,
-    layer,
-    trainable,
-    training_examples,
-)
+from ...federation import Message, Method, Params, Ragged, State
 from ...graph import Graph
-from ...privacy import clip, clipped_gradient, gaussian, on_grid
-from ...privacy.gaussian import seed_from_system, uniform
+from ...privacy import clip, gaussian
+from ...privacy.clip import clipped_gradient
+from ...privacy.gaussian import on_grid, seed_from_system, uniform
 from ..clipped import clipped
 from ..gaussian import NO_NOISE, local_noise, noise_source
 from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, of_row, usable
@@ -32,7 +23,9 @@ from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, o
 LONG = 1e18  # no update is so long: examples are clipped, not clients
 
 
-@layer(sealed=("receive", "send", "aggregate", "loss", "train", "rules.silent", "rules.joining"))
+@fed.layer(
+    sealed=("receive", "send", "aggregate", "loss", "train", "rules.silent", "rules.joining")
+)
 def per_example_gaussian(
     method: Method,
     *,
@@ -106,10 +99,10 @@ def per_example_gaussian(
     check_number("sample_rate", sample_rate, above=0, at_most=1)
     check_number("expected_batch_size", expected_batch_size, above=0)
     check_count(num_steps=num_steps)
-    check_one_architecture(method, "per_example_gaussian")
+    fed.check_one_architecture(method, "per_example_gaussian")
     check_method(method)
-    check_no_joining(method, "per_example_gaussian", NO_NOISE)
-    names, sigma = trainable(method), length * noise_multiplier
+    fed.check_no_joining(method, "per_example_gaussian", NO_NOISE)
+    names, sigma = fed.trainable(method), length * noise_multiplier
     initial = {**method.initial(), **method.own.personal}
     zeros = {n: torch.zeros_like(initial[n], dtype=torch.float64) for n in initial if n in names}
 
@@ -126,7 +119,7 @@ def per_example_gaussian(
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         check_alone(method, graph, context)  # of the graph's form alone
-        examples = usable(method, graph, context, training_examples(graph))
+        examples = usable(method, graph, context, fed.training_examples(graph))
         for _ in range(num_steps):
             drawn = examples[uniform(examples.shape, generator).to(examples.device) < sample_rate]
             with warnings.catch_warnings():

@@ -10,22 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ... import federation as fed
 from ...checks import check_kind
-from ...federation import (
-    Absent,
-    Inbox,
-    Means,
-    Message,
-    Method,
-    OfMeans,
-    OfSums,
-    Params,
-    State,
-    leaves,
-    one_for_all,
-)
-from ...privacy import CannotUnmask, DoesNotFit, decode, wrapped_sum
+from ...federation import Absent, Inbox, Means, Message, Method, OfMeans, OfSums, Params, State
+from ...privacy import CannotUnmask, DoesNotFit
 from ...privacy import masks as parts
+from ...privacy.fixed_point import decode, wrapped_sum
 from . import signed
 from .messages import (
     ASKED,
@@ -132,7 +122,7 @@ class Server:
                 f"Expected values that are finite and at most {self.terms.bound:g} in size, and as "
                 "many examples as can be summed, but got none: the client says that its own are not"
             )
-        tensors = dict(leaves({"model": self.method.model.state_dict()}))
+        tensors = dict(fed.leaves({"model": self.method.model.state_dict()}))
         for path, value in payload.items():
             key = path.split("/")[0]
             if key not in self.terms.names or (key == "model" and path not in tensors):
@@ -186,8 +176,8 @@ class Server:
         keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
             raise CannotSum("Expected every client to have keys of its own, but got two alike")
-        common = one_for_all([inbox.sent[client] for client in inbox], "message")
-        sent: dict[str, Any] = {path: tensor for path, tensor in leaves(common)}
+        common = fed.one_for_all([inbox.sent[client] for client in inbox], "message")
+        sent: dict[str, Any] = {path: tensor for path, tensor in fed.leaves(common)}
         payload, exchange = {"keys": keys}, at(LETTERS, clients=clients, keys=keys)
         if self.terms.signed:
             signs = torch.stack([part(inbox[client])["signature"].cpu() for client in inbox])
@@ -265,7 +255,7 @@ class Server:
         weight, limit = int(total["num_examples"]), self.terms.limit(members)
         if not 0 <= weight <= summed * min(limit, self.method.rules.max_examples):
             raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
-        template = dict(leaves({"model": self.method.model.state_dict()}))
+        template = dict(fed.leaves({"model": self.method.model.state_dict()}))
         how: Any = {"bits": self.terms.bits, "bound": self.terms.bound}
         means: dict[str, Any] = {}
         for path, words in total.items():

@@ -8,18 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ... import federation as fed
 from ...checks import check_number
-from ...federation import (
-    Method,
-    OfMeans,
-    OfSums,
-    Privacy,
-    Round,
-    State,
-    accept_all,
-    accept_equally,
-    layer,
-)
+from ...federation import Method, OfMeans, OfSums, Privacy, Round, State
 from ...kinds import typed
 from .client import Client, of_seed
 from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
@@ -27,7 +18,7 @@ from .server import Server
 from .signed import Signatures
 
 
-@layer(
+@fed.layer(
     sealed=(
         "receive",
         "send",
@@ -146,7 +137,10 @@ def _check_means(method: Method) -> None:
         )
     if isinstance(served, OfMeans) and served.reads:
         reasons.append(f"its server reads {list(served.reads)} of each upload")
-    accepts = method.accept not in (accept_all, accept_equally)  # a sum bounds weights by itself
+    accepts = method.accept not in (
+        fed.accept_all,
+        fed.accept_equally,
+    )  # a sum bounds weights by itself
     if accepts and not isinstance(served, OfSums):
         reasons.append("its accept looks at each upload, and masked ones look all alike")
     if method.rules.exchange > 1:

@@ -15,7 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ....graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from ....graph.facts import answered
-from ....sparse import MatrixStack, Member, SparseMatrix
+from ....sparse import SparseMatrix
+from ....sparse.batched_matrix import MatrixStack
+from ....sparse.batched_pattern import Member
 from ....transfer import to_device
 from ...method.ragged import Ragged
 from .sink import SunkReading
@@ -190,7 +192,7 @@ class Cohort:
             if shape != want:
                 raise ValueError(
                     f"Expected client {client}'s {name} to have shape {list(want)} as client "
-                    f"{self.clients[0]}'s, or to be fgl.federation.Ragged, which brings a mask of "
+                    f"{self.clients[0]}'s, or to be fgl.Ragged, which brings a mask of "
                     f"what is not padding, but got {list(shape)}{ONE_BY_ONE}"
                 )
 

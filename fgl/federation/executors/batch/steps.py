@@ -13,7 +13,7 @@ from torch.func import vmap
 
 from ....graph import Graph
 from ....seeds import set_seed
-from ....sparse import Member
+from ....sparse.batched_pattern import Member
 from ...method.message import Params
 from ...method.method import Method, Training
 from ...training.minibatches import local_steps, with_train_mask
