@@ -111,7 +111,8 @@ class Here:
             )
         if isinstance(self.clients, Sequence):
             return self.clients
-        if not callable(getattr(self.clients, "evaluate", None)):
+        instance = not isinstance(self.clients, type)
+        if not (instance and callable(getattr(self.clients, "evaluate", None))):
             got = type(self.clients).__name__
             hint = ", whose load(seed=0) makes one" if hasattr(self.clients, "load") else ""
             raise TypeError(
