@@ -156,7 +156,8 @@ def test_resolution_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_same_parts_whatever_the_hash_seed() -> None:
     code = (
-        "from fgl.data import *; from fgl.data.partitions import *; g = csbm(num_nodes=300, num_features=20, words_per_set=5, seed=1);"
+        "from fgl.data import *; from fgl.data.partitions import *;"
+        "g = csbm(num_nodes=300, num_features=20, words_per_set=5, seed=1);"
         "print([p.tolist() for f in (louvain_partition, random_partition) for p in f(g, 4)])"
     )
     other = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # unset means random
