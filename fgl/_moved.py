@@ -33,7 +33,7 @@ NOW = {
     "fgl.experiment": {"fgl": "compare plot", "fgl.federation": "best_round"},
     "fgl.federation": {
         "fgl.federation.executors.batch.train_cohort": "train_cohort",
-        "fgl.federation.participants": "num_participants",
+        "fgl.federation.round": "num_participants",
         "fgl.federation.training.train": "Trained",
     },
     "fgl.losses": {"fgl.losses.reconstruction_loss": "dense_reconstruction"},

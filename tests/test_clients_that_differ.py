@@ -346,7 +346,7 @@ def test_an_upload_with_a_personal_part_is_refused() -> None:
         return message, state
 
     with pytest.warns(UserWarning, match=r"Round 0, client 1: .* but got extra \['head.bias'\]"):
-        result = fgl.run(replace(own, send=send), on=Elsewhere(clients(), 1), num_rounds=1)
+        result = fgl.run(replace(own, send=send), Elsewhere(clients(), 1), num_rounds=1)
     assert list(result.history[0].dropped) == [1]
 
 

@@ -211,6 +211,6 @@ def test_the_same_lie_in_each_round_stops_no_run(
                 executor.train = lied
                 return executor
 
-        got = fgl.run(method, on=Lying(clients, 1), num_rounds=5)
+        got = fgl.run(method, Lying(clients, 1), num_rounds=5)
         dropped = {client for record in got.history for client in record.dropped}
         assert dropped <= set(LIARS[num_clients]), (changed[-1], got.history)

@@ -94,8 +94,8 @@ def test_clients_elsewhere_are_shown_the_same_model_again(tmp_path: Path) -> Non
 
     how: Any = {"num_rounds": 3, "checkpoint": tmp_path, "watch": watch}
     with pytest.raises(Killed):
-        fgl.run(method, on=flower(Grid(apps(method, clients, score=score))), **how)
-    result = fgl.run(method, on=flower(Grid(apps(method, clients, score=score))), **how)
+        fgl.run(method, flower(Grid(apps(method, clients, score=score))), **how)
+    result = fgl.run(method, flower(Grid(apps(method, clients, score=score))), **how)
     second, again = shown[len(clients)], shown[2 * len(clients)]
     assert same(second, again) and len(shown) == 4 * len(clients)
     assert [record.metrics["scored"] for record in result.history] == [1.0] * 3

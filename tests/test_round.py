@@ -33,8 +33,8 @@ from federations import (
 import fgl
 from fgl import Result, Training
 from fgl.federation import Answer, Batch, Broadcast, Executor, Limits, Loop, checked, num_bytes
+from fgl.federation.evaluate import score_round
 from fgl.federation.round import Plan, play
-from fgl.federation.scores import score_round
 
 # The door for other executors.
 
@@ -455,7 +455,7 @@ def test_uploads_agree_on_their_keys_and_the_models() -> None:
     half = sending(model=lambda odd, params: dict(list(params.items())[odd:]))
     clients = graphs((12, 20, 31, 18))
     with pytest.warns(UserWarning, match="Round 0, client 2: .* but got missing"):
-        got = fgl.run(half, on=Elsewhere(clients, 1), num_rounds=1)
+        got = fgl.run(half, Elsewhere(clients, 1), num_rounds=1)
     assert list(got.history[0].dropped) == [2]
     with pytest.raises(ValueError, match=r"Round 0, client 0, send: .* but got no majority"):
         fgl.run(half, graphs(), num_rounds=1)  # as many of one kind as of the other
@@ -500,7 +500,7 @@ def test_a_loss_is_a_scalar_with_a_gradient(wrong: Any, text: str) -> None:
 
 
 def test_a_graph_is_no_federation() -> None:
-    with pytest.raises(TypeError, match="clients to be a sequence of graphs or a task"):
+    with pytest.raises(TypeError, match="clients to be a sequence of graphs, a task"):
         fgl.run(fedavg(model()), graphs()[0], num_rounds=1)  # type: ignore[arg-type]
 
 

@@ -993,7 +993,7 @@ def test_the_same_sums_over_flower(tmp_path: Path) -> None:
     lost = gone((6, 2))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Round .* exchange")
-        got = fgl.run(summed, on=on, num_rounds=8, dropouts=lost)
+        got = fgl.run(summed, on, num_rounds=8, dropouts=lost)
     want = fgl.run(tiny(), lines(4), num_rounds=2, dropouts=gone((1, 2)))
     last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 27)
     assert [sorted(r.dropped) for r in summed_rounds(got.history)] == [[], [2]]
@@ -1010,4 +1010,4 @@ def test_flowers_own_secure_sum_does_not_take_our_messages() -> None:
     grid = Grid(apps(tiny(), lines(2), mods=[mods.secaggplus_mod]))
     on = Flower(grid, num_clients=2, timeout=20, poll=0.001, per_tensor=True)
     with pytest.raises(RuntimeError, match="client 0: .* KeyError .*; client 1: .* KeyError "):
-        fgl.run(tiny(), on=on, num_rounds=1)
+        fgl.run(tiny(), on, num_rounds=1)

@@ -245,7 +245,7 @@ def test_signed_sums_over_flower(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Round .* exchange")
         got = fgl.run(
-            signed(5, signed=Signatures(all_keys(5).public)), on=on, num_rounds=10,
+            signed(5, signed=Signatures(all_keys(5).public)), on, num_rounds=10,
             dropouts=gone((7, 2)),
         )  # fmt: skip
     want = fgl.run(own_models(), lines(5), num_rounds=2, dropouts=gone((1, 2)))

@@ -421,7 +421,7 @@ def test_the_same_noise_over_flower(tmp_path: Path) -> None:
         Grid(apps(method, made), state=str(tmp_path)), num_clients=4, timeout=20, poll=0.001
     )
     lost = gone((2, 2))
-    got = fgl.run(method, on=on, num_rounds=4, dropouts=lost, seed=1)
+    got = fgl.run(method, on, num_rounds=4, dropouts=lost, seed=1)
     want = fgl.run(method, made, num_rounds=4, dropouts=lost, seed=1, clients_at_once=1)
     assert same(dict(got.outbox[0]), dict(want.outbox[0]))
     assert same(dict(got.server_state), dict(want.server_state))

@@ -102,7 +102,7 @@ def server(folder: Path, sizes: Sizes) -> ServerApp:
     def main(grid: Any, context: Any) -> None:
         fgl.run(
             method(sizes),
-            on=Flower(grid, num_clients=sizes.clients, timeout=3600),
+            Flower(grid, num_clients=sizes.clients, timeout=3600),
             num_rounds=sizes.rounds,
             seed=SEED,
             participation=sizes.participants / sizes.clients,

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..checks import about
 from ..graph import Graph
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -250,12 +251,13 @@ def _read(
     if name not in folders:
         where = " or ".join(str(place) for place in places)
         rows = {row for row in entries if any((place / row).is_dir() for place in places)}
-        raise ValueError(
+        text = (
             f"Expected name to be one of {_names(entries)}, or a folder in {where} with "
             f"{' or '.join(layouts).format(name='NAME')} "
             f"(found: {', '.join(sorted({*folders} | rows)) or 'none'}), "
             f"but got {name!r}{_elsewhere(name, entries, where)}"
         )
+        raise about("dataset", ValueError(text))
     folder, read = folders[name]
     return _accepting(read, name, options)(folder, name, **options)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_choice
+from ..checks import about, check_choice
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, SPA, AuxSAGE, DeepNeighbours, Star
 from .settings import Cut, declares
@@ -44,10 +44,11 @@ class Networks(Cut):
         check_choice("model", self.model, tuple(MODELS))
         check_choice("hops", self.hops, (0, 1, 2))
         if self.hops and self.model != "gcn":
-            raise ValueError(
+            text = (
                 f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
                 "neighbours' features are those of a gcn"
             )
+            raise about("hops", ValueError(text))
 
     def network(
         self,

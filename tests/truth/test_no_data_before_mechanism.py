@@ -254,7 +254,7 @@ def observed(method: Method, clients: Clients, sees: str) -> list[Any]:
         warnings.filterwarnings("ignore", "Sparse CSR")  # of torch, once in a process
         try:
             place = Watching(clients, at_once=1)
-            result = fgl.run(method, on=place, num_rounds=method.rules.exchange, seed=0)
+            result = fgl.run(method, place, num_rounds=method.rules.exchange, seed=0)
         except Exception as error:
             seen.append((type(error), str(error)))
         else:

@@ -351,7 +351,7 @@ def over_flower(row: Row, rounds: int = ROUNDS) -> fgl.Result:
 
     task = row.task([row.client])
     grid = Grid(apps(task.fedavg, task.clients))
-    return fgl.run(task.fedavg, on=flower(grid), num_rounds=rounds)
+    return fgl.run(task.fedavg, flower(grid), num_rounds=rounds)
 
 
 EXECUTORS = {"loop": in_a_loop, "batch": in_a_batch, "remote": over_flower}

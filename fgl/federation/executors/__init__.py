@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..gate.limits import Limits
+from ..gate.uploads import Limits
 from ..method.message import Message, State
 
 Value = float | tuple[float, float]  # of a metric: a number, or a sum and its divisor

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, ParamSpec, overload
@@ -68,30 +69,43 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
         place, method = next((pair for pair in methods if pair[1]), ("", None))
         rest = {key: value for key, value in arguments.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
-        try:
+        with _says_what_a_model_lacks(name):
             built = builder(*args, **kwargs)
-        except AttributeError as error:
-            if not isinstance(error.obj, nn.Module):
-                raise
-            raise TypeError(
-                f"Expected {name} to be given a method whose model has {error.name!r}, but got "
-                f"{type(error.obj).__name__}"
-            ) from error
         if not isinstance(built, Method):
             got = type(built).__name__
             raise TypeError(f"Expected {name} to return a Method, but got {got}")
-        outer = method.made_of if method else ()
         if sealed and method:
             check_seals(method)
-        start = len(outer) if built.layers[: len(outer)] == outer else 0
-        if method and not start and built.layers[: len(method.layers)] == method.layers:
-            start = len(method.layers)
         fields = {*FUNCTIONS, "train", "model", *sealed}
         left = {field: attrgetter(field)(built) for field in fields}
-        new = Layer(name, settings, call, sealed, left, built.layers[start:])
-        return replace(built, layers=(*outer, new))
+        outer, inner = _layers(built, method)
+        return replace(built, layers=(*outer, Layer(name, settings, call, sealed, left, inner)))
 
     return build
+
+
+@contextmanager
+def _says_what_a_model_lacks(name: str) -> Iterator[None]:
+    """A context in which a builder that asks a model for a missing attribute raises a TypeError."""
+    try:
+        yield
+    except AttributeError as error:
+        if not isinstance(error.obj, nn.Module):
+            raise
+        raise TypeError(
+            f"Expected {name} to be given a method whose model has {error.name!r}, but got "
+            f"{type(error.obj).__name__}"
+        ) from error
+
+
+def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    """The layers of the method that a builder was given, and those that it added itself."""
+    if method is None:
+        return (), built.layers
+    for outer in (method.made_of, method.layers):
+        if built.layers[: len(outer)] == outer:
+            return method.made_of, built.layers[len(outer) :]
+    return method.made_of, built.layers
 
 
 def _method_of(value: Any) -> Method | None:

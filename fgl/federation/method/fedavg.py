@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from ...graph import Graph
 from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, checked_y
-from .checks import check_model
 from .compose import layer
 from .inbox import Broadcast
-from .message import Message, Params, State
+from .message import Message, Params, State, check_model
 from .method import Loss, Method, Receive, Training
 from .models import check_has_shapes, check_untied
 from .sums import Means, OfMeans
@@ -101,20 +100,26 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
         if called not in shapes_of:  # a lazy layer has no shapes before its first call
             shapes = {name: t.shape for name, t in called.state_dict().items()}
             shapes_of[called] = [name for name, _ in called.named_parameters()], shapes
-        names, shapes = shapes_of[called]
-        missing = [name for name in names if name not in params]
-        others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
-        if missing or others:
-            raise ValueError(
-                f"Expected params to be all of the {type(called).__name__} that this loss is made "
-                f"of, but got {others} of another shape or name, and {missing} missing"
-            )
+        _check_params(called, params, *shapes_of[called])
         y = checked_y(target, graph.y)
         output = predict(model, params, graph, tie_weights=False)
         _check_output(called, output, graph, target)
         return target.loss(output, y, graph.train_mask)
 
     return loss
+
+
+def _check_params(
+    model: nn.Module, params: Params, names: Sequence[str], shapes: Mapping[str, torch.Size]
+) -> None:
+    """Raise unless `params` are all of the model's."""
+    missing = [name for name in names if name not in params]
+    others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
+    if missing or others:
+        raise ValueError(
+            f"Expected params to be all of the {type(model).__name__} that this loss is made of, "
+            f"but got {others} of another shape or name, and {missing} missing"
+        )
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:

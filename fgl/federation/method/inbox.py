@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_keys
-from .message import Message, State, leaves
+from .message import Message, State, check_keys, leaves
 
 
 class Inbox(Mapping[int, Message]):

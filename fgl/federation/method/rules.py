@@ -72,6 +72,7 @@ class Rules:
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
+        >>> from dataclasses import replace
         >>> replace(method, rules=replace(method.rules, max_change=10.0)).rules.max_change
         10.0
     """
@@ -145,6 +146,7 @@ class Own:
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Linear(2, 2)))
+        >>> from dataclasses import replace
         >>> list(replace(method, own=replace(method.own, modules=["0"])).common())
         ['1.weight', '1.bias']
     """

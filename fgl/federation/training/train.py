@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ...graph import Graph
 from ...predict import stand_in
+from ...seeds import set_seed
 from ..method.message import Params
 from ..method.method import Adjust, Method, OptimizerFactory, Settle
-from ..seeds import set_seed
 from .minibatches import heard, local_steps
 from .optimizer import (
     Layout,

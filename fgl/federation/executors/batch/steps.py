@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from ....graph import Graph
+from ....seeds import set_seed
 from ....sparse.batched_pattern import Member
 from ...method.message import Params
 from ...method.method import Method, Training
-from ...seeds import set_seed
 from ...training.minibatches import local_steps, with_train_mask
 from ...training.optimizer import Layout, named
 from ...training.train import check_scalar

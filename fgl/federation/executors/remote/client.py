@@ -16,13 +16,12 @@ import torch
 from ....checks import check_number
 from ....graph import Graph
 from ....predict import OtherWidth, predict
+from ....seeds import stage
 from ...gate.guard import checked
-from ...method.checks import check_message
-from ...method.message import Message, State, to
+from ...method.message import Message, State, check_message, to
 from ...method.method import Method
 from ...method.rules import without_noise
 from ...saved.identity import identity
-from ...seeds import stage
 from ...training.train import in_mode
 from .. import Answer, Value
 from ..loop import Loop, Score

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...gate.limits import Limits
-from ...gate.uploads import of_whom, reason, shortened
+from ...gate.uploads import Limits, of_whom, reason, shortened
 from ...method.message import Message, State, to
 from ...method.method import Method
 from .. import Answer, Value
