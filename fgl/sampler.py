@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
-from .graph.fields import DERIVED, taken
+from .graph.fields import changed_copy, taken
 from .sparse import SparseMatrix, row_sum
 from .sparse.degrees import check_degrees
 from .sparse.matrix import rows_of
@@ -160,10 +159,8 @@ class NeighbourSampler:
         fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}
         if whole.edge_weight is not None and adj.value is not None:
             fields["edge_weight"] = adj.value
-        batch = copy.copy(whole)  # of checked fields: nothing to check again
-        for name in (*DERIVED, "masked"):
-            batch.__dict__.pop(name, None)
-        batch.__dict__.update(
+        batch: Graph = changed_copy(
+            whole,
             x=rows_of(whole.x, ids),
             edge_index=torch.stack([adj.pattern.col, adj.pattern.row]),
             **fields,

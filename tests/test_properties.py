@@ -86,7 +86,7 @@ def test_one_graph_is_a_batch_of_one() -> None:
 @pytest.mark.parametrize("column", range(6))
 def test_each_function_is_its_column(column: int) -> None:
     graphs = batched(random_graphs())
-    function = getattr(properties, PROPERTIES[column])
+    function = getattr(properties.measures, PROPERTIES[column])
     assert torch.equal(function(*graphs), graph_properties(*graphs)[:, column])
 
 

@@ -18,21 +18,20 @@ from ..sparse.pattern import Pattern, outside
 from . import collection
 from .append import appended
 from .checks import MASKS as MASKS
-from .checks import check_batch, check_devices, check_features, check_index, check_mask, check_roles
+from .checks import (
+    check_batch,
+    check_devices,
+    check_features,
+    check_index,
+    check_pairs,
+    check_roles,
+)
 from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
 from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
+from .fields import FIELDS, check_field, check_y, counted_classes, inside, present, taken
 from .fields import NODE_FIELDS as NODE_FIELDS
-from .fields import (
-    check_edge_field,
-    check_pair_type,
-    check_y,
-    counted_classes,
-    inside,
-    present,
-    taken,
-)
-from .pyg import PAIR_FIELDS, fields_of, pyg_fields
+from .pyg import fields_of, pyg_fields
 from .reading import Reading
 
 
@@ -100,31 +99,20 @@ class Graph(Facts):
 
     def __post_init__(self) -> None:
         check_features(self.x)
-        backend = self.x.pattern.backend if isinstance(self.x, SparseMatrix) else "torch"
-        object.__setattr__(self, "backend", self.backend or backend)
-        if isinstance(self.x, SparseMatrix) and backend != self.backend:
-            object.__setattr__(self, "x", self.x.using(str(self.backend)))
-        n = self.x.shape[0]
-        check_index("edge_index", self.edge_index, (2, None), n)
-        fields = ("x", "y", *MASKS, *NODE_FIELDS, *EDGE_FIELDS, "batch", *PAIR_FIELDS)
-        check_devices(present(self, fields), self.edge_index.device)
-        for name, value in present(self, EDGE_FIELDS).items():
-            check_edge_field(name, value, self.edge_index.shape[1])
-        for name, value in present(self, NODE_FIELDS).items():
-            check_index(name, value, (n,), None)
+        self._choose_backend()
+        check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
+        names = ("x", "y", *FIELDS, "batch", "edge_label_index")
+        check_devices(present(self, names), self.edge_index.device)
         if self.batch is not None:
-            check_batch(self.batch, self.edge_index, n)
-        if self.edge_label_index is not None:
-            check_index("edge_label_index", self.edge_label_index, (2, None), n)
-            if self.batch is not None:
-                raise ValueError("Expected edge_label_index or batch, but got both")
-        if self.edge_label_type is not None:
-            check_pair_type(self.edge_label_type, self.edge_label_index)
+            check_batch(self.batch, self.edge_index, self.num_nodes)
+        check_pairs(self.edge_label_index, self.edge_label_type, self.batch, self.num_nodes)
+        sizes = {"node": self.num_nodes, "edge": self.num_edges}
+        for name, value in present(self, FIELDS).items():
+            check_field(name, value, sizes.get(FIELDS[name].owner, self.num_examples))
         masks = present(self, MASKS)
-        for name, mask in masks.items():
-            check_mask(name, mask, self.num_examples)
-            object.__setattr__(self, name, mask.contiguous())  # a column of masks of many splits
         check_roles(masks)
+        for name, mask in masks.items():  # a column of masks of many splits is not contiguous
+            object.__setattr__(self, name, mask.contiguous())
         if self.num_classes is not None:
             check_count(num_classes=self.num_classes)
         if self.y is None:
@@ -132,6 +120,15 @@ class Graph(Facts):
         check_y(self.y, self.num_examples, self.num_classes)
         if self.num_classes is None and self.y.numel() and not self.y.is_floating_point():
             object.__setattr__(self, "num_classes", counted_classes(self.y))
+
+    def _choose_backend(self) -> None:
+        if not isinstance(self.x, SparseMatrix):
+            object.__setattr__(self, "backend", self.backend or "torch")
+            return
+        backend = self.backend or self.x.pattern.backend
+        object.__setattr__(self, "backend", backend)
+        if backend != self.x.pattern.backend:
+            object.__setattr__(self, "x", self.x.using(backend))
 
     @cached_property
     def pool(self) -> SparseMatrix:
