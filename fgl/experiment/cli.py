@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..checks import install
+from ..checks import imported, install
 from .run import NOT_CONFIG, Run, command, over_seeds
 from .words import choose_names, first_line, option, preset_table, sentence
 
@@ -150,12 +150,8 @@ def _parse(
     main: Main, presets: Any, argv: Sequence[str], program: str, siblings: Sequence[Main]
 ) -> dict[str, Any]:
     """The arguments of a main, by tyro."""
-    try:
-        import tyro
-    except ImportError as error:
-        raise ImportError(
-            f"Expected tyro to be installed for a command line, but got none: {install('examples')}"
-        ) from error
+    imported("tyro", "for a command line", install("examples"))
+    import tyro
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
 
     words = " ".join(argv).replace("--dataset=", "--dataset ").split()
