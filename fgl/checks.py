@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import numbers
 import sys
@@ -314,3 +315,26 @@ def install(extra: str) -> str:
         "pip install -e '.[private]' in a checkout of fgl"
     """
     return f"pip install -e '.[{extra}]' in a checkout of fgl"
+
+
+def imported(module: str, purpose: str, how: str, package: str = "") -> Any:
+    """Import a module of an optional package, or raise an ImportError that says how to get it.
+
+    Args:
+        module: the module.
+        purpose: what needs it, such as "for a plot".
+        how: the command that installs it.
+        package: the package's name in the message; default the module's first part.
+
+    Example:
+        >>> imported("nothing_of_this_name", "for a test", "pip install it")
+        Traceback (most recent call last):
+        ImportError: Expected nothing_of_this_name to be installed for a test, but got none: ...
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = package or module.partition(".")[0]
+        raise ImportError(
+            f"Expected {name} to be installed {purpose}, but got none: {how}"
+        ) from error

@@ -189,7 +189,7 @@ def test_a_run_that_is_resumed_gets_the_answers_that_it_had(tmp_path: Any) -> No
     """The server's newest checkpoint is lost: it asks for a round that was answered before."""
     method, clients = noisy()
     grid = Post(apps(method, clients), state=str(tmp_path / "states"))
-    how: Any = {"on": flower(grid), "checkpoint": tmp_path / "run"}
+    how: Any = {"clients": flower(grid), "checkpoint": tmp_path / "run"}
     want = fgl.run(method, num_rounds=3, **how)
     (tmp_path / "run" / "round-000003.ckpt").unlink()
     again = fgl.run(method, num_rounds=3, **how)
@@ -429,7 +429,7 @@ def test_an_exchange_goes_on_where_a_server_was_killed(tmp_path: Any) -> None:
     for last in (2, 3, 4):
         folder = tmp_path / str(last)
         grid = Post(apps(method, lines(4)), state=str(folder / "states"))
-        how: Any = {"on": flower(grid), "checkpoint": folder / "run"}
+        how: Any = {"clients": flower(grid), "checkpoint": folder / "run"}
         fgl.run(method, num_rounds=last, **how)
         newest = folder / "run" / f"round-{last:06d}.ckpt"
         newest.write_bytes(newest.read_bytes()[:-1])

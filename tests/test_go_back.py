@@ -42,7 +42,7 @@ def spoiled() -> Method:
 @pytest.mark.filterwarnings("ignore:Round")
 @pytest.mark.parametrize("place", [None, Elsewhere(graphs(), 1)])
 def test_clients_of_a_spoiled_model_are_not_blamed(place: Any) -> None:
-    where: Any = {"on": place} if place else {"clients": graphs(), "clients_at_once": 1}
+    where: Any = {"clients": place} if place else {"clients": graphs(), "clients_at_once": 1}
     notes: list[dict[int, str]] = []
     keep = [lambda record, result: notes.append(record.dropped)]
     with pytest.raises(RuntimeError, match="Round 4: .* in 3 rounds in a row") as caught:
@@ -68,7 +68,7 @@ def test_a_server_goes_back_to_its_model_before_the_lie(back: int) -> None:
 @pytest.mark.parametrize("name", ["fedavg", "local"])
 def test_a_run_that_goes_back_resumes_bit_for_bit(name: str, tmp_path: Path) -> None:
     """Also where each client is sent a message of its own."""
-    how: Any = {"on": Elsewhere(graphs(), 1), "go_back": 2}
+    how: Any = {"clients": Elsewhere(graphs(), 1), "go_back": 2}
     built = fgl.methods.local if name == "local" else lambda method: method
     want = fgl.run(built(spoiled()), num_rounds=6, **how)
     method = built(spoiled())

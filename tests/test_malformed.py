@@ -31,8 +31,8 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"num_rounds": 1.5}, TypeError, r"num_rounds to be an integer >= 0, but got 1.5"),
     ({"num_rounds": "3"}, TypeError, r"num_rounds to be an integer >= 0, but got '3'"),
     ({"seed": "3"}, TypeError, r"seed to be an integer, but got '3'"),
-    ({"clients": dict(enumerate(graphs()))}, TypeError, r"graphs or a task, but got a dict"),
-    ({"clients": graphs()[0]}, TypeError, r"graphs or a task, but got a Graph"),
+    ({"clients": dict(enumerate(graphs()))}, TypeError, r"a task or a place, but got a dict"),
+    ({"clients": graphs()[0]}, TypeError, r"a task or a place, but got a Graph"),
     ({"participation": 0.0}, ValueError, r"participation to be a number > 0 and <= 1, but got 0.0"),
     (
         {"participation": -0.5},
@@ -614,7 +614,7 @@ def test_the_form_of_uploads_survives_a_checkpoint(tmp_path: Path) -> None:
     """With one client left in the second round, only the first round knows what all send."""
     change = BAD_UPLOADS["extra entry"][0]
     how: Any = {"dropouts": lambda index, client: index == 1 and client != 2}
-    how |= {"on": Elsewhere(graphs(), 1), "checkpoint": tmp_path}
+    how |= {"clients": Elsewhere(graphs(), 1), "checkpoint": tmp_path}
     fgl.run(fedopt(model()), num_rounds=1, **how)
     with pytest.warns(UserWarning, match=r"Round 1, client 2: .* extra \['gossip'\]"):
         fgl.run(sending(change, at=(0, 2)), num_rounds=2, **how)

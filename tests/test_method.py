@@ -238,5 +238,5 @@ def test_the_former_fields_work_for_one_release() -> None:
     functions = {name: getattr(method, name) for name in list(vars(method))[:8]}
     with pytest.warns(DeprecationWarning):
         assert Method(**functions, exchange=4).rules.exchange == 4  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"rules to be fgl.federation.Rules\(...\), but got 3"):
+    with pytest.raises(TypeError, match="rules to be a Rules, but got 3"):
         replace(method, rules=3)  # type: ignore[arg-type]

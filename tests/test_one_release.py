@@ -147,7 +147,7 @@ def test_answers_that_are_lost_at_the_end_of_a_run_count(name: str, tmp_path: Pa
         return Error(2, "lost") if kind == "train" and times == num_rounds else reply
 
     grid = Grid(apps(method, clients), lose, state=str(tmp_path / "sites"))
-    how: Any = {"on": flower(grid), "num_rounds": num_rounds, "watch": privacy_spent}
+    how: Any = {"clients": flower(grid), "num_rounds": num_rounds, "watch": privacy_spent}
     result = fgl.run(method, checkpoint=tmp_path / "run", **how)
     assert [record.is_empty for record in result.history] == [False] * (num_rounds - 1) + [True]
     state: Any = result.server_state

@@ -10,11 +10,11 @@ import itertools
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..checks import install
+from ..checks import imported, install
 from .run import NOT_CONFIG, Run, command, over_seeds
 from .words import choose_names, first_line, option, preset_table, sentence
 
@@ -150,12 +150,8 @@ def _parse(
     main: Main, presets: Any, argv: Sequence[str], program: str, siblings: Sequence[Main]
 ) -> dict[str, Any]:
     """The arguments of a main, by tyro."""
-    try:
-        import tyro
-    except ImportError as error:
-        raise ImportError(
-            f"Expected tyro to be installed for a command line, but got none: {install('examples')}"
-        ) from error
+    imported("tyro", "for a command line", install("examples"))
+    import tyro
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
 
     words = " ".join(argv).replace("--dataset=", "--dataset ").split()
@@ -325,16 +321,7 @@ def _usual(
     for name, place, _ in _leaves(defaults):
         if (first := places.setdefault(name, place)) != place:
             raise TypeError(f"Expected each flag to have one meaning, but got {first} and {place}")
-    table: dict[str, dict[str, Any]] = {}
-    for some in (*_published(defaults), presets or {}):
-        for name, preset in some.items():
-            unknown = [flag for flag in preset if flag not in places or flag == "dataset"]
-            if unknown:
-                raise ValueError(
-                    f"Expected the preset of {name} to name flags, but got {', '.join(unknown)}"
-                )
-            name = _spelled(name, table)
-            table[name] = table.get(name, {}) | dict(preset)
+    table = _joined([*_published(defaults), presets or {}], places.keys() - {"dataset"})
     for name, preset in table.items():
         try:
             changed(defaults, preset)
@@ -342,6 +329,20 @@ def _usual(
             raise type(error)(f"{error} in the preset of {name}") from error
     named = str(flat(defaults).get("dataset", "")) if dataset is None else dataset
     return changed(defaults, table.get(_spelled(named, table), {})), table
+
+
+def _joined(tables: Iterable[Presets], flags: Collection[str]) -> dict[str, dict[str, Any]]:
+    """One table of presets, of which a later one overrides an earlier one's flags."""
+    table: dict[str, dict[str, Any]] = {}
+    for name, preset in itertools.chain.from_iterable(some.items() for some in tables):
+        unknown = [flag for flag in preset if flag not in flags]
+        if unknown:
+            raise ValueError(
+                f"Expected the preset of {name} to name flags, but got {', '.join(unknown)}"
+            )
+        name = _spelled(name, table)
+        table[name] = table.get(name, {}) | dict(preset)
+    return table
 
 
 def _spelled(dataset: str, table: Presets) -> str:

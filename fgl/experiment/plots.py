@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checks import check_choice, check_disk
+from ..checks import check_choice, check_disk, imported
 from ..federation import Result, best_round
 from .comparison import Comparison
 from .tables import mean_and_deviation
@@ -73,7 +73,7 @@ def plot(
     if metrics is None:
         metrics = [what.metric] if isinstance(what, Comparison) else _usual(list(recorded))
     _check(metrics, recorded)
-    pyplot = _pyplot()
+    pyplot = imported("matplotlib.pyplot", "for a plot", "pip install matplotlib")
     drops = any(run.dropped for run in every)
     rows = len(metrics) + drops
     size = {"figsize": (9, 3.2 * rows), "layout": "constrained"}
@@ -109,16 +109,6 @@ def _save(figure: Any, path: Path) -> None:
     with check_disk(f"path to be a file that can be written, which {path} is not"):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
-
-
-def _pyplot() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError(
-            "Expected matplotlib to be installed for a plot, but got none: pip install matplotlib"
-        ) from error
-    return pyplot
 
 
 def _curves(what: Any) -> dict[str, list[Curve]]:

@@ -340,7 +340,7 @@ def _without(
         warnings.warn(
             f"Round {index}, client {client}, score: Expected metrics that nothing else has, but "
             f"got {both[0]!r} again",
-            stacklevel=5,
+            stacklevel=6,
         )
     return out
 

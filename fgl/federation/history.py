@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import nn
 
-from ..checks import check_disk
+from ..checks import check_disk, imported
 from ..graph import Graph
 from ..predict import predict
 from ..targets import less_is_better, selected
@@ -428,13 +428,8 @@ class Result:
             >>> result.to_pandas()["auc"].max()  # doctest: +SKIP
             0.5
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "Expected pandas to be installed for to_pandas, but got none: pip install pandas; "
-                "to_dict and to_csv need nothing"
-            ) from error
+        how = "pip install pandas; to_dict and to_csv need nothing"
+        pandas = imported("pandas", "for to_pandas", how)
         return pandas.DataFrame([record.numbers() for record in self.history]).set_index("round")
 
 

@@ -81,7 +81,8 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         if bad_model and result.older
         else _served(method.aggregate, "aggregate", inbox, result, plan, executor.elsewhere)
     )
-    _note_refused(record, {**refused, **left_out}, f"Round {index}, client")
+    if refused or left_out:
+        _note_refused(record, {**refused, **left_out})
     counted = [client for client in uploads if client not in left_out]
     executor.keep(index, counted)
     if not counted:
@@ -102,11 +103,12 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     return record
 
 
-def _note_refused(record: Round, refused: Mapping[int, Exception], where: str) -> None:
+def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
     """Record why each upload was refused, and warn."""
     for client, error in sorted(refused.items()):
         record.dropped[client] = reason(error)
-        warnings.warn(f"{where} {client}: {reason(error)}", stacklevel=4)
+        text = f"Round {record.round}, client {client}: {reason(error)}"
+        warnings.warn(text, stacklevel=5)
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
@@ -139,7 +141,7 @@ def _note_training(record: Round, executor: Executor, history: Sequence[Round]) 
         warnings.warn(
             f"Training one client after the other from round {record.round} on, since a batch "
             f"refused these: {record.one_by_one}",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
@@ -162,7 +164,7 @@ def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
     new, left_out = _served(welcome, "welcome", inbox, result, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in left_out.items()}
     for client, text in sorted(record.dropped.items()):
-        warnings.warn(f"Round 0, client {client}, when it joins: {text}", stacklevel=5)
+        warnings.warn(f"Round 0, client {client}, when it joins: {text}", stacklevel=6)
     if new is None:
         raise _nobody(record, " when clients join") from _cause(left_out)
     outbox, result.server_state = new
@@ -198,14 +200,16 @@ def _uploads(
         if client in fatal and not isinstance(error, Absent):
             with stage(plan.seed, record.round, client, "send"):
                 raise error
-    return sifted.taken, _without_blame(refused, answers, result.history)
+    if refused:
+        refused = _without_blame(refused, answers, result.history)
+    return sifted.taken, refused
 
 
 def _without_blame(
     refused: dict[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> dict[int, Exception]:
     """The errors, those of clients that diverged from a bad model as `BadModel`."""
-    cause = _bad_model(refused, answers, history) if refused else ""
+    cause = _bad_model(refused, answers, history)
     if not cause:
         return refused
     return {

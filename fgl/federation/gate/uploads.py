@@ -196,14 +196,9 @@ def sift(
         model changed by 1e+38, which is over 300 times the median, 2; model/weight is not finite
     """
     forms, malformed = _forms(method, uploads, limits)
-    refused: dict[int, Exception] = {}
     change_of, infinite = changes({client: uploads[client] for client in forms}, sent)
-    refused |= infinite
-    for client in sorted(forms.keys() - infinite):
-        try:
-            method.accept(uploads[client], client, state)
-        except Exception as error:
-            refused[client] = error
+    whole = {client: uploads[client] for client in sorted(forms.keys() - infinite)}
+    refused = {**infinite, **_not_accepted(method, whole, state)}
     # Hostile clients cannot agree on a form that `accept` refuses.
     voters = {client: own for client, own in forms.items() if client not in refused}
     usual = form or _most_common(voters)
@@ -222,6 +217,19 @@ def sift(
     agreed = len(of_form) >= min(AGREED, len(sent))
     refused = dict(sorted(refused.items()))
     return Sifted(taken, refused, sorted(malformed), usual if agreed else form)
+
+
+def _not_accepted(
+    method: Method, uploads: Mapping[int, Message], state: State
+) -> dict[int, Exception]:
+    """The errors of the uploads that the method's `accept` refuses."""
+    refused: dict[int, Exception] = {}
+    for client, message in uploads.items():
+        try:
+            method.accept(message, client, state)
+        except Exception as error:
+            refused[client] = error
+    return refused
 
 
 def _forms(
@@ -283,12 +291,14 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
     """Refuse subclasses of Tensor, which can redefine addition, and entries that share memory."""
-    numbers = type(tensor) in (Tensor, Parameter) and tensor.dtype in DTYPES
-    if numbers and _is_usual(tensor):
+    layout, dtype = tensor.layout, tensor.dtype
+    numbers = type(tensor) in (Tensor, Parameter) and dtype in DTYPES and layout in LAYOUTS
+    in_memory = numbers and not tensor.is_meta and not tensor.is_nested
+    if in_memory and layout == torch.strided and tensor.is_contiguous():
         return
-    name, layout = "/".join(path), tensor.layout
-    if not numbers or tensor.is_meta or tensor.is_nested or layout not in LAYOUTS:
-        kind = "meta" if tensor.is_meta else f"{layout}, {tensor.dtype}"
+    name = "/".join(path)
+    if not in_memory:
+        kind = "meta" if tensor.is_meta else f"{layout}, {dtype}"
         got = f"a {type(tensor).__name__}, {kind}"
         raise TypeError(f"Expected {name!r} to be a tensor of numbers in memory, but got {got}")
     if layout != torch.strided:
@@ -296,12 +306,6 @@ def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
             raise ValueError(f"Expected {name!r} to be dense, but got {layout}")
     elif _is_expanded(tensor):
         raise ValueError(f"Expected {name!r} to be whole, but got an expanded tensor")
-
-
-def _is_usual(tensor: Tensor) -> bool:
-    """Whether a tensor's numbers lie side by side in memory."""
-    here = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_meta
-    return here and tensor.is_contiguous()
 
 
 def _is_expanded(tensor: Tensor) -> bool:
@@ -378,21 +382,28 @@ def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict
     grow by more either.
     """
     diverged: dict[int, Diverged] = {}
-    for key in dict.fromkeys(key for each in change_of.values() for key in each):
-        far = {client: each[key] for client, each in change_of.items() if key in each}
+    by_key: dict[str, dict[int, Change]] = {}
+    for client, each in change_of.items():
+        for key, change in each.items():
+            by_key.setdefault(key, {})[client] = change
+    for key, far in by_key.items():
         positive = [change.moved for change in far.values() if change.moved > 0]
         median = statistics.median_high(positive) if positive else 0.0
-        for client, (value, size) in far.items():
-            bound = ""
-            if value > most * median and value > (1.0 if size is None else size):
-                bound = f"over {most:g} times the median, {median:.4g}"
-            elif size is not None and value > most * max(size, 1.0):
-                bound = f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
-            if bound:
-                diverged.setdefault(
-                    client, Diverged(f"{key} changed by {value:.4g}, which is {bound}")
-                )
+        for client, change in far.items():
+            if bound := _passed_bound(change, median, most):
+                text = f"{key} changed by {change.moved:.4g}, which is {bound}"
+                diverged.setdefault(client, Diverged(text))
     return diverged
+
+
+def _passed_bound(change: Change, median: float, most: float) -> str:
+    """The bound of a change that is too large, as text; "" if it is not."""
+    moved, size = change
+    if moved > most * median and moved > (1.0 if size is None else size):
+        return f"over {most:g} times the median, {median:.4g}"
+    if size is not None and moved > most * max(size, 1.0):
+        return f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
+    return ""
 
 
 def reason(error: Exception) -> str:

@@ -50,8 +50,6 @@ def fedavg(
 
     Source: McMahan et al. 2017, https://arxiv.org/abs/1602.05629
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"Expected model to be a torch.nn.Module, but got {type(model).__name__}")
     check_has_shapes(model)
     if loss is not None and target != CLASSES:
         raise ValueError("Expected target to be left out beside a loss, but got one")
@@ -228,7 +226,7 @@ def send_mean(means: Means, state: State) -> tuple[Mapping[int, Message], State]
         )
         return {}, state
     message: Message = {"model": means["model"]}
-    return Broadcast(message, means.num_clients), dict(message)
+    return Broadcast(message, means.inbox.num_clients), dict(message)
 
 
 average = OfMeans(send_mean, averages=True)

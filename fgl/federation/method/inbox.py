@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .message import Message, State, check_keys, leaves
+from .message import Message, State, check_keys, check_like, leaves
 
 
 class Inbox(Mapping[int, Message]):
@@ -209,12 +209,7 @@ def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
         subject = f"client {client}'s {path}"
         if not isinstance(value, Tensor):
             raise TypeError(f"Expected {subject} to be a tensor, but got {type(value).__name__}")
-        if value.shape != first.shape:
-            raise ValueError(
-                f"Expected {subject} to have shape {list(first.shape)}, but got {list(value.shape)}"
-            )
-        if value.dtype != first.dtype:
-            raise TypeError(f"Expected {subject} to be {first.dtype}, but got {value.dtype}")
+        check_like(value, first, subject)
     return list(values.values())
 
 

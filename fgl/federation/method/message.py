@@ -182,14 +182,23 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None
 def _check_tensor(tensor: Tensor, model: Mapping[str, Tensor], key: str, name: str) -> None:
     if key not in model:
         raise ValueError(f"Expected {name} to have keys of {list(model)}, but got extra [{key!r}]")
-    want = model[key]
-    if tensor.shape != want.shape:
+    check_like(tensor, model[key], f"{name}[{key!r}]")
+
+
+def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
+    """Raise unless a tensor has the shape and the dtype of another.
+
+    Example:
+        >>> check_like(torch.zeros(2), torch.zeros(3), "client 1's w")
+        Traceback (most recent call last):
+        ValueError: Expected client 1's w to have shape [3], but got [2]
+    """
+    if tensor.shape != other.shape:
         raise ValueError(
-            f"Expected {name}[{key!r}] to have shape {list(want.shape)}, "
-            f"but got {list(tensor.shape)}"
+            f"Expected {name} to have shape {list(other.shape)}, but got {list(tensor.shape)}"
         )
-    if tensor.dtype != want.dtype:
-        raise TypeError(f"Expected {name}[{key!r}] to be {want.dtype}, but got {tensor.dtype}")
+    if tensor.dtype != other.dtype:
+        raise TypeError(f"Expected {name} to be {other.dtype}, but got {tensor.dtype}")
 
 
 def check_names(what: str, metrics: Any) -> None:

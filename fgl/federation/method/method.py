@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...checks import check_number
 from ...graph import Graph
+from ...kinds import check_kind
 from ...predict import standing_in
 from .describe import hides
 from .inbox import Aggregate
@@ -165,11 +166,7 @@ class Method:
 
     def __post_init__(self) -> None:
         for name, group in GROUPS.items():
-            if not isinstance(getattr(self, name), group):
-                raise TypeError(
-                    f"Expected {name} to be fgl.federation.{group.__name__}(...), but got "
-                    f"{getattr(self, name)!r}"
-                )
+            check_kind(name, getattr(self, name), group)
         names = list(self.model.state_dict())
         for module in self.own.modules:
             if not any(is_under(name, [module]) for name in names):

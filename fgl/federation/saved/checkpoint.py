@@ -101,7 +101,7 @@ class Folder:
                 warnings.warn(
                     f"Expected {path} to be a whole checkpoint, but got {damage}; "
                     "trying the previous one",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
                 continue
             self.unscored = _round(content["unscored"]) if "unscored" in content else None

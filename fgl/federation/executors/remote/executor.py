@@ -326,15 +326,7 @@ class RemoteClients:
         client = next((k for k, name in enumerate(self.post.names) if name in names), -1)
         taken = False
         try:
-            if reply.error is not None or reply.node != node:
-                cause = reply.error[1] if reply.error else "answered by another node"
-                raise ValueError(f"{site}: {cause}")
-            if cause := self._too_large(reply.content):
-                raise ValueError(f"{site}: {cause}")
-            note = self.post.note(reply.content)
-            if cause := problems.said(note, site):
-                raise ValueError(cause)
-            answer = replies.handshake(note)
+            answer = self._greeting(node, reply, site)
             client = answer.client
             self._check_name(client, node)
             check_agreement(client, answer.agreement, self.agreement)
@@ -352,6 +344,19 @@ class RemoteClients:
         self._strangers.pop(node, None)
         self.nodes[client] = node
         (self._scoring.add if answer.scores else self._scoring.discard)(client)
+
+    def _greeting(self, node: int, reply: Reply, site: str) -> replies.Handshake:
+        """A node's answer to the question for its client; raise if it is none."""
+        if reply.error is not None:
+            raise ValueError(f"{site}: {reply.error[1]}")
+        if reply.node != node:
+            raise ValueError(f"{site}: answered by another node")
+        if cause := self._too_large(reply.content):
+            raise ValueError(f"{site}: {cause}")
+        note = self.post.note(reply.content)
+        if cause := problems.said(note, site):
+            raise ValueError(cause)
+        return replies.handshake(note)
 
     def _check_name(self, client: int, node: int) -> None:
         if not 0 <= client < self.num_clients:
