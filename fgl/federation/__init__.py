@@ -40,7 +40,7 @@ from .method.fedavg import (
     supervised,
 )
 from .method.inbox import Broadcast, Inbox, changed_messages, one_for_all
-from .method.message import Message, Params, leaves, num_bytes
+from .method.message import Message, Outbox, Params, combine, drop, leaves, num_bytes, pick
 from .method.method import Evaluate, Joining, Loss, Method, OptimizerFactory, State, Training, Watch
 from .method.models import Models
 from .method.ragged import Ragged
@@ -100,6 +100,7 @@ __all__ = [
     "OfMeans",
     "OfSums",
     "OptimizerFactory",
+    "Outbox",
     "Params",
     "Place",
     "Ragged",
@@ -128,8 +129,10 @@ __all__ = [
     "check_whole",
     "checked",
     "choose",
+    "combine",
     "deploy_received",
     "deployed",
+    "drop",
     "evaluate_on",
     "fedavg",
     "first_not_finite",
@@ -148,6 +151,7 @@ __all__ = [
     "num_steps",
     "one_for_all",
     "pair",
+    "pick",
     "predict",
     "refuse",
     "run",

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import federation as fed
-from ..checks import check_share
+from ..checks import Share
 from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy
@@ -22,7 +22,7 @@ from .local import local
 
 
 @fed.layer
-def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
+def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     """Personal training around a federated model that stays as it is (AdaFGL, step 2).
 
     The model is a `fgl.nn.AdaFGL`, whose extractor the first step has trained: FedAvg, or any
@@ -57,7 +57,6 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
 
     Source: Li et al. 2024, https://arxiv.org/abs/2401.11750; https://github.com/xkLi-Allen/AdaFGL
     """
-    check_share(threshold=threshold)
     fed.check_one_architecture(fedavg, "adafgl")
     model = fedavg.model
     if not isinstance(model, AdaFGL):

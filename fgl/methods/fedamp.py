@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import Positive, Share, Weight
 from ..client_network import distance_attention, similarity, softmax_attention
-from ..federation import Inbox, Message, Method, Params, State, check_averages, layer
+from ..federation import Inbox, Message, Method, Outbox, Params, State, check_averages, layer
 from ..graph import Graph
 from ..losses import proximal
 from .mix_models import initial_parameters, mix_models, moved
@@ -22,7 +22,7 @@ Attention = Callable[[Tensor], Tensor]
 
 @layer
 def fedamp(
-    fedavg: Method, *, sigma: float = 1.0, server_lr: float = 1.0, penalty: float = 1.0
+    fedavg: Method, *, sigma: Positive = 1.0, server_lr: Positive = 1.0, penalty: Weight = 1.0
 ) -> Method:
     """Every client keeps its own model, held near a mix of all, by their distances (FedAMP).
 
@@ -50,9 +50,6 @@ def fedamp(
 
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797
     """
-    check_number("sigma", sigma, above=0)
-    check_number("server_lr", server_lr, above=0)
-    check_number("penalty", penalty, at_least=0)
     check_averages(fedavg, "fedamp")
     attention = partial(distance_attention, sigma=sigma, lr=server_lr)
     return passing(fedavg, attention, weight=penalty / server_lr)
@@ -60,7 +57,7 @@ def fedamp(
 
 @layer
 def heurfedamp(
-    fedavg: Method, *, own: float = 0.3, scale: float = 10.0, penalty: float = 1.0
+    fedavg: Method, *, own: Share = 0.3, scale: Weight = 10.0, penalty: Weight = 1.0
 ) -> Method:
     """FedAMP whose attention is a softmax of cosines (HeurFedAMP, as GPFL's tables have it).
 
@@ -85,9 +82,6 @@ def heurfedamp(
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797;
     https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py), whose form this is
     """
-    check_number("own", own, at_least=0, at_most=1)
-    check_number("scale", scale, at_least=0)
-    check_number("penalty", penalty, at_least=0)
     check_averages(fedavg, "heurfedamp")
 
     def attention(rows: Tensor) -> Tensor:
@@ -134,7 +128,7 @@ def passing(
         return message, {**new_state, "model": params}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         return mix_models(inbox, attention(moved(inbox, initial)))
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:

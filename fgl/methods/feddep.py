@@ -12,8 +12,13 @@ from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
 from .. import federation as fed
-from ..checks import check_choice, check_count, check_number, check_share, check_weight
-from ..federation import Means, Message, Method, OptimizerFactory, Params, Ragged, State
+from ..checks import (
+    Count,
+    Share,
+    check_number,
+    check_weight,
+)
+from ..federation import Means, Message, Method, OptimizerFactory, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
 from ..losses import cross_entropy, nearest_features
@@ -32,11 +37,11 @@ Targets = Literal["drawn", "nearest"]
 def feddep(
     fedavg: Method,
     *,
-    num_prototypes: int = 5,
+    num_prototypes: Count = 5,
     encoder_epochs: int = 30,
     gen_local_epochs: int = 1,
     gen_epochs: int = 200,
-    gen_hide: float = 0.5,
+    gen_hide: Share = 0.5,
     count_weight: float = 1.0,
     embedding_weight: float = 1.0,
     label_weight: float = 1.0,
@@ -105,14 +110,11 @@ def feddep(
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.04336; https://github.com/zkzhangke/FedDEP
     """
-    check_count(num_prototypes=num_prototypes)
     epochs = {"encoder_epochs": encoder_epochs, "gen_local_epochs": gen_local_epochs}
     for name, value in {**epochs, "gen_epochs": gen_epochs}.items():
         check_number(name, value, at_least=0, integer=True)
-    check_share(gen_hide=gen_hide)
     weights = count_weight, embedding_weight, label_weight
     check_weight(count_weight=weights[0], embedding_weight=weights[1], label_weight=weights[2])
-    check_choice("targets", targets, ("drawn", "nearest"))
     fed.check_averages(fedavg, "feddep")
     fed.check_one_architecture(fedavg, "feddep")
     model = fedavg.model
@@ -124,7 +126,7 @@ def feddep(
     base = fedper(fedavg, shared=("classifier",))
 
     def plain(message: Message) -> Message:
-        return {name: value for name, value in message.items() if name not in KEYS}
+        return fed.drop(message, KEYS)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         check_client(graph)
@@ -160,8 +162,8 @@ def feddep(
             raise ValueError(f"Expected prototypes in [-1, 1], but got {rows.abs().max():g}")
 
     def with_prototypes(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+        outbox: Outbox, new: State, means: Means, state: State
+    ) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, new
         uploads = means.inbox
@@ -193,7 +195,7 @@ def check_client(graph: Graph) -> None:
 
 def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
     """Return the prototypes of all clients but one."""
-    return {key: {k: v for k, v in each.items() if k != client} for key, each in prototypes.items()}
+    return {key: fed.drop(each, [client]) for key, each in prototypes.items()}
 
 
 def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,8 +12,8 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from .. import federation as fed
-from ..checks import check_count, check_number, check_share, check_weight
-from ..federation import Broadcast, Inbox, Message, Method, Params, State
+from ..checks import Count, Share, Weight, check_number
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
 from ..nn import PairWeights
@@ -27,15 +26,15 @@ KEYS = (("x", "y", "adjacency"), ("gradient", "count"))  # of a client's first u
 def fedgm(
     fedavg: Method,
     *,
-    reduction: float = 0.84,
+    reduction: Share = 0.84,
     condense_steps: int = 1000,
     adjacency_steps: int = 5,
-    feature_steps: int = 15,
-    condense_lr: float = 0.01,
-    condense_width: int = 128,
+    feature_steps: Count = 15,
+    condense_lr: Weight = 0.01,
+    condense_width: Count = 128,
     fit_steps: int = 600,
-    fit_lr: float = 0.01,
-    fit_decay: float = 5e-4,
+    fit_lr: Weight = 0.01,
+    fit_decay: Weight = 5e-4,
 ) -> Method:
     """Clients send small graphs that give a model the same gradients; the server trains on them.
 
@@ -85,12 +84,9 @@ def fedgm(
 
     Source: Zhang et al. 2025, FedGM; https://github.com/hanhan1900/FedGM
     """
-    check_share(reduction=reduction)
-    check_count(condense_width=condense_width, feature_steps=feature_steps)
     counts = {"condense_steps": condense_steps, "adjacency_steps": adjacency_steps}
     for name, value in {**counts, "fit_steps": fit_steps}.items():
         check_number(name, value, at_least=0, integer=True)
-    check_weight(condense_lr=condense_lr, fit_lr=fit_lr, fit_decay=fit_decay)
     fed.check_averages(fedavg, "fedgm")
     fed.check_model_alone(fedavg, "fedgm")
     fed.check_one_architecture(fedavg, "fedgm")
@@ -103,7 +99,7 @@ def fedgm(
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         if graph.batch is not None:
             raise ValueError("Expected fedgm's clients to hold one graph, but got a collection")
-        plain = {name: value for name, value in message.items() if name != "probe"}
+        plain = fed.drop(message, ["probe"])
         params, context = fedavg.receive(plain, state, graph)
         return params, {**context, "probe": message.get("probe", message["model"])}
 
@@ -143,7 +139,7 @@ def fedgm(
                 f"Expected x to have at most {fedavg.max_examples:g} nodes, but got {len(x)}"
             )
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         uploaded = {str(k): message for k, message in inbox.items() if "x" in message}
         condensed: Any = {
             key: {**state.get(key, {}), **{k: message[key] for k, message in uploaded.items()}}

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import check_choice, check_weight
+from ..checks import Weight
 from ..client_network import probe_graphs, similarity, softmax_attention
-from ..federation import Inbox, Message, Method, Params, State
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
 from ..nn.observe import gives_embeddings
@@ -35,9 +35,9 @@ def fedpub(
     fedavg: Method,
     probes: Graph,
     *,
-    sparsity: float = 1e-3,
-    proximity: float = 1e-3,
-    scale: float = 10.0,
+    sparsity: Weight = 1e-3,
+    proximity: Weight = 1e-3,
+    scale: Weight = 10.0,
     penalties: bool = True,
     masks: Masked = "matrices",
     of: Embedding = "auto",
@@ -86,9 +86,6 @@ def fedpub(
 
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206; JinheonBaek/FED-PUB
     """
-    check_weight(sparsity=sparsity, proximity=proximity, scale=scale)
-    check_choice("masks", masks, ("matrices", "all"))
-    check_choice("of", of, ("auto", "embedding", "answers"))
     fed.check_averages(fedavg, "fedpub")
     fed.check_one_architecture(fedavg, "fedpub")
     check_reads(fedavg.model, probes, "fedpub")
@@ -129,18 +126,18 @@ def fedpub(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        plain = {name: value for name, value in params.items() if name not in ones}
+        plain = fed.drop(params, ones)
         message, new_state = fedavg.send(plain, context, state, graph)
         model = message["model"]
         used = masked(params, bound=sparsity)
         output = fed.predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
         read: Tensor = output[1] if embeds else output
-        travels = {name: value for name, value in model.items() if name not in statistics}
+        travels = fed.drop(model, statistics)
         own = {name: params[name] for name in first}
         return {**message, "model": travels, "embedding": embed(read)}, {**new_state, "own": own}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         similarities = similarity(inbox.stack("embedding"), centre=False)
         outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
         outbox, participated = mean_for_strangers(inbox, outbox, state)

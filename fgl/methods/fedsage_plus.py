@@ -14,7 +14,7 @@ fit what it generates again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,8 +24,8 @@ from torch.func import functional_call
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_weight
-from ..federation import Inbox, Message, Method, Params, Ragged, State
+from ..checks import Weight
+from ..federation import Inbox, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features
 from ..kinds import typed
@@ -70,7 +70,7 @@ def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Ten
 def fedsage_plus(
     fedavg: Method,
     *,
-    weight: float = 1.0,
+    weight: Weight = 1.0,
     neighbours: Neighbours = random_neighbours,
 ) -> Method:
     """Generators of neighbours that learn from all clients, and stay where they are (FedSage+).
@@ -100,7 +100,6 @@ def fedsage_plus(
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
-    check_weight(weight=weight)
     fed.check_one_architecture(fedavg, "fedsage_plus")
     base, model, settled = own_models(fedavg), fedavg.model, fedavg.train.settle
     steps: Any = fedavg.train.batches
@@ -108,7 +107,7 @@ def fedsage_plus(
         raise ValueError("Expected fedavg to be that of generator_task, but got one without steps")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        sent = {name: value for name, value in message.items() if name not in ("pull", "owners")}
+        sent = fed.drop(message, ("pull", "owners"))
         params, context = base.receive(sent, state, graph)
         stage = int(message.get("stage", torch.tensor(OFFER)))
         context = {**context, "stage": torch.tensor(stage)}
@@ -148,7 +147,7 @@ def fedsage_plus(
             return offer(model, params, graph, context, drawn), {**new_state, "drawn": drawn}
         if stage == JUDGE:
             return {"gradients": gradients(context, graph, neighbours)}, new_state
-        return {}, {name: value for name, value in new_state.items() if name != "drawn"}
+        return {}, fed.drop(new_state, ["drawn"])
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
@@ -213,7 +212,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 # What the server makes of them
 
 
-def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
     """Relay the clients' offers to the other clients, then the gradients for each offer."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))

@@ -10,7 +10,7 @@ Beside the model that it trained, a client keeps three things for each weight:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_count, check_share
-from ..federation import Inbox, Message, Method, Params, State
+from ..checks import Count, Share
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 
@@ -28,9 +28,9 @@ from ..graph import Graph
 def fedselect(
     fedavg: Method,
     *,
-    top: float = 0.25,
-    cap: float = 0.8,
-    every: int = 3,
+    top: Share = 0.25,
+    cap: Share = 0.8,
+    every: Count = 3,
     passes: Sequence[bool] = (True, False),
 ) -> Method:
     """FedAvg of the entries that are not a client's own (FedSelect, Algorithm 1).
@@ -66,8 +66,6 @@ def fedselect(
 
     Source: Tamirisa et al. 2024, https://arxiv.org/abs/2404.02478; lapisrocks/fedselect
     """
-    check_share(top=top, cap=cap)
-    check_count(every=every)
     fed.check_one_architecture(fedavg, "fedselect")
     if not passes:
         raise ValueError("Expected passes to be at least one, but got none")
@@ -120,7 +118,7 @@ def fedselect(
         new = {**new, "model": params, "mask": mask, "held": masks, "reference": reference}
         return {**message, "model": shared, "own": masks}, {**new, "rounds": rounds + 1}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         weight = inbox.stack("num_examples")
         if not weight.any():
             return fedavg.aggregate(inbox, state)

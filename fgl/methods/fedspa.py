@@ -11,8 +11,8 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_number
-from ..federation import Broadcast, Inbox, Message, Method, Params, State
+from ..checks import PositiveShare
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..sparse import SparseMatrix, widened
 
@@ -20,7 +20,7 @@ KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 
 
 @fed.layer
-def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
+def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     """FedAvg whose clients weigh by how smooth their features are, and how usual their attention.
 
     The model is an `fgl.nn.SPA`, which keeps like, unlike and unknown neighbours apart. A client
@@ -59,11 +59,10 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
 
     Source: Tan et al. 2025 (CVPR, pages 15464-15475); https://github.com/OakleyTan/FedSPA
     """
-    check_number("feature_share", feature_share, above=0, at_most=1)
     fed.check_averages(fedavg, "fedspa")
     fed.check_one_architecture(fedavg, "fedspa")
     shapes = {name: each.shape for name, each in fedavg.model.named_parameters() if kind_of(name)}
-    shapes = {name: shape for name, shape in shapes.items() if name in fed.trainable(fedavg)}
+    shapes = fed.pick(shapes, fed.trainable(fedavg))
     if not shapes:
         raise ValueError(
             "Expected the model to score alike and unlike neighbours, as fgl.nn.SPA does "
@@ -92,7 +91,7 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
                 raise ValueError(f"Expected fisher/{name} to be squares, but got {each.min():g}")
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         models, squares = inbox.each("model"), inbox.stack("fisher")
         energy = inbox.stack("energy")
         active = inbox.stack("num_examples").to(energy) > 0  # a client with nothing looks smoothest

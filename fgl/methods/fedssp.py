@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +10,8 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_weight
-from ..federation import Broadcast, Inbox, Message, Method, Params, State
+from ..checks import Weight
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..nn import SSP, observed
 from ..personalize import part
@@ -20,7 +19,7 @@ from .own_models import own_models
 
 
 @fed.layer
-def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method:
+def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Method:
     """The mean of the clients' spectral encoders; the rest of a model is each client's own.
 
     The parameters of `SSP.SPECTRAL` travel; the server takes their mean and counts all clients
@@ -67,7 +66,6 @@ def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method
 
     Source: Tan et al. 2024, https://arxiv.org/abs/2410.20105; https://github.com/OakleyTan/FedSSP
     """
-    check_weight(weight=weight)
     fed.check_averages(fedavg, "fedssp")
     fed.check_one_architecture(fedavg, "fedssp")
     if not isinstance(fedavg.model, SSP):
@@ -96,7 +94,7 @@ def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = base.send(params, context, state, graph)
-        model = {name: value for name, value in message["model"].items() if name in shared}
+        model = fed.pick(message["model"], shared)
         own = {"mean_embedding": message["model"]["mean_embedding"]}
         return {**message, "model": model, **own}, new_state
 
@@ -108,7 +106,7 @@ def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method
             raise ValueError(f"Expected mean_embedding to have shape [{width}], but got {got}")
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         weight = (inbox.stack("num_examples") > 0).to(torch.float64)
         if not weight.any():
             return {}, state

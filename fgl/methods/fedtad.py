@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import federation as fed
-from ..checks import check_count, check_number, check_weight
-from ..federation import Inbox, Message, Method, Params, State
+from ..checks import Count, Weight, check_number
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
 from ..kinds import typed
@@ -35,16 +35,16 @@ def fedtad(
     generator: NodeGenerator,
     *,
     topology: Topology = walks,
-    num_nodes: int = 100,
-    neighbours: int = 5,
+    num_nodes: Count = 100,
+    neighbours: Count = 5,
     epochs: int = 5,
     generator_steps: int = 1,
     distil_steps: int = 5,
-    generator_lr: float = 1e-3,
-    distil_lr: float = 1e-3,
-    distil_decay: float = 5e-4,
-    fit: float = 1.0,
-    diversity: float = 1.0,
+    generator_lr: Weight = 1e-3,
+    distil_lr: Weight = 1e-3,
+    distil_decay: Weight = 5e-4,
+    fit: Weight = 1.0,
+    diversity: Weight = 1.0,
 ) -> Method:
     """FedAvg whose mean model learns from each client, on generated graphs, its reliable classes.
 
@@ -95,15 +95,12 @@ def fedtad(
 
     Source: Zhu et al. 2024, https://arxiv.org/abs/2404.14061; https://github.com/zyl24/FedTAD
     """
-    check_count(num_nodes=num_nodes, neighbours=neighbours)
     for name, value in (
         ("epochs", epochs),
         ("generator_steps", generator_steps),
         ("distil_steps", distil_steps),
     ):
         check_number(name, value, at_least=0, integer=True)
-    check_weight(generator_lr=generator_lr, distil_lr=distil_lr, distil_decay=distil_decay)
-    check_weight(fit=fit, diversity=diversity)
     check_number("num_nodes", num_nodes, at_least=max(generator.num_classes, neighbours))
     fed.check_averages(fedavg, "fedtad")
     fed.check_model_alone(fedavg, "fedtad")
@@ -131,7 +128,7 @@ def fedtad(
                 f"{float(reliable.abs().max()):g}"
             )
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         outbox, new = fedavg.aggregate(inbox, state)
         if not outbox:
             return outbox, state

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
-from ..checks import check_choice, check_number, check_weight
+from ..checks import Natural, Weight
 from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 
@@ -23,8 +23,8 @@ EXAMPLES = "train_mask"  # the name of the examples that a loss finds by the gra
 def graphfl(
     fedavg: Method,
     *,
-    adapt_steps: int = 10,
-    adapt_lr: float = 0.01,
+    adapt_steps: Natural = 10,
+    adapt_lr: Weight = 0.01,
     query: Query = "half",
     second_order: bool = False,
     equal: bool = True,
@@ -72,9 +72,6 @@ def graphfl(
     Source: Wang et al. 2022, https://arxiv.org/abs/2012.04187; binghuiwang/GraphFL; Finn et
     al. 2017, MAML, https://arxiv.org/abs/1703.03400
     """
-    check_number("adapt_steps", adapt_steps, at_least=0, integer=True)
-    check_weight(adapt_lr=adapt_lr)
-    check_choice("query", query, ("half", "all", "validation"))
     _check_model(fedavg)
     fed.check_model_alone(fedavg, "graphfl")
     fed.check_one_architecture(fedavg, "graphfl")
@@ -82,8 +79,8 @@ def graphfl(
 
     def step(params: Params, graph: Graph, context: Any) -> Params:
         """Take a step of gradient descent."""
-        fixed = {name: value for name, value in params.items() if name not in names}
-        free = {name: value for name, value in params.items() if name in names}
+        fixed = fed.drop(params, names)
+        free = fed.pick(params, names)
         grads = torch.func.grad(lambda own: fedavg.loss({**fixed, **own}, graph, context))(free)
         if not second_order:
             grads = {name: grad.detach() for name, grad in grads.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from .. import federation as fed
-from ..checks import check_count, check_number, check_share, check_weight
-from ..federation import Broadcast, Message, Method, OfSums, Params, Ragged, State
+from ..checks import Count, Share, Weight, check_number
+from ..federation import Broadcast, Message, Method, OfSums, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import outputs
@@ -40,21 +40,21 @@ def opfgl(
     *,
     propagations: int = 1,
     expand: int = 1,
-    sure: float = 1.0,
+    sure: Share = 1.0,
     min_degree: int = 20,
     label_steps: int = 2,
-    label_share: float = 0.9,
-    nodes_per_class: int = 1,
+    label_share: Share = 0.9,
+    nodes_per_class: Count = 1,
     condense_steps: int = 3000,
-    feature_lr: float = 5e-3,
-    edge_lr: float = 1e-3,
-    condense_width: int = 128,
-    alignment: float = 10.0,
-    smoothness: float = 0.1,
+    feature_lr: Weight = 5e-3,
+    edge_lr: Weight = 1e-3,
+    condense_width: Count = 128,
+    alignment: Weight = 10.0,
+    smoothness: Weight = 0.1,
     fit_steps: int = 3000,
-    fit_lr: float = 1e-4,
-    distil: float = 0.2,
-    distil_least: float = 0.0,
+    fit_lr: Weight = 1e-4,
+    distil: Weight = 0.2,
+    distil_least: Weight = 0.0,
     distil_most: float = 0.15,
 ) -> Method:
     """Learn from one round of communication, then personalise the model in each client (O-pFGL).
@@ -122,15 +122,10 @@ def opfgl(
 
     Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304; https://github.com/Youth-49/O-pFGL
     """
-    check_count(nodes_per_class=nodes_per_class, condense_width=condense_width)
     steps = {"propagations": propagations, "expand": expand, "min_degree": min_degree}
     steps |= {"condense_steps": condense_steps, "fit_steps": fit_steps, "label_steps": label_steps}
     for name, value in steps.items():
         check_number(name, value, at_least=0, integer=True)
-    check_share(sure=sure, label_share=label_share)
-    check_weight(feature_lr=feature_lr, edge_lr=edge_lr, fit_lr=fit_lr)
-    check_weight(alignment=alignment, smoothness=smoothness, distil=distil)
-    check_weight(distil_least=distil_least)
     check_number("distil_most", distil_most, at_least=distil_least)
     for check in (fed.check_averages, fed.check_model_alone, fed.check_one_architecture):
         check(fedavg, "opfgl")
@@ -141,7 +136,7 @@ def opfgl(
     )  # fmt: skip
 
     def plain(message: Message, state: State) -> Message:
-        plain_message = {key: value for key, value in message.items() if key != "fitted"}
+        plain_message = fed.drop(message, ["fitted"])
         return with_own(plain_message, state)
 
     @torch.no_grad()
@@ -203,7 +198,7 @@ def opfgl(
         if "fitted" not in state:
             check_sums(message["sums"], fedavg.max_examples)
 
-    def serve(sums: Params, num_clients: int, state: State) -> tuple[Mapping[int, Message], State]:
+    def serve(sums: Params, num_clients: int, state: State) -> tuple[Outbox, State]:
         start: Any = state["model"]
         like = start[min(names)]
         aim = moments({name: value.to(like.device) for name, value in sums.items()})

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
-from ..federation import Means, Message, Method, Models, Params, State
+from ..federation import Means, Message, Method, Models, Outbox, Params, State
 from ..graph import Graph
 
 # They ask a copy of the model, or know its parameters by name.
@@ -87,9 +87,7 @@ def own_models(
             state = {**state, "adopted": {name: context["start"][name] for name in first(graph)}}
         return message, {**state, "model": params}
 
-    def with_count(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_count(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         count = torch.tensor(len(means.clients))
         return fed.changed_messages(outbox, lambda message: {"num_clients": count, **message}), new
 
@@ -144,7 +142,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         with fed.standing_in(plain.model, models(graph)):
             message, state = plain.send(params, context, state, graph)
-        sent = {name: value for name, value in message["model"].items() if name in models.common}
+        sent = fed.pick(message["model"], models.common)
         return {**message, "model": sent}, state
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:

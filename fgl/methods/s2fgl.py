@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +10,13 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import check_count, check_number, check_share, check_weight
-from ..federation import Means, Message, Method, Params, Ragged, State
+from ..checks import (
+    Count,
+    PositiveShare,
+    Share,
+    Weight,
+)
+from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
@@ -26,13 +30,13 @@ RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 def s2fgl(
     fedavg: Method,
     *,
-    knowledge: float = 5.0,
-    alignment: float = 1.0,
-    frequencies: int = 10,
-    neighbours: int = 3,
-    books: int = 4,
-    book_share: float = 0.7,
-    restart: float = 0.85,
+    knowledge: Weight = 5.0,
+    alignment: Weight = 1.0,
+    frequencies: Count = 10,
+    neighbours: Count = 3,
+    books: Count = 4,
+    book_share: PositiveShare = 0.7,
+    restart: Share = 0.85,
 ) -> Method:
     """FedAvg whose embeddings are held to the received model's: against a book, and by frequency.
 
@@ -92,10 +96,6 @@ def s2fgl(
     Source: Tan et al. 2025, https://arxiv.org/abs/2507.02409;
     https://github.com/Wonder7racer/S2FGL
     """
-    check_weight(knowledge=knowledge, alignment=alignment)
-    check_count(frequencies=frequencies, neighbours=neighbours, books=books)
-    check_share(restart=restart)
-    check_number("book_share", book_share, above=0, at_most=1)
     fed.check_averages(fedavg, "s2fgl")
     fed.check_one_architecture(fedavg, "s2fgl")
     frozen = copy.deepcopy(fedavg.model).eval()
@@ -162,9 +162,7 @@ def s2fgl(
             )
 
     @torch.no_grad()
-    def with_books(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_books(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, new
         rows, count = means.inbox.stack("prototypes"), means.inbox.stack("counts")

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import check_count, check_number
-from ..federation import Broadcast, Inbox, Message, Method, Params, State
+from ..checks import Count, Natural, Positive, Weight, check_number
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 
 @fed.layer
-def retrained(fedavg: Method, *, client: int) -> Method:
+def retrained(fedavg: Method, *, client: Natural) -> Method:
     """Any method whose server never counts one client: the result of its exact unlearning.
 
     A client's randomness depends on the seed, the round and its number alone. So this is bit for
@@ -38,13 +38,12 @@ def retrained(fedavg: Method, *, client: int) -> Method:
 
     Source: the baseline of Halimi et al. 2022, https://arxiv.org/abs/2207.05521
     """
-    check_number("client", client, at_least=0, integer=True)
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         others = without(inbox, client)
         return fedavg.aggregate(others, state) if others else ({}, state)
 
-    def welcome(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def welcome(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         assert fedavg.joining is not None
         others = without(inbox, client)
         return fedavg.joining.welcome(others, state) if others else (inbox.sent, state)
@@ -57,11 +56,11 @@ def retrained(fedavg: Method, *, client: int) -> Method:
 def unlearned(
     fedavg: Method,
     *,
-    client: int,
-    at: int,
+    client: Natural,
+    at: Count,
     radius: float | None = None,
-    far: float = 2.2,
-    max_norm: float = 5.0,
+    far: Weight = 2.2,
+    max_norm: Positive = 5.0,
 ) -> Method:
     """FedAvg that forgets a client after some rounds, by ascent on the client's loss (PGA, Alg. 1).
 
@@ -102,17 +101,13 @@ def unlearned(
     Source: Halimi et al. 2022, https://arxiv.org/abs/2207.05521;
     https://github.com/IBM/federated-unlearning
     """
-    check_number("client", client, at_least=0, integer=True)
-    check_count(at=at)
-    check_number("far", far, at_least=0)
-    check_number("max_norm", max_norm, above=0)
     if radius is not None:
         check_number("radius", radius, above=0)
     fed.check_averages(fedavg, "unlearned")
     fed.check_model_alone(fedavg, "unlearned")
     fed.check_one_architecture(fedavg, "unlearned")
     names, adjusted, settled = fed.trainable(fedavg), fedavg.train.adjust, fedavg.train.settle
-    first = {name: value for name, value in fedavg.initial().items() if name in names}
+    first = fed.pick(fedavg.initial(), names)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
@@ -149,7 +144,7 @@ def unlearned(
         return message, {**new_state, "last": {name: params[name] for name in context["last"]}}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         if client >= inbox.num_clients:
             raise ValueError(f"Expected client to be one of {inbox.num_clients}, but got {client}")
         rounds = int(state.get("rounds", torch.tensor(0)))
@@ -168,12 +163,12 @@ def unlearned(
             outbox = forget_messages(outbox[client]["model"], inbox.num_clients)
         return outbox, {**new, "rounds": torch.tensor(rounds + 1)}
 
-    def messages_for(model: Any, num_clients: int) -> Mapping[int, Message]:
+    def messages_for(model: Any, num_clients: int) -> Outbox:
         like = next(iter(model.values()))
         forget = torch.zeros((), dtype=torch.bool, device=like.device)
         return Broadcast({"model": model, "forget": forget}, num_clients)
 
-    def forget_messages(model: Any, num_clients: int) -> Mapping[int, Message]:
+    def forget_messages(model: Any, num_clients: int) -> Outbox:
         """Ask one client to forget itself; the others get the same message otherwise."""
         like = next(iter(model.values()))
         says = [torch.full((), k == client, device=like.device) for k in range(num_clients)]
@@ -191,7 +186,7 @@ def without(inbox: Inbox, client: int) -> Inbox:
         >>> without(Inbox({0: {}, 2: {}}, num_clients=3), 2).clients
         [0]
     """
-    rest = {k: message for k, message in inbox.items() if k != client}
+    rest = fed.drop(inbox, [client])
     return Inbox(rest, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import data, losses
-from ..checks import check_choice, check_count, check_weight
+from ..checks import Count, Share, Weight
 from ..federation import Loss, Params, Ragged, Score, Training, fedavg
 from ..graph import Graph
 from ..methods.own_models import own_models
@@ -66,23 +66,20 @@ def task_of(
 class Disjoint(Cut):
     """Fields of both settings, their graphs and their model."""
 
-    clients: int = 10
+    clients: Count = 10
     features: Literal["raw", "normalized", "degree"] = "raw"
     """Features of the nodes."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the hidden layers."""
-    latent: int = 32
+    latent: Count = 32
     """Dimensions of an embedding."""
-    dropout: float = 0.5
-    kl: float = 1.0
+    dropout: Share = 0.5
+    kl: Weight = 1.0
     """Weight of the divergence, which is divided by the number of nodes."""
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("features", self.features, ("raw", "normalized", "degree"))
-        check_count(latent=self.latent)
-        check_weight(kl=self.kl)
 
     def graphs(self) -> tuple[Graph, bool]:
         """The whole graph, and whether its clients' features are degrees.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import data
-from ..checks import check_choice, check_count
+from ..checks import Count, Share
 from ..federation import Training, fold_in, graph_minibatches
 from ..graph import MASKS, Graph
 from ..nn import GIN, GINE
@@ -38,30 +38,25 @@ class Molecules(Setting):
         (4, '-val_rmse')
     """
 
-    clients: int = 10
+    clients: Count = 10
     partition: Literal["scaffold", "random"] = "scaffold"
     """The division among clients: all molecules of a scaffold to one client, or each anywhere."""
     split: Literal["random", "scaffold"] = "random"
     """The test set: a share of each client's molecules, or scaffolds that no client trained on."""
     target: Literal["dataset", "regression", "answers"] = "dataset"
     """The kind of target: numbers, or answers of yes and no; a known dataset has its own."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Molecules per step."""
     model: Literal["gine", "gin"] = "gine"
     """The network of the clients; gin does not read bonds."""
-    layers: int = 3
+    layers: Count = 3
     """Number of convolutions of the network."""
-    hidden: int = 64
-    dropout: float = 0.0
+    hidden: Count = 64
+    dropout: Share = 0.0
     local: Local = Local("adam", lr=1e-3, weight_decay=0.0, steps=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("partition", self.partition, ("scaffold", "random"))
-        check_choice("split", self.split, ("random", "scaffold"))
-        check_choice("target", self.target, ("dataset", *TARGETS))
-        check_choice("model", self.model, ("gine", "gin"))
-        check_count(clients=self.clients, batch_size=self.batch_size, layers=self.layers)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides the initial model, and a random partition and split."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from .. import federation as fed
-from ..federation import Evaluate, Message, Method, State
+from ..federation import Evaluate, Method, Outbox, State
 from ..graph import Graph
 from ..kinds import typed
 from ..metrics import on_host
@@ -67,7 +67,7 @@ def evaluate_pooled(
     answers = torch.cat([checked_y(target, own.y)[mask] for own, mask in tested.values()])
 
     @torch.no_grad()
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         outputs = []
         with fed.in_mode(model, False):

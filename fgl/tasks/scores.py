@@ -13,7 +13,7 @@ from torch.func import functional_call
 from .. import federation as fed
 from ..data import EdgeSplit
 from ..data.partitions.major_label import unseen_nodes
-from ..federation import Evaluate, Message, Method, Params, Score, State
+from ..federation import Evaluate, Method, Outbox, Params, Score, State
 from ..graph import Graph
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
@@ -183,7 +183,7 @@ def evaluate_own(
     """
     model, models = method.model, fed.deployed(method, clients)
 
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         pairs = {(k, ""): (used[k], graph) for k, graph in enumerate(clients)}
         if any("adopted" in state for state in states.values()):
@@ -249,7 +249,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
             metrics["local_unseen_f1"] = hit_counts(own, graph.y, unseen[graph])
         return metrics
 
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models({client: outbox[client] for client in sorted(states)}, states)
         metrics = fed.scored(model, score, {k: (params, clients[k]) for k, params in used.items()})
         if not metrics:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, check_number, check_weight
+from ..checks import Natural, Weight
 from ..federation import Evaluate, Message, Method, Params, State, Training, accept_equally, layer
 from ..graph import Graph
 from ..graph.arguments import check_graphs
@@ -135,19 +135,16 @@ class Local:
 
     optimizer: Literal["sgd", "adam"] = "sgd"
     """The optimizer of the clients."""
-    lr: float = 0.25
+    lr: Weight = 0.25
     """Its learning rate."""
-    momentum: float = 0.0
+    momentum: Weight = 0.0
     """Momentum of sgd."""
-    weight_decay: float = 5e-4
+    weight_decay: Weight = 5e-4
     """Weight decay of the optimizer."""
-    steps: int = 4
+    steps: Natural = 4
     """Local steps in a round; epochs where a task draws minibatches."""
 
     def __post_init__(self) -> None:
-        check_choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
-        check_weight(lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-        check_number("steps", self.steps, at_least=0, integer=True)
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(
                 f"Expected momentum to be left out beside {self.optimizer}, but got {self.momentum}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..checks import check_number
+from ..checks import Positive
 from ..federation import Message, Method, OfMeans, Params, State, layer, refuse, trainable
 from ..graph import Graph
 from ..privacy import clip
@@ -17,7 +17,7 @@ COVERED = ("model", "num_examples")
 
 
 @layer(sealed=("receive", "send", "aggregate"))
-def clipped(method: Method, *, length: float) -> Method:
+def clipped(method: Method, *, length: Positive) -> Method:
     """The method whose clients send ``sent + clip(model - sent)``, and all weigh the same.
 
     The length is over the trained tensors together, from the model that the server sent. A buffer,
@@ -47,7 +47,6 @@ def clipped(method: Method, *, length: float) -> Method:
 
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
-    check_number("length", length, above=0)
     reason = "its messages have no plain model: put rounded_downloads around"
     refuse(method, "rounded_downloads", "clipped", reason)
     _check_reads(method)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..federation import Inbox, Message, Method, Params, State
+from ..federation import Inbox, Message, Method, Outbox, Params, State, drop
 from ..graph import Graph
 
 EXACT = "a code moves an upload: then its length is not bounded any more, or a sum is not right"
@@ -84,7 +84,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
     def accept(message: Message, client: int, state: State) -> None:
         method.accept(decoded(message, {}), client, state)
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         whole = {client: decoded(inbox[client], inbox.sent.get(client, {})) for client in inbox}
         decoded_inbox = Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
         return method.aggregate(decoded_inbox, state)
@@ -102,7 +102,7 @@ def _left(part: str) -> str:
 
 def _without_left(state: State, parts: Sequence[str]) -> State:
     names = {_left(part) for part in parts}
-    return {key: value for key, value in state.items() if key not in names}
+    return drop(state, names)
 
 
 def _encoded(
@@ -136,7 +136,7 @@ def _decoded(
     """A message with whole parts in the place of codes."""
     columns = {part: [f"{part}_{key}" for key in code.keys] for part in parts}
     coded = {column for names in columns.values() for column in names}
-    out = {key: value for key, value in message.items() if key not in coded}
+    out = drop(message, coded)
     for part, names in columns.items():
         if names[0] not in message:
             continue

@@ -13,7 +13,7 @@ import torch
 
 from .. import federation as fed
 from ..checks import check_number
-from ..federation import Inbox, Means, Message, Method, OfMeans, Params, State
+from ..federation import Inbox, Means, Message, Method, OfMeans, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
 from ..privacy import clip, gaussian, on_grid
@@ -232,9 +232,7 @@ def counted(
         record = with_noise(before, noise, num_clients=inbox.num_clients, **how)
         return {**state, "privacy": with_answers(record, paid(inbox, state))}
 
-    def with_record(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_record(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if "privacy" in new:
             raise ValueError(
                 "Expected one transform that adds noise and counts, but got another inside: "

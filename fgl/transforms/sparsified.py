@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import PositiveShare
 from ..compress import largest, num_largest
 from ..federation import Method, layer
 from .differences import Code, check_codable, coded
@@ -15,7 +15,11 @@ from .differences import Code, check_codable, coded
 
 @layer(sealed=("receive", "send", "accept", "aggregate"))
 def sparsified(
-    method: Method, *, share: float = 0.01, feedback: bool = True, parts: Sequence[str] = ("model",)
+    method: Method,
+    *,
+    share: PositiveShare = 0.01,
+    feedback: bool = True,
+    parts: Sequence[str] = ("model",),
 ) -> Method:
     """The method whose clients send the largest entries of their changes.
 
@@ -46,7 +50,6 @@ def sparsified(
     Source: Stich et al. 2018, https://arxiv.org/abs/1809.07599; Karimireddy et al. 2019, error
     feedback, https://arxiv.org/abs/1901.09847
     """
-    check_number("share", share, above=0, at_most=1)
     check_codable(method, "sparsified")
 
     def encode(difference: Tensor, left: Tensor | None) -> tuple[Sequence[Tensor], Tensor | None]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ... import federation as fed
 from ...checks import check_kind
-from ...federation import Absent, Inbox, Means, Message, Method, OfMeans, OfSums, Params, State
+from ...federation import Inbox, Means, Message, Method, Outbox, Params, State
 from ...privacy import CannotUnmask, DoesNotFit, decode, wrapped_sum
 from ...privacy import masks as parts
 from . import signed
@@ -64,10 +64,10 @@ class Server:
         if not isinstance(got, Tensor) or got.shape or got.dtype != torch.int64:
             raise ValueError(f"Expected phase to be an int64 scalar, but got {got}")
         if got == REST:
-            raise Absent("Expected to be in this exchange, but got lost in an earlier round")
+            raise fed.Absent("Expected to be in this exchange, but got lost in an earlier round")
         if got != phase:
             answer = NAMES.get(int(got), f"phase {int(got)}")
-            late = Absent if got == KEYS else ValueError  # a client that was absent at first
+            late = fed.Absent if got == KEYS else ValueError  # a client that was absent at first
             raise late(f"Expected {NAMES[phase]} of this exchange, but got {answer}")
         number = _check_member(client, exchange)
         if phase == MASKED:
@@ -134,7 +134,7 @@ class Server:
             raise ValueError(f"Expected parts of {list(self.terms.names)}, but got no {missing}")
 
     @torch.no_grad()
-    def aggregate(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         exchange = state.get(ASKED, START)
         phase = int(exchange["phase"])
         rounds = self.terms.rounds
@@ -166,7 +166,7 @@ class Server:
                 f"Expected {what} of at least {self.terms.threshold} clients, but got {count}"
             )
 
-    def _keys(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def _keys(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Send every client the keys of all clients."""
         self._enough(len(inbox), "keys")
         self.terms.check(len(inbox))
@@ -185,7 +185,7 @@ class Server:
         outbox = dict.fromkeys(inbox.clients, envelope(LETTERS, payload))
         return outbox, {**of_method(state), ASKED: exchange, TOLD: sent}
 
-    def _letters(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def _letters(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Send every client the letters that were written to it."""
         exchange = state[ASKED]
         self._enough(len(inbox), "letters")
@@ -202,7 +202,7 @@ class Server:
         committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # in the place of own letters
         return outbox, {**state, ASKED: {**exchange, **at(MASKED, here=here, committed=committed)}}
 
-    def _masked(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def _masked(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Add up the masked uploads and forget them; send all clients the list of the sum."""
         exchange = state[ASKED]
         counted = _of_one_layout(inbox)
@@ -216,7 +216,7 @@ class Server:
         exchange = {**exchange, **at(phase, sent=sent)}
         return outbox, {**state, ASKED: exchange, "masked": unflat(total, each[0])}
 
-    def _lists(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def _lists(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Send every client all signatures under the list of the sum."""
         exchange = state[ASKED]
         self._enough(len(inbox), "signatures")
@@ -229,7 +229,7 @@ class Server:
         exchange = {**exchange, **at(SHARES, signers=_present(inbox, exchange))}
         return outbox, {**state, ASKED: exchange}
 
-    def _shares(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def _shares(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Take the masks off the sum, and give the method the means."""
         exchange = state[ASKED]
         self._enough(len(inbox), "shares")
@@ -267,17 +267,17 @@ class Server:
 
     def _served(
         self, means: Message, summed: list[int], inbox: Inbox, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    ) -> tuple[Outbox, State]:
         """The outbox and state that the method's server makes of the means, or of the sums."""
         served, own = self.method.aggregate, of_method(state)
-        if isinstance(served, OfSums):
+        if isinstance(served, fed.OfSums):
             sums = {name: len(summed) * value for name, value in means[served.key].items()}
             return served.serve(sums, inbox.num_clients, own)
         exchange = None if inbox.round is None else inbox.round // len(self.terms.rounds)
         sent = dict.fromkeys(summed, as_message(state[TOLD]))
         nothing: dict[int, Message] = {client: {} for client in summed}
         inner = Inbox(nothing, inbox.num_clients, sent, exchange)
-        assert isinstance(served, OfMeans)  # `secure_sum` refuses every other server
+        assert isinstance(served, fed.OfMeans)  # `secure_sum` refuses every other server
         return served.serve(Means(means, inner), own)
 
 
