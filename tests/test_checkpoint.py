@@ -13,7 +13,19 @@ from typing import Any
 
 import pytest
 import torch
-from federations import SGD, end, fedavg, fedopt, graph, graphs, local, minibatches, model, same
+from federations import (
+    SGD,
+    end,
+    fedavg,
+    fedopt,
+    graph,
+    graphs,
+    local,
+    minibatches,
+    model,
+    ruled,
+    same,
+)
 
 import fgl
 from fgl.federation import Result, Training
@@ -231,8 +243,8 @@ OTHERS: dict[str, Any] = {
     "adjust": {"method": fedopt(model(), replace(SGD, adjust=lambda grads, *_: grads))},
     "settle": {"method": fedopt(model(), replace(SGD, settle=lambda new, *_: new))},
     "num_steps ": {"method": fedopt(model(), minibatches(SGD, 3))},
-    "exchange": {"method": replace(fedopt(model()), exchange=2)},
-    "max_change": {"method": replace(fedopt(model()), max_change=10.0)},
+    "exchange": {"method": ruled(fedopt(model()), exchange=2)},
+    "max_change": {"method": ruled(fedopt(model()), max_change=10.0)},
     "clients_at_once": {"clients_at_once": 2},
 }
 

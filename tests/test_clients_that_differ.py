@@ -15,7 +15,7 @@ from federations import Elsewhere, close, end, same, script
 from torch import nn
 
 import fgl
-from fgl.federation import Batch, Method, choose, train
+from fgl.federation import Batch, Method, Own, choose, train
 from fgl.federation.executors.remote.client import Note, agreement, answer
 from fgl.federation.executors.remote.shelf import StateFolder
 from fgl.federation.method.message import leaves
@@ -100,9 +100,9 @@ COMMON += ["conv.convs.1.lin.weight"]
 
 
 def test_what_is_own_is_what_is_not_shared() -> None:
-    assert method().own == ("first", "head")
+    assert method().own.modules == ("first", "head")
     assert sorted(method().common()) == COMMON
-    assert fedper(plain(), shared=["conv.convs.1", "head.bias"], models=net).own == (
+    assert fedper(plain(), shared=["conv.convs.1", "head.bias"], models=net).own.modules == (
         "first",
         "conv.convs.0",
         "head.weight",
@@ -209,7 +209,7 @@ def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:
     _, common = by_hand(graphs, [own.model_of(graph) for graph in graphs], 2)
     close(result.outbox[0]["model"], common, atol=1e-5)
     text = "Expected client 1 to have a model of the architecture of client 0's, but got another"
-    start = [own.models.first(graph) for graph in graphs]  # type: ignore[union-attr]
+    start = [own.own.models.first(graph) for graph in graphs]  # type: ignore[union-attr]
     with pytest.raises(ValueError, match=text):
         fgl.federation.train_cohort(
             own, start, fgl.federation.Cohort(graphs), [{}, {}], seeds=[0, 1]
@@ -220,13 +220,13 @@ def test_the_first_tensors_are_a_function_of_the_initial_model() -> None:
     one, two = method(), method()
     graphs = clients()
     for graph in graphs:
-        assert same(one.models.first(graph), two.models.first(graph))  # type: ignore[union-attr]
+        assert same(one.own.models.first(graph), two.own.models.first(graph))  # type: ignore[union-attr]
     before = torch.get_rng_state()
-    first = fedper(plain(), shared=["conv"], models=net).models.first(clients()[0])  # type: ignore[union-attr]
+    first = fedper(plain(), shared=["conv"], models=net).own.models.first(clients()[0])  # type: ignore[union-attr]
     assert torch.get_rng_state().equal(before)
     torch.manual_seed(1)
     other = fedper(fgl.fedavg(Net(5, 3)), shared=["conv"], models=net)
-    assert not same(first, other.models.first(graphs[0]))  # type: ignore[union-attr]
+    assert not same(first, other.own.models.first(graphs[0]))  # type: ignore[union-attr]
     alike = one.model_of(graphs[0]) is one.model_of(graphs[2])
     assert alike and one.model_of(graphs[0]) is not one.model_of(graphs[1])
 
@@ -239,7 +239,7 @@ def test_first_tensors_that_come_of_a_client_s_data_are_its_own() -> None:
         return made
 
     own, graphs = method(models), [client(20, 5, 3), client(18, 5, 3)]
-    assert [float(own.models.first(g)["head.bias"][0]) for g in graphs] == [20, 18]  # type: ignore[union-attr]
+    assert [float(own.own.models.first(g)["head.bias"][0]) for g in graphs] == [20, 18]  # type: ignore[union-attr]
     assert Batch(own, graphs, 2, seed=0).groups([0, 1]) == [(0, 1)]
 
 
@@ -388,11 +388,11 @@ def test_arguments_of_own_models() -> None:
 
 def test_fields_of_a_method() -> None:
     with pytest.raises(ValueError, match="Expected own to name modules of .* but got 'body'"):
-        replace(plain(), own=["body"])
-    with pytest.raises(TypeError, match="own to be several names, but got the string 'first'"):
-        replace(plain(), own="first")
-    with pytest.raises(ValueError, match="Expected own to name a module beside models, but got no"):
-        replace(plain(), models=method().models)
+        replace(plain(), own=Own(["body"]))
+    with pytest.raises(TypeError, match="modules to be several names, but got the string 'first'"):
+        Own("first")
+    with pytest.raises(ValueError, match="Expected modules to name a module beside models"):
+        Own(models=method().own.models)
 
 
 def test_other_widths_still_need_a_word() -> None:
@@ -440,7 +440,7 @@ def test_other_methods_go_around_it(name: str) -> None:
     for k in range(len(SIZES)):
         close(one.client_states[k]["model"], two.client_states[k]["model"], atol=1e-6)
         names = [n for n in one.client_states[k]["model"] if n.startswith("head")]
-        first = own.models.first(graphs[k])  # type: ignore[union-attr]
+        first = own.own.models.first(graphs[k])  # type: ignore[union-attr]
         assert all(not one.client_states[k]["model"][n].equal(first[n]) for n in names)
 
 
@@ -487,7 +487,7 @@ def test_what_is_own_without_models_is_the_method_s_own_affair() -> None:
             self.table = nn.Parameter(torch.ones(1, HIDDEN))
             self.weight = nn.Parameter(torch.eye(HIDDEN, 4))
 
-    fedavg = replace(fgl.fedavg(Rows(), loss=loss, train=ADAM), own=("table",))
+    fedavg = replace(fgl.fedavg(Rows(), loss=loss, train=ADAM), own=Own(("table",)))
 
     def receive(message: Any, state: Any, graph: fgl.Graph) -> Any:
         table = state.get("table", torch.ones(graph.num_nodes, HIDDEN))
@@ -590,7 +590,7 @@ def test_server_and_clients_agree_whatever_is_their_own() -> None:
     assert server == at_client
     assert "first" not in json.dumps(server["model"])
     graph = client(24, 9, 4)
-    one, two = (made.models.first(graph) for made in (built(1, 1), built(9, 4)))  # type: ignore[union-attr]
+    one, two = (made.own.models.first(graph) for made in (built(1, 1), built(9, 4)))  # type: ignore[union-attr]
     assert same(one, two)
 
 

@@ -159,7 +159,9 @@ def test_any_order_absent_clients_and_bytes(name: str, task: str) -> None:
     ]
     sent = iter(size)
     for record, away in zip(result.history, absent, strict=True):
-        joined = 8 * K if method.joining and not record.round else 0  # a number of each client
+        joined = (
+            8 * K if method.rules.joining and not record.round else 0
+        )  # a number of each client
         assert record.bytes_up - joined == sum(next(sent) for _ in range(K - len(away)))
     assert own.exchange == 1 or clients_summed(result.server_state)["clients_summed"] == 3
 

@@ -158,5 +158,5 @@ def test_with_adam_what_a_client_knows_of_its_gradient_is_one() -> None:
 def test_numbers_of_examples_are_no_jump() -> None:
     """They are far above what a number of a server's message may grow by."""
     own = clients((700, 20), train=1.0)
-    assert len(train_nodes(own[0])) > feddyn(plain()).max_change
+    assert len(train_nodes(own[0])) > feddyn(plain()).rules.max_change
     assert fgl.run(feddyn(plain(steps=1)), own, num_rounds=1, clients_at_once=1).history

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import TASKS
+from federations import ruled
 from speed.predict.live_bytes import LiveBytes
 from speed.predict.memory import estimate
 from torch.profiler import ProfilerActivity, profile
@@ -255,4 +256,4 @@ def test_what_cannot_be_estimated_is_refused() -> None:
         with pytest.raises(ValueError, match="Expected clients_at_once to be 'all' or at least 1"):
             estimate(GCN, clients(2), clients_at_once=wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rounds are alike, but got one with an exchange of 4"):
-        estimate(dataclasses.replace(GCN, exchange=4), clients(2))
+        estimate(ruled(GCN, exchange=4), clients(2))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from conformance import known
-from federations import close, double, graphs
+from federations import close, double, graphs, ruled
 from torch import Tensor
 
 import fgl
@@ -357,7 +356,7 @@ def test_what_it_refuses() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             made.receive(start, {}, own)
-    bounded = replace(fgl.fedavg(net()), max_examples=5)
+    bounded = ruled(fgl.fedavg(net()), max_examples=5)
     good = {"model": {n: t for n, t in net().state_dict().items() if n.startswith("classifier")},
             "num_examples": torch.tensor(3), "prototypes": torch.zeros(2, 4).double(),
             "counts": torch.tensor([2, 3])}  # fmt: skip
@@ -398,7 +397,7 @@ def test_a_minibatch_of_four_whole_hops_is_the_graph() -> None:
 
 
 def test_impossible_prototypes_are_refused() -> None:
-    made = feddep(replace(fgl.fedavg(net()), max_examples=50.0))
+    made = feddep(ruled(fgl.fedavg(net()), max_examples=50.0))
     shared = {name: value for name, value in made.initial().items() if "classifier." in name}
     message: Any = {"model": shared, "num_examples": torch.tensor(3)}
     three, none = torch.zeros(3, 3).double(), torch.zeros(0, dtype=torch.int64)

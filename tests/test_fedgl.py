@@ -86,7 +86,7 @@ def test_without_labels_and_graph_it_is_fedavg_by_nodes() -> None:
         return Broadcast({"model": shared}, inbox.num_clients), state
 
     plain = fgl.fedavg(base.model, train=ADAM)
-    plain = replace(plain, send=base.send, aggregate=weigh, ragged=base.ragged)
+    plain = replace(plain, send=base.send, aggregate=weigh, rules=base.rules)
     got = fgl.run(base, clients(), num_rounds=3)
     want = fgl.run(plain, clients(), num_rounds=3)
     close(got.outbox[0]["model"], want.outbox[0]["model"], atol=1e-6)

@@ -52,7 +52,7 @@ def check_equal(result: fgl.Result, here: fgl.Result, root: Any, *, history: boo
 @pytest.mark.parametrize(("name", "task"), [("fedavg", "nodes"), *RECIPES])
 def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> None:
     method, setting = case(name, task)
-    how: Any = {"num_rounds": 3 * method.exchange, "seed": 5}
+    how: Any = {"num_rounds": 3 * method.rules.exchange, "seed": 5}
     here = in_process(method, setting.clients, **how)
     grid = Grid(apps(method, setting.clients), state=str(tmp_path))
     check_equal(fgl.run(method, on=flower(grid), **how), here, tmp_path)

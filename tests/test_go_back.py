@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import case
-from federations import Elsewhere, by_hand, end, fedavg, graphs, model, same
+from federations import Elsewhere, by_hand, end, fedavg, graphs, model, ruled, same
 from test_malformed import sending, weights
 
 import fgl
@@ -84,7 +84,7 @@ def test_a_run_that_goes_back_resumes_bit_for_bit(name: str, tmp_path: Path) -> 
 def test_a_single_client_of_a_spoiled_model_is_not_blamed_either() -> None:
     """The median client's loss shows that the model is bad, although only one cannot train it."""
     slow = replace(fragile(), train=Training(partial(torch.optim.SGD, lr=1e-3), num_steps=2))
-    method = sending(far, at=(1, 3), method=replace(slow, max_change=1e5))
+    method = sending(far, at=(1, 3), method=ruled(slow, max_change=1e5))
     nan = weights(**{"convs.0.bias": torch.full((8,), torch.nan)})
     got = fgl.run(sending(nan, at=(2, 0), method=method), on=Elsewhere(graphs(), 1), num_rounds=3)
     assert [list(record.dropped) for record in got.history] == [[], [], [0]]

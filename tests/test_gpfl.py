@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import case
-from federations import close, end, receive_as_a_run, same, script
+from federations import close, end, receive_as_a_run, ruled, same, script
 from harness.rows import Loaded
 from papers import TABLES
 from papers.gpfl import fedpub_as_gpfl, pfedgraph_as_gpfl
@@ -110,7 +110,7 @@ def test_fedavg_weighs_by_training_graphs() -> None:
     clients, _ = federation(46)
     counts = [client.num_graphs for client in clients]
     assert len(set(counts)) > 1
-    method = replace(fedavg(), max_examples=max(counts))  # more graphs than the task's clients
+    method = ruled(fedavg(), max_examples=max(counts))  # more graphs than the task's clients
     result = run(method, clients, num_rounds=1)
     own = run(methods.local(method), clients, num_rounds=1)
     for name, value in models(result)[0].items():

@@ -141,7 +141,7 @@ def tell(name: str, task: str, num_clients: int, num_rounds: int) -> list[str]:
         loop = Loop(method, clients, seed=1, states=result.client_states)
         method.model.eval()
         sent = copy.copy(result)
-        if method.joining is not None and not index:
+        if method.rules.joining is not None and not index:
             join(method, loop, sent, plan)
         answers = dict(loop.train(index, sent.outbox, range(num_clients)))
         for lie, change in lies(answers[LIARS[num_clients][0]].message):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import case
-from federations import Elsewhere, by_hand, end, fedavg, fedopt, graph, graphs, model, same
+from federations import Elsewhere, by_hand, end, fedavg, fedopt, graph, graphs, model, ruled, same
 
 import fgl
 from fgl import aggregate
@@ -333,7 +333,7 @@ def test_tiny_uploads_have_no_honest_one_refused(others: int) -> None:
         near = {k: old[k] + 1e-7 * (v - old[k]) for k, v in message["model"].items()}
         return weights(**near)(message)
 
-    method = replace(fedavg(model()), max_change=10.0)
+    method = ruled(fedavg(model()), max_change=10.0)
     for client in bad:
         method = sending(shrink, at=(0, client), method=method)
     far = weights(**{WEIGHT: torch.full((8, 6), 5.0)})  # the honest ones learn much
@@ -369,7 +369,7 @@ def test_a_bound_can_be_taken_away() -> None:
     def spoil(message: dict[str, Any]) -> dict[str, Any]:
         return weights(**{WEIGHT: message["model"][WEIGHT] * 1e6})(message)
 
-    method = replace(fedopt(model()), max_change=float("inf"))
+    method = ruled(fedopt(model()), max_change=float("inf"))
     got = fgl.run(
         sending(spoil, at=(1, 0), method=method), graphs(), num_rounds=2, clients_at_once=1
     )
@@ -763,7 +763,7 @@ def weighted(*numbers: float) -> Method:
     [((1, -2, 3, 4), 10, [1]), ((1, -1, 1, -1), 10, [1, 3]), ((1, 2, 10, 11), 10, [3])],
 )
 def test_weights_that_nobody_can_have_are_refused(numbers: Any, most: int, bad: Any) -> None:
-    method = replace(weighted(*numbers), max_examples=most)
+    method = ruled(weighted(*numbers), max_examples=most)
     with pytest.warns(UserWarning, match="Expected num_examples to be from 0 to 10, but got"):
         got = fgl.run(method, graphs(), num_rounds=1, clients_at_once=1)
     assert list(got.history[0].dropped) == bad
@@ -778,7 +778,7 @@ def test_weights_that_nobody_can_have_are_refused(numbers: Any, most: int, bad: 
 def test_where_all_weigh_the_same_nobody_weighs_more(name: str, task: str) -> None:
     """Not even as much as the largest client has examples."""
     method, made = case(name, task)
-    assert method.max_examples > 2 or name in ("scaffold", "clipped")
+    assert method.rules.max_examples > 2 or name in ("scaffold", "clipped")
 
     def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
         message, state = method.send(params, context, state, data)

@@ -59,7 +59,7 @@ def test_a_run_killed_while_it_scores_shows_the_same_model_again(
     name: str, exchanges: int, tmp_path: Path, reached: Any
 ) -> None:
     method, clients = federation(name)
-    num_rounds = exchanges * method.exchange
+    num_rounds = exchanges * method.rules.exchange
     look = Looks(num_rounds - 1)
     how: Any = {"num_rounds": num_rounds, "checkpoint": tmp_path, "evaluate": look}
     how |= {"watch": privacy_spent}
@@ -141,7 +141,7 @@ def test_answers_that_are_lost_at_the_end_of_a_run_count(name: str, tmp_path: Pa
     from test_flower import flower
 
     method, clients = federation(name)
-    num_rounds = 2 * method.exchange
+    num_rounds = 2 * method.rules.exchange
 
     def lose(kind: str, node: int, times: int, reply: Any) -> Any:
         return Error(2, "lost") if kind == "train" and times == num_rounds else reply

@@ -26,6 +26,7 @@ from federations import (
     local,
     minibatches,
     model,
+    ruled,
     same,
 )
 
@@ -213,7 +214,7 @@ def test_a_start_of_other_clients_is_refused() -> None:
 
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 def test_participants_stay_for_an_exchange(clients_at_once: Any, tmp_path: Path) -> None:
-    method = replace(fedavg(model(), Training(num_steps=1)), exchange=3)
+    method = ruled(fedavg(model(), Training(num_steps=1)), exchange=3)
     options: Any = {"participation": 0.4, "clients_at_once": clients_at_once, "seed": 1}
     clients = graphs((5, 6, 7, 8, 9))
     result = fgl.run(method, clients, num_rounds=12, **options)
@@ -224,7 +225,7 @@ def test_participants_stay_for_an_exchange(clients_at_once: Any, tmp_path: Path)
         fgl.run(method, clients, num_rounds=last, checkpoint=tmp_path, **options)
     again = fgl.run(method, clients, num_rounds=12, checkpoint=tmp_path, **options)
     assert same(end(again), end(result))
-    plain = replace(method, exchange=1)
+    plain = ruled(method, exchange=1)
     with pytest.raises(ValueError, match="of this run with exchange=1, but got 3"):
         fgl.run(plain, clients, num_rounds=13, checkpoint=tmp_path, **options)
 
@@ -459,7 +460,7 @@ def test_uploads_agree_on_their_keys_and_the_models() -> None:
         return replace(plain, send=send)
 
     keyed = sending(extra=lambda odd, params: {f"of {odd}": torch.ones(1)})
-    keyed = replace(keyed, ragged={"extra"})
+    keyed = ruled(keyed, ragged={"extra"})
     assert not fgl.run(keyed, graphs(), num_rounds=1).history[0].dropped
     half = sending(model=lambda odd, params: dict(list(params.items())[odd:]))
     clients = graphs((12, 20, 31, 18))

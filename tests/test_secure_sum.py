@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import case, fedego, fedgl, gpfl, known
-from federations import close, end, same
+from federations import close, end, ruled, same
 from torch import Tensor
 
 import fgl
@@ -496,7 +496,7 @@ def test_tasks_that_draw_in_each_round_compose(task: str) -> None:
 
 def test_a_task_whose_clients_weigh_the_same_composes() -> None:
     """Its accept looks at the weights alone, which a sum bounds by itself."""
-    assert secure_sum(known("ego", 0.0, torch.float32).fedavg, threshold=3).silent
+    assert secure_sum(known("ego", 0.0, torch.float32).fedavg, threshold=3).rules.silent
 
 
 def test_clipping_at_the_clients_goes_inside_and_noise_of_the_server_does_not() -> None:
@@ -528,7 +528,7 @@ def refuse(message: Any, client: int, state: Any) -> None:
 
 
 def test_what_it_switches_off_is_refused_together() -> None:
-    method = replace(robust(tiny(), fgl.aggregate.robust.median), accept=refuse, exchange=2)
+    method = ruled(replace(robust(tiny(), fgl.aggregate.robust.median), accept=refuse), exchange=2)
     with pytest.raises(ValueError, match="a server needs means|whose server needs means") as raised:
         secure_sum(method, threshold=2)
     said = str(raised.value)
@@ -654,7 +654,7 @@ def test_more_examples_than_the_clients_can_have_are_refused_with_the_sum() -> N
     def heavy(message: Any) -> Any:
         return {**message, "num_examples": torch.tensor(100)}
 
-    method = replace(changed(tiny(), heavy, 1), max_examples=30)
+    method = ruled(changed(tiny(), heavy, 1), max_examples=30)
     with pytest.warns(UserWarning, match="a sum of examples that clients can have"):
         got = fgl.run(secure_sum(method, threshold=2), lines(3), num_rounds=4)
     assert same(dict(got.outbox[0]["model"]), method.initial())

@@ -346,7 +346,10 @@ def test_clients_that_sign_count_once_for_five_rounds() -> None:
     assert spent == [0.0, pytest.approx(want[0])]  # signatures tell nothing yet
     ends = [each.metrics["epsilon"] for each in got.history[4::5]]
     assert ends == pytest.approx(want)
-    assert [sorted(r.dropped) for r in summed_rounds(got.history, method.exchange)] == [[], [3]]
+    assert [sorted(r.dropped) for r in summed_rounds(got.history, method.rules.exchange)] == [
+        [],
+        [3],
+    ]
 
 
 def test_what_is_out_of_range_is_refused() -> None:

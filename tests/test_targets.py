@@ -636,7 +636,7 @@ def test_a_secure_sum_of_numbers_is_the_sum(name: str, at_once: Any) -> None:
         method = replace(method, train=ADAM)  # minibatches depend on the number of the round
         secret = secure_sum(method, threshold=3, unprotected=True)
         how: Any = {"clients_at_once": at_once, "strict": True}
-        found = fgl.run(secret, task, num_rounds=secret.exchange, **how)
+        found = fgl.run(secret, task, num_rounds=secret.rules.exchange, **how)
         want = fgl.run(method, task, num_rounds=1, **how)
     close(found.outbox[0]["model"], want.outbox[0]["model"], atol=1e-4)
 

@@ -214,5 +214,5 @@ def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
     if task.clients[0].edge_label_index is not None:
         own = [each.edge_label_index.shape[1] for each in task.clients]
     if name not in ("mended", "overlapping"):
-        assert task.fedavg.max_examples == max(own)
-    assert task.fedavg.max_examples >= max(each.num_train for each in task.clients)
+        assert task.fedavg.rules.max_examples == max(own)
+    assert task.fedavg.rules.max_examples >= max(each.num_train for each in task.clients)

@@ -80,8 +80,9 @@ def fedsage(
 
     how = replace(fedavg.train, num_steps=None, batches=batches)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "aggregate": aggregate}
-    changed["ragged"] = {"made", "pulls", "model", "num_examples"}  # each in one stage alone
-    return replace(fedavg, **changed, train=how, exchange=STAGES)
+    ragged = {"made", "pulls", "model", "num_examples"}  # each in one stage alone
+    rules = replace(fedavg.rules, ragged=ragged, exchange=STAGES)
+    return replace(fedavg, **changed, train=how, rules=rules)
 
 
 @AT_ONCE

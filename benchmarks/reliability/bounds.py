@@ -1,4 +1,4 @@
-"""Distances of honest uploads from each other: what `Method.max_change` must leave alone.
+"""Distances of honest uploads from each other: what `Method.rules.max_change` must leave alone.
 
     python benchmarks/reliability/bounds.py --json benchmarks/results/bounds.json
 

@@ -362,7 +362,7 @@ class Cell:
         for _ in range(self.rounds):
             self.before = self.step(self.before)
         executor = self.executor(self.before)
-        if self.method.joining is not None and not self.rounds:
+        if self.method.rules.joining is not None and not self.rounds:
             join(self.method, executor, self.before, self.plan)
         who = range(len(self.clients))
         self.mutated = Mutated(executor)

@@ -132,7 +132,9 @@ def made(call: str, task: fgl.tasks.Task) -> tuple[fgl.Method, fgl.tasks.Task]:
 def runs(call: str, name: str, settings: dict[str, Any]) -> None:
     """Raise unless two rounds run, each upload counts, and the models stay finite."""
     method, task = made(call, task_of(name, tuple(settings.items())))
-    result = fgl.run(method, task, num_rounds=2 * method.exchange, clients_at_once=1, strict=True)
+    result = fgl.run(
+        method, task, num_rounds=2 * method.rules.exchange, clients_at_once=1, strict=True
+    )
     for record in result.history:
         if record.dropped:
             raise ValueError(next(iter(record.dropped.values())))

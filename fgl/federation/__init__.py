@@ -40,10 +40,21 @@ from .method.fedavg import (
     supervised,
 )
 from .method.inbox import Broadcast, Inbox, changed_messages, one_for_all
-from .method.message import Message, Outbox, Params, combine, drop, leaves, num_bytes, pick
-from .method.method import Evaluate, Joining, Loss, Method, OptimizerFactory, State, Training, Watch
+from .method.message import (
+    Message,
+    Outbox,
+    Params,
+    State,
+    combine,
+    drop,
+    leaves,
+    num_bytes,
+    pick,
+)
+from .method.method import Evaluate, Loss, Method, OptimizerFactory, Training, Watch
 from .method.models import Models
 from .method.ragged import Ragged
+from .method.rules import Joining, Own, Privacy, Rules
 from .method.sums import Means, OfMeans, OfSums, after
 from .participants import num_participants
 from .run import run
@@ -101,11 +112,14 @@ __all__ = [
     "OfSums",
     "OptimizerFactory",
     "Outbox",
+    "Own",
     "Params",
     "Place",
+    "Privacy",
     "Ragged",
     "Result",
     "Round",
+    "Rules",
     "Score",
     "State",
     "Steps",

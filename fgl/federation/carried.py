@@ -9,9 +9,9 @@ from typing import Any
 
 from ..privacy.record import NONE, Record, with_answers, with_noise
 from .history import Result
-from .method.inbox import Inbox
-from .method.message import Message
-from .method.method import Aggregate, Method, State
+from .method.inbox import Aggregate, Inbox
+from .method.message import Message, State
+from .method.method import Method
 from .round import DROPPED
 
 KEY = "privacy"  # of the server's state
@@ -37,7 +37,7 @@ def carried(method: Method, start: Result, state: State) -> State:
         >>> list(carried(method, start, start.server_state))
         ['model']
     """
-    if method.account is None:
+    if method.privacy.account is None:
         return state
     number = len(start.outbox)
     if KEY not in state and start.history:
@@ -48,7 +48,7 @@ def carried(method: Method, start: Result, state: State) -> State:
             if record.dropped.get(client) != DROPPED
         )
         state = {**state, KEY: _without_protection({}, number, answers)}
-    return method.account(Inbox({}, number, asked=[]), state)
+    return method.privacy.account(Inbox({}, number, asked=[]), state)
 
 
 def counted_on(method: Method, state: State) -> Method:
@@ -66,12 +66,14 @@ def counted_on(method: Method, state: State) -> Method:
         True
     """
     record: Any = state.get(KEY)
-    if method.account is not None or not isinstance(record, Mapping) or "rounds" not in record:
+    if method.privacy.account is not None:
+        return method
+    if not isinstance(record, Mapping) or "rounds" not in record:
         return method
 
     def account(inbox: Inbox, state: State) -> State:
         before: Any = state[KEY]
-        answers = Counter(k for k in inbox.asked if method.costs(inbox.sent.get(k, {})))
+        answers = Counter(k for k in inbox.asked if method.privacy.costs(inbox.sent.get(k, {})))
         return {**state, KEY: _without_protection(before, inbox.num_clients, answers)}
 
     def counting(serve: Aggregate) -> Aggregate:
@@ -82,9 +84,12 @@ def counted_on(method: Method, state: State) -> Method:
 
         return counted
 
-    joining = method.joining and replace(method.joining, welcome=counting(method.joining.welcome))
-    aggregate = counting(method.aggregate)
-    return replace(method, aggregate=aggregate, account=account, joining=joining)
+    rules, aggregate = method.rules, counting(method.aggregate)
+    if rules.joining is not None:
+        welcome = counting(rules.joining.welcome)
+        rules = replace(rules, joining=replace(rules.joining, welcome=welcome))
+    privacy = replace(method.privacy, account=account)
+    return replace(method, aggregate=aggregate, rules=rules, privacy=privacy)
 
 
 def _without_protection(

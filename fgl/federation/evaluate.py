@@ -18,8 +18,8 @@ from ..predict import predict, standing_in
 from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, warn_undefined
 from .executors.loop import Score
 from .gate.guard import check_whole
-from .method.message import Message, Params
-from .method.method import Evaluate, Method, State
+from .method.message import Message, Params, State
+from .method.method import Evaluate, Method
 from .scores import means
 from .training.train import in_mode
 

@@ -18,8 +18,8 @@ from ..checks import check_disk
 from ..graph import Graph
 from .best import best_round, checked_select, usual_select
 from .method.fedavg import deploy_received
-from .method.message import Message, Params
-from .method.method import Method, State
+from .method.message import Message, Params, State
+from .method.method import Method
 
 
 @dataclass
@@ -210,7 +210,7 @@ class Result:
             raise ValueError(f"Expected client to be < {len(self.outbox)}, but got {client}")
         message, state = self.outbox[client], self.client_states.get(client, {})
         if not self.clients:
-            if self.method.deploy is not deploy_received or self.method.models is not None:
+            if self.method.deploy is not deploy_received or self.method.own.models is not None:
                 raise ValueError(
                     "Expected the clients to be in this process, since their models depend on what "
                     "they keep, but got clients elsewhere"

@@ -19,9 +19,9 @@ from .gate.limits import Limits
 from .gate.uploads import NO_MORE, Absent, of_whom, reason, sift
 from .history import Result, Round
 from .method.fedavg import accept_all
-from .method.inbox import Broadcast, Inbox
-from .method.message import Message, compact, num_bytes
-from .method.method import Aggregate, Evaluate, Method, State, Watch
+from .method.inbox import Aggregate, Broadcast, Inbox
+from .method.message import Message, State, compact, num_bytes
+from .method.method import Evaluate, Method, Watch
 from .participants import participants
 from .seeds import stage
 
@@ -90,7 +90,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     if not counted:
         cause = next((error.__cause__ for error in left_out.values()), None)
         check_goes_on([*result.history, record], plan.limits.empty_rounds, cause)
-        check_exchanges([*result.history, record], plan.limits.empty_rounds, method.exchange)
+        check_exchanges([*result.history, record], plan.limits.empty_rounds, method.rules.exchange)
     _note_training(record, executor, result.history)
     if new is None:
         nobody = Inbox({}, executor.num_clients, result.outbox, index, payers)
@@ -111,10 +111,10 @@ def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> 
     invited = participants(
         executor.num_clients,
         plan.participation,
-        fold_in(plan.seed, index // method.exchange, "who"),
+        fold_in(plan.seed, index // method.rules.exchange, "who"),
     )
     record = Round(index, invited)
-    if method.joining is not None and not result.history:
+    if method.rules.joining is not None and not result.history:
         record.bytes_up = join(method, executor, result, plan)
     for client in invited:
         record.bytes_down += num_bytes(result.outbox[client])
@@ -140,15 +140,16 @@ def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
     Returns:
         Bytes of the clients' messages.
     """
-    assert method.joining is not None
+    assert method.rules.joining is not None
     everybody = list(range(executor.num_clients))
     start = Result(Broadcast({}, len(everybody)), result.server_state, {}, [])
     record, answers = Round(0, everybody), dict(executor.join())
-    plain = replace(method, accept=accept_all, ragged=(), max_examples=method.joining.max_examples)
+    rules = replace(method.rules, ragged=(), max_examples=method.rules.joining.max_examples)
+    plain = replace(method, accept=accept_all, rules=rules)
     messages, refused = _uploads(plain, answers, start, record, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in refused.items()}
     inbox = Inbox(messages, len(everybody), result.outbox, asked=everybody)
-    welcome = method.joining.welcome
+    welcome = method.rules.joining.welcome
     new, left_out = _served(welcome, "welcome", inbox, result, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in left_out.items()}
     for client, text in sorted(record.dropped.items()):
@@ -288,13 +289,13 @@ def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made 
 
     In an exchange, `aggregate` gets an empty inbox and may abandon the exchange.
     """
-    if method.exchange > 1:
+    if method.rules.exchange > 1:
         with suppress(Exception), stage(plan.seed, nobody.round or 0, None, "aggregate"):
             return method.aggregate(nobody, state)
-    if method.account is None:
+    if method.privacy.account is None:
         return None
     with stage(plan.seed, nobody.round or 0, None, "account"):
-        return {}, method.account(nobody, state)
+        return {}, method.privacy.account(nobody, state)
 
 
 def check_goes_on(

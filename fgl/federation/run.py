@@ -28,8 +28,9 @@ from .gate.uploads import NO_MORE
 from .history import Result, Round
 from .method.inbox import Broadcast
 from .method.layers import short
-from .method.message import Message
-from .method.method import Evaluate, Method, State, Watch, without_noise
+from .method.message import Message, State
+from .method.method import Evaluate, Method, Watch
+from .method.rules import without_noise
 from .participants import num_participants
 from .process import memory_kept, young_only
 from .round import (
@@ -196,12 +197,13 @@ def run(
                 record = folder.unscored if folder is not None else None
                 if record is None:
                     record = play(guarded, executor, result, plan)
-                    if folder is not None and method.account is not None and not record.is_empty:
+                    noisy = method.privacy.account is not None
+                    if folder is not None and noisy and not record.is_empty:
                         folder.save(result, unscored=record)
                 score_round(executor, result, record, plan)
             result.history.append(record)
             if limits.empty_rounds is not None and len(result.history) == num_rounds:
-                _check_counted(result.history, method.exchange)
+                _check_counted(result.history, method.rules.exchange)
             if folder is not None and (not record.is_empty or len(result.history) == num_rounds):
                 folder.save(result)
             rounds = tuple(result.history)
@@ -227,9 +229,9 @@ def _check_counted(history: Sequence[Round], exchange: int) -> None:
 def _check_participants(method: Method, num_clients: int, participation: float) -> None:
     """Raise if a round has fewer participants than the method needs."""
     count = num_participants(num_clients, participation)
-    if count < method.participants:
+    if count < method.rules.participants:
         raise ValueError(
-            f"Expected participation to give at least {method.participants} participants, as "
+            f"Expected participation to give at least {method.rules.participants} participants, as "
             f"{method.layers[-1].name if method.layers else 'the method'} needs them, but got "
             f"{count} of {num_clients} clients"
         )
@@ -238,9 +240,9 @@ def _check_participants(method: Method, num_clients: int, participation: float) 
 def _check_go_back(method: Method, go_back: int, state: State) -> None:
     """An older state would forget what clients have paid for noise, or stand inside an exchange."""
     check_number("go_back", go_back, at_least=0, integer=True)
-    noisy = method.account is not None or method.costs is not without_noise
+    noisy = method.privacy.account is not None or method.privacy.costs is not without_noise
     noisy = noisy or counted_on(method, state) is not method  # after a start with noise
-    if go_back and (noisy or method.exchange > 1):
+    if go_back and (noisy or method.rules.exchange > 1):
         cause = "counts noise in its state" if noisy else "has exchanges of several rounds"
         raise ValueError(f"Expected go_back to be 0, since {method} {cause}, but got {go_back}")
 

@@ -85,7 +85,8 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
         own = state.get("own", {})
         return {**used, **{name.removeprefix(OWN): value for name, value in own.items()}}
 
-    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=first)
+    method = replace(fedavg, receive=receive, loss=loss, send=send)
+    method = replace(method, own=replace(fedavg.own, personal=first))
     return replace(method, aggregate=aggregate, deploy=deploy)
 
 

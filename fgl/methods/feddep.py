@@ -153,9 +153,10 @@ def feddep(
             raise ValueError("Expected a row of prototypes for each count, but got other shapes")
         together = count.double()  # integers would wrap around
         odd = count.is_floating_point() or not len(count) or count.min() < 0
-        if odd or together.sum() > fedavg.max_examples:
+        most = fedavg.rules.max_examples
+        if odd or together.sum() > most:
             raise ValueError(
-                f"Expected counts to be integers from 0, {fedavg.max_examples:g} together, but got "
+                f"Expected counts to be integers from 0, {most:g} together, but got "
                 f"{count.tolist()}"
             )
         if rows.abs().max() > 1.001:  # means of hyperbolic tangents

@@ -117,9 +117,10 @@ def drifting(fedavg: Method, name: str) -> Method:
         return Broadcast(message, inbox.num_clients), {**state, "model": new, "drift": drift}
 
     # A bound of 1 says that all have one weight, as GraphFL's clients, and bounds no size.
-    most = min(fedavg.max_examples, LARGEST) if fedavg.max_examples > 1 else LARGEST
+    most = min(fedavg.rules.max_examples, LARGEST) if fedavg.rules.max_examples > 1 else LARGEST
     joining = Joining(say_size, add_sizes, max_examples=most)
-    return replace(fedavg, receive=receive, send=send, aggregate=aggregate, joining=joining)
+    rules = replace(fedavg.rules, joining=joining)
+    return replace(fedavg, receive=receive, send=send, aggregate=aggregate, rules=rules)
 
 
 def say_size(graph: Graph) -> Message:
@@ -159,7 +160,7 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
     if missing:
         raise ValueError(
             f"Expected message to have {missing}, which the server knows when all clients have "
-            f"joined (Method.joining), but got {list(message)}"
+            f"joined (Method.rules.joining), but got {list(message)}"
         )
     if not graph.num_train:
         return torch.ones((), dtype=torch.float64)

@@ -134,9 +134,9 @@ def fedgm(
             )
         if x.dim() != 2 or y.shape != x.shape[:1] or adjacency.shape != (len(x), len(x)):
             raise ValueError("Expected x, y and adjacency to be of the same nodes, but got others")
-        if len(x) > fedavg.max_examples:
+        if len(x) > fedavg.rules.max_examples:
             raise ValueError(
-                f"Expected x to have at most {fedavg.max_examples:g} nodes, but got {len(x)}"
+                f"Expected x to have at most {fedavg.rules.max_examples:g} nodes, but got {len(x)}"
             )
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
@@ -189,7 +189,8 @@ def fedgm(
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "aggregate": aggregate}
     train = replace(fedavg.train, num_steps=0, batches=None)
-    return replace(fedavg, **changed, train=train, ragged=KEYS[0] + KEYS[1])
+    rules = replace(fedavg.rules, ragged=KEYS[0] + KEYS[1])
+    return replace(fedavg, **changed, train=train, rules=rules)
 
 
 def condense(

@@ -80,7 +80,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
         >>> near_prototypes(fgl.fedavg(fgl.nn.GCN(2, 8, 3)), 1.0).send.__name__
         'send'
     """
-    base = own_models(fedavg, draw=draw and fedavg.models is None)
+    base = own_models(fedavg, draw=draw and fedavg.own.models is None)
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings
 

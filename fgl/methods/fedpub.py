@@ -148,7 +148,8 @@ def fedpub(
         own = state.get("own", first)
         return masked({**used, **{name: own[name] for name in ones}}, bound=sparsity)
 
-    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=ones)
+    method = replace(fedavg, receive=receive, loss=loss, send=send)
+    method = replace(method, own=replace(fedavg.own, personal=ones))
     return replace(method, aggregate=aggregate, deploy=deploy)
 
 

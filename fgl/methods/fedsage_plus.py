@@ -95,7 +95,8 @@ def fedsage_plus(
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
         >>> net = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
         >>> clients = [fgl.data.split(graph, "random")]
-        >>> fedsage_plus(fgl.tasks.generator_task(clients, net, fgl.Training()).fedavg).exchange
+        >>> method = fedsage_plus(fgl.tasks.generator_task(clients, net, fgl.Training()).fedavg)
+        >>> method.rules.exchange
         3
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
@@ -154,14 +155,15 @@ def fedsage_plus(
         stage = int(state.get("stage", OFFER))
         fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
         if stage == OFFER:
-            check_offer(model, message, fedavg.max_examples)
+            check_offer(model, message, fedavg.rules.max_examples)
         if stage == JUDGE:
             check_gradients(model, message["gradients"], client, state.get("rows", {}))
 
     train = replace(fedavg.train, num_steps=None, batches=batches, epochs=None, settle=settle)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
-    changed |= {"aggregate": relayed, "train": train, "exchange": len(UPLOADS)}
-    return replace(base, **changed, ragged=UPLOADS[OFFER] + UPLOADS[JUDGE])
+    ragged = UPLOADS[OFFER] + UPLOADS[JUDGE]
+    rules = replace(base.rules, exchange=len(UPLOADS), ragged=ragged)
+    return replace(base, **changed, aggregate=relayed, train=train, rules=rules)
 
 
 # What a client makes of each stage

@@ -122,9 +122,9 @@ def fedtad(
         if reliable is None or tuple(reliable.shape) != (classes,):
             got = None if reliable is None else list(reliable.shape)
             raise ValueError(f"Expected reliability to have shape [{classes}], but got {got}")
-        if reliable.abs().max() > fedavg.max_examples:  # a node's is at most 1
+        if reliable.abs().max() > fedavg.rules.max_examples:  # a node's is at most 1
             raise ValueError(
-                f"Expected reliability to be at most {fedavg.max_examples:g}, but got "
+                f"Expected reliability to be at most {fedavg.rules.max_examples:g}, but got "
                 f"{float(reliable.abs().max()):g}"
             )
 

@@ -137,7 +137,8 @@ def fggp(
         more: Message = {"augmentor": augmentor, "prototypes": rows, "classes": has}
         return fed.changed_messages(outbox, lambda message: {**message, **more}), {**new, **more}
 
-    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=first)
+    method = replace(fedavg, receive=receive, loss=loss, send=send)
+    method = replace(method, own=replace(fedavg.own, personal=first))
     reads = ("augmentor", "num_examples", "prototypes", "classes")
     return replace(method, aggregate=fed.after(fedavg.aggregate, with_prototypes, reads=reads))
 

@@ -120,7 +120,10 @@ def graphfl(
 
     train = replace(fedavg.train, num_steps=None, batches=batches)
     method = replace(fedavg, loss=loss, deploy=deploy, train=train)
-    return replace(method, send=send, max_examples=min(1, fedavg.max_examples)) if equal else method
+    if not equal:
+        return method
+    rules = replace(method.rules, max_examples=min(1, fedavg.rules.max_examples))
+    return replace(method, send=send, rules=rules)
 
 
 def _check_model(fedavg: Method) -> None:

@@ -196,7 +196,7 @@ def opfgl(
     def accept(message: Message, client: int, state: State) -> None:
         fed.check_keys(message, () if "fitted" in state else UPLOAD, "the upload")
         if "fitted" not in state:
-            check_sums(message["sums"], fedavg.max_examples)
+            check_sums(message["sums"], fedavg.rules.max_examples)
 
     def serve(sums: Params, num_clients: int, state: State) -> tuple[Outbox, State]:
         start: Any = state["model"]
@@ -225,7 +225,7 @@ def opfgl(
     train = replace(fedavg.train, num_steps=None, batches=batches, keep_optimizer=True)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
     changed |= {"aggregate": OfSums("sums", serve), "deploy": deploy, "train": train}
-    return replace(fedavg, **changed, ragged=UPLOAD)
+    return replace(fedavg, **changed, rules=replace(fedavg.rules, ragged=UPLOAD))
 
 
 def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) -> Tensor:

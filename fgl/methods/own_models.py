@@ -66,7 +66,7 @@ def own_models(
             drawn(fedavg.model)  # raises where it cannot be drawn
 
     def first(graph: Graph) -> Params:
-        return initial if fedavg.models is None else fedavg.models.first(graph)
+        return initial if fedavg.own.models is None else fedavg.own.models.first(graph)
 
     def kept_by(state: State, graph: Graph) -> Params:
         if "model" in state:
@@ -150,7 +150,8 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
             return plain.deploy(message, state, graph)
 
     functions: dict[str, Any] = {"loss": loss, "receive": receive, "send": send, "deploy": deploy}
-    return replace(plain, **functions, own=tuple(own), models=models)
+    parts = replace(plain.own, modules=tuple(own), models=models)
+    return replace(plain, **functions, own=parts)
 
 
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:

@@ -156,9 +156,9 @@ def s2fgl(
         rows, count = message.get("prototypes"), message.get("counts")
         if rows is None or count is None or rows.shape[:1] != count.shape:
             raise ValueError("Expected a row of prototypes for each count, but got other shapes")
-        if count.min() < 0 or count.sum() > fedavg.max_examples:
+        if count.min() < 0 or count.sum() > fedavg.rules.max_examples:
             raise ValueError(
-                f"Expected counts from 0 to {fedavg.max_examples:g}, but got {count.tolist()}"
+                f"Expected counts from 0 to {fedavg.rules.max_examples:g}, but got {count.tolist()}"
             )
 
     @torch.no_grad()

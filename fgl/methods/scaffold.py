@@ -105,8 +105,8 @@ def scaffold(
     aggregate = fed.after(base.aggregate, with_control, equally=("shift",))
     train = replace(fedavg.train, adjust=adjust)
     method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
-    most = min(1, fedavg.max_examples)  # all clients weigh the same
-    return replace(method, max_examples=most)
+    most = min(1, fedavg.rules.max_examples)  # all clients weigh the same
+    return replace(method, rules=replace(method.rules, max_examples=most))
 
 
 def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bool, float | None]:

@@ -44,12 +44,13 @@ def retrained(fedavg: Method, *, client: Natural) -> Method:
         return fedavg.aggregate(others, state) if others else ({}, state)
 
     def welcome(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        assert fedavg.joining is not None
+        assert fedavg.rules.joining is not None
         others = without(inbox, client)
-        return fedavg.joining.welcome(others, state) if others else (inbox.sent, state)
+        return fedavg.rules.joining.welcome(others, state) if others else (inbox.sent, state)
 
-    joining = fedavg.joining and replace(fedavg.joining, welcome=welcome)
-    return replace(fedavg, aggregate=aggregate, joining=joining)
+    joining = fedavg.rules.joining and replace(fedavg.rules.joining, welcome=welcome)
+    rules = replace(fedavg.rules, joining=joining)
+    return replace(fedavg, aggregate=aggregate, rules=rules)
 
 
 @fed.layer

@@ -265,7 +265,7 @@ def mended(
     both = fed.run(
         relayed,
         graphs,
-        num_rounds=gen_epochs * relayed.exchange,
+        num_rounds=gen_epochs * relayed.rules.exchange,
         seed=fed.fold_in(seed),
         start=_without_optimizers(alone),
     )

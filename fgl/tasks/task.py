@@ -75,8 +75,8 @@ def centralized(task: Task) -> Task:
             "Expected a task with a whole graph to train on centrally, but got none: make the task "
             "with whole=graph (fgl.tasks.graph_task takes it)"
         )
-    most = max(task.whole.num_nodes, task.fedavg.max_examples)
-    return replace(task, clients=[task.whole], fedavg=replace(task.fedavg, max_examples=most))
+    most = max(task.whole.num_nodes, task.fedavg.rules.max_examples)
+    return replace(task, clients=[task.whole], fedavg=_bounded(task.fedavg, most))
 
 
 def own_node_mask(graph: Graph, context: Any) -> Tensor:
@@ -117,7 +117,11 @@ def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     Examples are nodes, graphs if clients hold collections, or pairs if pairs have answers.
     """
     check_graphs(clients)
-    return replace(fedavg, max_examples=max((own.num_examples for own in clients), default=0))
+    return _bounded(fedavg, max((own.num_examples for own in clients), default=0))
+
+
+def _bounded(fedavg: Method, most: float) -> Method:
+    return replace(fedavg, rules=replace(fedavg.rules, max_examples=most))
 
 
 @typed

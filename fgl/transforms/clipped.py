@@ -22,7 +22,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
     The length is over the trained tensors together, from the model that the server sent. A buffer,
     such as a mean of batch normalisation, goes back as it was sent. ``"num_examples"`` is 1: a
-    client's number is data too, though the history still gets it (`Method.silent`). Clipping alone
+    client's number is data too, though the history still gets it (`Rules.silent`). Clipping alone
     protects nothing; noise needs it.
 
     Args:
@@ -76,7 +76,8 @@ def clipped(method: Method, *, length: Positive) -> Method:
         return message, new_state
 
     clipping = replace(method, receive=receive, send=send)
-    return replace(clipping, max_examples=min(1, method.max_examples))  # all weigh the same
+    most = min(1, method.rules.max_examples)  # all weigh the same
+    return replace(clipping, rules=replace(clipping.rules, max_examples=most))
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:

@@ -28,7 +28,7 @@ PROTECTS_NOTHING = (
 )
 
 
-@fed.layer(sealed=("receive", "send", "aggregate", "silent", "joining"))
+@fed.layer(sealed=("receive", "send", "aggregate", "rules.silent", "rules.joining"))
 def local_gaussian(
     method: Method,
     *,
@@ -84,12 +84,12 @@ def local_gaussian(
         return {**message, "model": added(sent, noisy, list(model))}, new_state
 
     multiplier = 0.0 if unprotected else noise_multiplier
-    noisy_method = replace(base, send=send, silent=True)
+    noisy_method = replace(base, send=send, rules=replace(base.rules, silent=True))
     numbers = {"noise_multiplier": multiplier, "delta": delta}
     return local_noise(noisy_method, kind="local_gaussian", **numbers)
 
 
-@fed.layer(sealed=("receive", "send", "aggregate", "joining"))
+@fed.layer(sealed=("receive", "send", "aggregate", "rules.joining"))
 def central_gaussian(
     method: Method,
     *,
@@ -119,7 +119,7 @@ def central_gaussian(
         >>> method = central_gaussian(
         ...     fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0, noise_multiplier=2.0
         ... )
-        >>> method.max_change
+        >>> method.rules.max_change
         inf
 
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
@@ -143,7 +143,7 @@ def central_gaussian(
     multiplier = 0.0 if unprotected else noise_multiplier
     noised = robust(clipped(method, length=length), rule)
     # No client is refused for its distance, which would reveal the others' data.
-    noised = replace(noised, max_change=math.inf)
+    noised = replace(noised, rules=replace(noised.rules, max_change=math.inf))
     return counted(noised, Noise(multiplier), _counted_once, kind="central_gaussian", delta=delta)
 
 
@@ -203,7 +203,7 @@ def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) ->
         return Counter(inbox.asked)
 
     counting = counted(method, Noise(**numbers), paid, kind=kind, delta=delta)
-    return replace(counting, costs=costs)
+    return replace(counting, privacy=replace(counting.privacy, costs=costs))
 
 
 def counted(
@@ -241,8 +241,11 @@ def counted(
         return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
     aggregate = fed.after(_without_record(method.aggregate), with_record)
-    room = max(method.max_change, noise.noise_multiplier)  # the server's state has it, of any size
-    return replace(method, aggregate=aggregate, account=account, max_change=room)
+    # The server's state has the noise, of any size.
+    room = max(method.rules.max_change, noise.noise_multiplier)
+    rules = replace(method.rules, max_change=room)
+    privacy = replace(method.privacy, account=account)
+    return replace(method, aggregate=aggregate, rules=rules, privacy=privacy)
 
 
 def _without_record(aggregate: Any) -> Any:

@@ -77,7 +77,7 @@ def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
         with warnings.catch_warnings():
             if unprotected:
                 warnings.simplefilter("ignore")
-            result = fed.run(summed, graphs, num_rounds=summed.exchange)
+            result = fed.run(summed, graphs, num_rounds=summed.rules.exchange)
         lost = {client for each in result.history for client in each.dropped}
         if lost or "num_clients" not in result.outbox[0]:
             raise ValueError(f"Expected sums over all clients, but got none of {sorted(lost)}")
@@ -140,7 +140,8 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
     # Pads are as large as they are meant to be, and the weights are all 1.
     changed: dict[str, Any] = {"send": send, "deploy": deploy}
     changed["aggregate"] = fed.after(base.aggregate, with_count)
-    return replace(base, **changed, max_change=math.inf, max_examples=1)
+    rules = replace(base.rules, max_change=math.inf, max_examples=1)
+    return replace(base, **changed, rules=rules)
 
 
 def _rows(graph: Any) -> Tensor:

@@ -27,7 +27,18 @@ from .secure_sum.transform import secure_sum
 EXACT = 2.0**53  # up to it a float64 has every whole number
 
 
-@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent", "joining"))
+@layer(
+    sealed=(
+        "receive",
+        "send",
+        "aggregate",
+        "train",
+        "deploy",
+        "accept",
+        "rules.silent",
+        "rules.joining",
+    )
+)
 def summed_gaussian(
     method: Method,
     *,
@@ -75,7 +86,7 @@ def summed_gaussian(
         >>> method = summed_gaussian(
         ...     fgl.fedavg(torch.nn.Linear(1, 1)), threshold=3, length=1.0, noise_multiplier=2.0
         ... )
-        >>> method.exchange, method.silent
+        >>> method.rules.exchange, method.rules.silent
         (4, True)
 
     Source: Kairouz et al. 2021, https://arxiv.org/abs/2102.06387
@@ -142,7 +153,7 @@ def _with_shares(
         """The largest cost of a sum, with only as many shares of noise as are needed."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
-    return replace(base, send=send, costs=costs)
+    return replace(base, send=send, privacy=replace(base.privacy, costs=costs))
 
 
 def _on_grid(
@@ -167,7 +178,7 @@ def _credit(
     """
 
     def paid(inbox: Inbox, state: State) -> Mapping[int, float]:
-        summed = told_shares(inbox, state, method.exchange)
+        summed = told_shares(inbox, state, method.rules.exchange)
         return {client: planned / (len(summed) - colluders) for client in summed}
 
     return paid

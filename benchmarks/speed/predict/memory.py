@@ -153,10 +153,10 @@ def estimate(
     here.check(method)
     graphs, evaluate = here.graphs, evaluate or here.evaluate(method)
     check_number("participation", participation, above=0, at_most=1)
-    if method.exchange > 1:  # the first round of an exchange says nothing of the others
+    if method.rules.exchange > 1:  # the first round of an exchange says nothing of the others
         raise ValueError(
             f"Expected a method whose rounds are alike, but got one with an exchange of "
-            f"{method.exchange}"
+            f"{method.rules.exchange}"
         )
     number, present = len(graphs), num_participants(len(graphs), participation)
     tried = partial(_parts, method, graphs, present)
@@ -206,7 +206,7 @@ def _parts(method: Method, clients: Sequence[Graph], present: int, at_once: int)
     at_once = min(at_once, present)
     kinds: dict[Any, list[Graph]] = {}
     for graph in clients:
-        kind = () if method.models is None else method.models.kind(graph)
+        kind = () if method.own.models is None else method.own.models.kind(graph)
         kinds.setdefault(kind, []).append(graph)
     number = len(clients)
     each = [_of_kind(method, some, number, present, at_once) for some in kinds.values()]
@@ -261,9 +261,9 @@ def _round(method: Method, graphs: list[Graph], number: int, present: int) -> di
     outbox: Any = Broadcast(state, count)
     how: Any = {"seed": 0}
     executor = Loop(method, graphs, **how) if count == 1 else Batch(method, graphs, count, **how)
-    if method.joining is not None:
+    if method.rules.joining is not None:
         said: Any = {client: answer.message for client, answer in executor.join()}
-        outbox, state = method.joining.welcome(Inbox(said, count, outbox), state)
+        outbox, state = method.rules.joining.welcome(Inbox(said, count, outbox), state)
     devices = [graphs[0].device] if graphs[0].device.type == "cuda" else []
     with torch.random.fork_rng(devices), in_mode(method.model, False):
         with LiveBytes() as training:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..gate.limits import Limits
-from ..method.message import Message
-from ..method.method import State
+from ..method.message import Message, State
 
 Value = float | tuple[float, float]  # of a metric: a number, or a sum and its divisor
 

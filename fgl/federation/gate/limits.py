@@ -60,7 +60,7 @@ class Limits:
         """The largest size of an upload in bytes."""
         if self.upload_bytes is not None:
             return self.upload_bytes
-        return TIMES * num_bytes(method.common()) + ROOM + (RAGGED if method.ragged else 0)
+        return TIMES * num_bytes(method.common()) + ROOM + (RAGGED if method.rules.ragged else 0)
 
     def of_note(self, method: Method) -> int:
         """The largest size of the data beside a message in bytes."""

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..method.checks import check_message
-from ..method.message import Message, num_bytes
-from ..method.method import Method, State
+from ..method.message import Message, State, num_bytes
+from ..method.method import Method
 from .distances import Change, Diverged, changes
 from .limits import Limits
 
@@ -106,11 +106,11 @@ def sift(
             if own != usual:
                 _check_form(own, usual)
             of_form[client] = _in_order(uploads[client], usual)
-            _check_count(of_form[client], method.max_examples)
+            _check_count(of_form[client], method.rules.max_examples)
         except Exception as error:
             (refused if client in of_form else malformed)[client] = error
     counted = {client: change_of[client] for client in of_form if client not in refused}
-    refused |= malformed | _too_far(counted, method.max_change)
+    refused |= malformed | _too_far(counted, method.rules.max_change)
     taken = {client: message for client, message in of_form.items() if client not in refused}
     agreed = len(of_form) >= min(AGREED, len(sent))
     refused = dict(sorted(refused.items()))
@@ -127,8 +127,8 @@ def _forms(
     last: Form | None = None
     for client in sorted(uploads):
         try:
-            own = form_of(uploads[client], method.ragged)
-            if own != last or method.ragged:  # else it equals the last one, which was checked
+            own = form_of(uploads[client], method.rules.ragged)
+            if own != last or method.rules.ragged:  # else it equals the last one, which was checked
                 check_message(uploads[client], model=template, name="the upload")
                 limits.check_bytes(method, num_bytes(uploads[client]))
             forms[client] = last = own

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, ParamSpec, overload
 
 from torch import nn
@@ -34,8 +35,9 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
 
     Args:
         builder: a function that returns a method.
-        sealed: fields of the method that no builder around this one may change, since its guarantee
-            covers only these functions. A run raises if one of them was replaced.
+        sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no builder
+            around this one may change, since its guarantee covers only these functions. A run
+            raises if one of them was replaced.
 
     Returns:
         The builder. Its methods have one layer more than the first method, or the first task's
@@ -44,7 +46,8 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
     Example:
         >>> @layer
         ... def halved(fedavg, *, share=0.5):
-        ...     return replace(fedavg, max_change=share * fedavg.max_change)
+        ...     most = share * fedavg.rules.max_change
+        ...     return replace(fedavg, rules=replace(fedavg.rules, max_change=most))
         >>> halved(fgl.fedavg(torch.nn.Linear(1, 1)), share=0.25)
         halved(fedavg(Linear(...)), share=0.25)
     """
@@ -83,7 +86,8 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
         start = len(outer) if built.layers[: len(outer)] == outer else 0
         if method and not start and built.layers[: len(method.layers)] == method.layers:
             start = len(method.layers)
-        left = {key: getattr(built, key) for key in {*FUNCTIONS, "train", "model", *sealed}}
+        fields = {*FUNCTIONS, "train", "model", *sealed}
+        left = {field: attrgetter(field)(built) for field in fields}
         new = Layer(name, settings, call, sealed, left, built.layers[start:])
         return replace(built, layers=(*outer, new))
 
@@ -163,20 +167,22 @@ def check_model_alone(method: Method, outer: str) -> None:
         ValueError: if the method has personal tensors.
 
     Example:
-        >>> method = replace(fgl.fedavg(torch.nn.Linear(1, 1)), personal={"mask": torch.ones(1)})
+        >>> own = fgl.federation.Own(personal={"mask": torch.ones(1)})
+        >>> method = replace(fgl.fedavg(torch.nn.Linear(1, 1)), own=own)
         >>> check_model_alone(method, "local")
         Traceback (most recent call last):
         ValueError: Expected local to be given a method that trains the model alone, but got ...
     """
-    if method.personal:
+    if method.own.personal:
         raise ValueError(
             f"Expected {outer} to be given a method that trains the model alone, but got "
-            f"{next(iter(method.personal))!r} and its like besides: put that method around {outer}"
+            f"{next(iter(method.own.personal))!r} and its like besides: put that method around "
+            f"{outer}"
         )
 
 
 def check_no_joining(method: Method, outer: str, why: str) -> None:
-    """Raise if clients say something before the first round (`Method.joining`).
+    """Raise if clients say something before the first round (`Method.rules.joining`).
 
     Args:
         method: what `outer` is given.
@@ -189,7 +195,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     Example:
         >>> check_no_joining(fgl.fedavg(torch.nn.Linear(1, 1)), "local", "nobody would answer")
     """
-    if method.joining is not None:
+    if method.rules.joining is not None:
         raise ValueError(
             f"Expected {outer} to be given a method whose clients say nothing when they join, but "
             f"got {method}: {why}"
@@ -209,7 +215,7 @@ def check_one_architecture(method: Method, outer: str) -> None:
     Example:
         >>> check_one_architecture(fgl.fedavg(torch.nn.Linear(1, 1)), "moon")
     """
-    if method.models is not None:
+    if method.own.models is not None:
         raise ValueError(
             f"Expected {outer} to be given a method whose clients have one architecture, but got "
             f"{method}, whose clients have models of their own"
@@ -249,7 +255,11 @@ def check_seals(method: Method) -> None:
     """
     sealed: set[str] = set()
     for each in (inner for layer in reversed(method.layers) for inner in layer.all):
-        names = [n for n in sorted(each.sealed - sealed) if getattr(method, n) is not each.left[n]]
+        names = [
+            name
+            for name in sorted(each.sealed - sealed)
+            if attrgetter(name)(method) is not each.left[name]
+        ]
         if names:
             verb = "is another" if len(names) == 1 else "are others"
             raise ValueError(

@@ -15,8 +15,8 @@ from ...targets import CLASSES, Target, checked_y
 from .checks import check_model
 from .compose import layer
 from .inbox import Broadcast
-from .message import Message, Params
-from .method import Loss, Method, Receive, State, Training
+from .message import Message, Params, State
+from .method import Loss, Method, Receive, Training
 from .models import check_has_shapes, check_untied
 from .sums import Means, OfMeans
 
@@ -267,7 +267,7 @@ def accept_all(message: Message, client: int, state: State) -> None:
 def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's check if all clients have equal weights: ``"num_examples"`` is at most 1.
 
-    `Method.max_examples` stays the size of the largest client, since other entries of an upload may
+    `Rules.max_examples` stays the size of the largest client, since other entries of an upload may
     count its examples.
 
     Example:

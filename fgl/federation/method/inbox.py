@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .checks import check_keys
-from .message import Message, leaves
+from .message import Message, State, leaves
 
 
 class Inbox(Mapping[int, Message]):
@@ -308,3 +308,6 @@ def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
                 "this server does not average"
             )
     return sent[0]
+
+
+Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]

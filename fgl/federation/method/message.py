@@ -10,6 +10,7 @@ from torch import Tensor
 
 Params = dict[str, Tensor]
 Message = dict[str, Any]  # a tensor by its key, or a dict of tensors
+State = Message
 Outbox = Mapping[int, Message]  # the server's next message to each client
 Key = TypeVar("Key")
 Entry = TypeVar("Entry")

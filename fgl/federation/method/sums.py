@@ -13,9 +13,8 @@ import torch
 
 from ...aggregate import mean
 from .describe import short_name
-from .inbox import Inbox
-from .message import Message, Params
-from .method import Aggregate, State
+from .inbox import Aggregate, Inbox
+from .message import Message, Params, State
 
 
 class Means(Mapping[str, Params]):

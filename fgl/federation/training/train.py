@@ -221,7 +221,7 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
     """
     model = stand_in(method.model) if graph is None else method.model_of(graph)
     names = {name for name, p in model.named_parameters() if p.requires_grad}
-    return names | set(method.personal)
+    return names | set(method.own.personal)
 
 
 def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:

@@ -297,7 +297,7 @@ def made_up(graph: Graph) -> Graph:
 def _elsewhere(method: Method) -> Params:
     """Parameters that differ from a client's initial ones and from the ones that it was sent."""
     torch.manual_seed(0)
-    tensors = {**method.initial(), **method.personal}
+    tensors = {**method.initial(), **method.own.personal}
     return {
         name: value + 0.1 * torch.randn_like(value) if value.is_floating_point() else value
         for name, value in tensors.items()

@@ -22,7 +22,9 @@ from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, o
 LONG = 1e18  # no update is so long: examples are clipped, not clients
 
 
-@fed.layer(sealed=("receive", "send", "aggregate", "silent", "loss", "train", "joining"))
+@fed.layer(
+    sealed=("receive", "send", "aggregate", "loss", "train", "rules.silent", "rules.joining")
+)
 def per_example_gaussian(
     method: Method,
     *,
@@ -86,7 +88,7 @@ def per_example_gaussian(
         >>> how = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.1, "num_steps": 5}
         >>> plain = fgl.fedavg(fgl.nn.GIN(2, 8, 2))
         >>> method = per_example_gaussian(plain, **how, expected_batch_size=16)
-        >>> method.train.adjust.__name__, method.silent
+        >>> method.train.adjust.__name__, method.rules.silent
         ('adjust', True)
 
     Source: Abadi et al. 2016, https://arxiv.org/abs/1607.00133
@@ -97,7 +99,7 @@ def per_example_gaussian(
     check_method(method)
     fed.check_no_joining(method, "per_example_gaussian", NO_NOISE)
     names, sigma = fed.trainable(method), length * noise_multiplier
-    initial = {**method.initial(), **method.personal}
+    initial = {**method.initial(), **method.own.personal}
     zeros = {n: torch.zeros_like(initial[n], dtype=torch.float64) for n in initial if n in names}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -139,7 +141,8 @@ def per_example_gaussian(
     noise_told = 0.0 if unprotected else noise_multiplier
     settings_told = {"noise_multiplier": noise_told, "sample_rate": sample_rate, "delta": delta}
     settings_told["steps"] = float(num_steps)
-    base = replace(method, receive=receive, send=send, loss=loss, train=train, silent=True)
+    base = replace(method, receive=receive, send=send, loss=loss, train=train)
+    base = replace(base, rules=replace(method.rules, silent=True))
     silent = clipped(base, length=LONG)
     return local_noise(silent, kind="per_example_gaussian", **settings_told)
 

@@ -63,7 +63,7 @@ class Client:
 
     def costs(self, message: Message) -> Mapping[str, float]:
         """The method's costs for a masked upload; other answers do not depend on the data."""
-        return self.method.costs(message) if phase_of(message) == MASKED else {}
+        return self.method.privacy.costs(message) if phase_of(message) == MASKED else {}
 
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:
         inner, _ = split(message, state)

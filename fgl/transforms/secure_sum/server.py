@@ -155,10 +155,10 @@ class Server:
     def account(self, inbox: Inbox, state: State) -> State:
         """The method's account, after clients were asked for shares, even if no sum followed."""
         summed = told_shares(inbox, state, len(self.terms.rounds))
-        if self.method.account is None:
+        if self.method.privacy.account is None:
             return state
         inner = Inbox({}, inbox.num_clients, asked=summed)
-        return {**state, **self.method.account(inner, of_method(state))}
+        return {**state, **self.method.privacy.account(inner, of_method(state))}
 
     def _enough(self, count: int, what: str) -> None:
         if count < self.terms.threshold:
@@ -252,7 +252,7 @@ class Server:
     def _means(self, total: Params, summed: int, members: int) -> Message:
         """The means over the clients in the sum; without examples there is no model."""
         weight, limit = int(total["num_examples"]), self.terms.limit(members)
-        if not 0 <= weight <= summed * min(limit, self.method.max_examples):
+        if not 0 <= weight <= summed * min(limit, self.method.rules.max_examples):
             raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
         template = dict(fed.leaves({"model": self.method.model.state_dict()}))
         how: Any = {"bits": self.terms.bits, "bound": self.terms.bound}

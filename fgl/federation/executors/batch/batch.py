@@ -11,7 +11,8 @@ from torch import Tensor
 from ....graph import Graph
 from ....seeds import fold_in
 from ....transfer import to_host
-from ...method.method import Method, State
+from ...method.message import State
+from ...method.method import Method
 from ...training.optimizer import SCALARS
 from ...training.train import Trained
 from ..loop import Loop, Ready, Score, kept_optimizer
@@ -140,7 +141,7 @@ def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
                 (key, tuple(value) if isinstance(value, Mapping) else None)
                 for key, value in one.context.items()
             )
-        shapes = [(name, value.shape) for name, value in one.params.items() if method.own]
+        shapes = [(name, value.shape) for name, value in one.params.items() if method.own.modules]
         by_kind.setdefault((keys, tuple(shapes)), []).append(row)
     return list(by_kind.values())
 

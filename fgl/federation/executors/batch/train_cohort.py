@@ -138,9 +138,9 @@ def kind_of(method: Method, graph: Graph) -> Hashable:
         >>> kind_of(fgl.fedavg(torch.nn.Linear(1, 1)), None)
         ()
     """
-    if method.models is None:
+    if method.own.models is None:
         return ()
-    return method.models.kind(graph), str(kind_of_graph(graph))
+    return method.own.models.kind(graph), str(kind_of_graph(graph))
 
 
 def check_one_kind(method: Method, cohort: Cohort) -> None:

@@ -18,8 +18,9 @@ from ....graph import Graph
 from ....predict import OtherWidth, predict
 from ...gate.guard import checked
 from ...method.checks import check_message
-from ...method.message import Message, to
-from ...method.method import Method, State, without_noise
+from ...method.message import Message, State, to
+from ...method.method import Method
+from ...method.rules import without_noise
 from ...saved.identity import identity
 from ...seeds import stage
 from ...training.train import in_mode
@@ -206,7 +207,7 @@ def answer(
         (['model', 'num_examples'], False)
     """
     ledger = Ledger(None, {}) if ledger is None else ledger
-    costs, question = method.costs(message), _question(note, message)
+    costs, question = method.privacy.costs(message), _question(note, message)
     before = _marks(shelf, note)  # first: what another process writes from here on is noticed below
     reply = _kept(shelf, note, question)
     if reply is not None:
@@ -224,7 +225,7 @@ def answer(
             check_message(client_answer.message, name="the upload")
         loop.keep(note.round, [note.client])
     state = loop.states[note.client]
-    onward = {name: state.pop(name) for name in method.onward if name in state}
+    onward = {name: state.pop(name) for name in method.privacy.onward if name in state}
     reply = _Reply(
         question,
         bool(state),
@@ -242,7 +243,7 @@ def answer(
         ledger.charge(costs, num_bytes=len(reply.packed), question=question)
         if state:
             shelf.write(note.round, pack(state))
-        if method.onward:
+        if method.privacy.onward:
             shelf.write(0, pack(onward), "onward")
         shelf.write(note.round, reply.as_bytes, "reply")
         _clear(shelf, note)
@@ -268,7 +269,7 @@ def joined(
         >>> joined(method, graph, note, shelf).message
         {'num_examples': tensor(1)}
     """
-    if method.joining is None:
+    if method.rules.joining is None:
         raise Refusal(f"Expected a method whose clients are asked when they join, but got {method}")
     ledger = Ledger(None, {}) if ledger is None else ledger
     ledger.check(without_noise({}))
@@ -371,5 +372,7 @@ def _state(method: Method, note: Note, shelf: Shelf) -> State:
             f"Expected client {note.client} to have kept its state of round {note.base}, "
             f"but got {shelf.rounds() or 'none'}"
         )
-    state = {key: value for key, value in unpack(payload).items() if key not in method.onward}
+    state = {
+        key: value for key, value in unpack(payload).items() if key not in method.privacy.onward
+    }
     return {**state, **unpack(shelf.read(0, "onward") or pack({}))}

@@ -16,8 +16,8 @@ import torch
 
 from ...gate.limits import Limits
 from ...gate.uploads import of_whom, reason, shortened
-from ...method.message import Message, to
-from ...method.method import Method, State
+from ...method.message import Message, State, to
+from ...method.method import Method
 from .. import Answer, Value
 from . import problems, replies
 from .client import Note, agreement, check_agreement
