@@ -129,9 +129,7 @@ def _evaluate_classes(
     pairs: Any = zip(train, tests, strict=True)
     hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
     majority = float(torch.stack(hits).mean())
-    if method.own.models is not None or fed.batch_norms(
-        model
-    ):  # they do not train in one batch either
+    if method.own.models is not None or fed.batch_norms(model):  # nor do they train in a batch
         return _one_by_one(method, tests, clients, {"majority_accuracy": majority})
     cohort = Cohort(tests)
 
