@@ -25,17 +25,7 @@ from . import (
     transforms,
 )
 from .experiment import compare, plot
-from .federation import (
-    Message,
-    Method,
-    Ragged,
-    Result,
-    Training,
-    evaluate_on,
-    fedavg,
-    layer,
-    run,
-)
+from .federation import Message, Method, Ragged, Result, Training, evaluate_on, fedavg, layer, run
 from .graph import Graph
 from .predict import predict
 from .sparse import SparseMatrix

@@ -11,12 +11,7 @@ from .autoencoder import (
     reconstruct,
 )
 from .dtw import dtw_distances
-from .features import (
-    flat_parameters,
-    functional_embedding,
-    pooled_features,
-    probe_graphs,
-)
+from .features import flat_parameters, functional_embedding, pooled_features, probe_graphs
 from .finch import finch, nearest_rows
 from .min_cut import min_cut
 from .network import (

@@ -11,16 +11,7 @@ from torch import Tensor
 
 from ..graph import MASKS, Graph
 from ..graph.checks import check_index
-from ..graph.pyg import (
-    ALL_IDS,
-    edges_of,
-    flat,
-    hint,
-    masks_of_ids,
-    narrowed,
-    one_split,
-    pairs_of,
-)
+from ..graph.pyg import ALL_IDS, edges_of, flat, hint, masks_of_ids, narrowed, one_split, pairs_of
 from ..kinds import typed
 from ..sparse import SparseMatrix
 from .typed import Relation, typed_graph

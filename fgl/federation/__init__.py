@@ -40,17 +40,7 @@ from .method.fedavg import (
     supervised,
 )
 from .method.inbox import Broadcast, Inbox, changed_messages, one_for_all
-from .method.message import (
-    Message,
-    Outbox,
-    Params,
-    State,
-    combine,
-    drop,
-    leaves,
-    num_bytes,
-    pick,
-)
+from .method.message import Message, Outbox, Params, State, combine, drop, leaves, num_bytes, pick
 from .method.method import Evaluate, Loss, Method, OptimizerFactory, Training, Watch
 from .method.models import Models
 from .method.ragged import Ragged

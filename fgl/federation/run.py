@@ -33,14 +33,7 @@ from .method.method import Evaluate, Method, Watch
 from .method.rules import without_noise
 from .participants import num_participants
 from .process import memory_kept, young_only
-from .round import (
-    Dropouts,
-    Plan,
-    check_exchanges,
-    check_goes_on,
-    kept,
-    play,
-)
+from .round import Dropouts, Plan, check_exchanges, check_goes_on, kept, play
 from .saved.checkpoint import Folder, opened
 from .saved.identity import digest, identity, with_layers
 from .scores import score_round

@@ -102,13 +102,11 @@ def fedpub(
     def whole(message: Message, state: State) -> Message:
         """The message, with the client's own statistics."""
         sent = message.get("model", {})
-        own = state.get("own", first)
-        return {**message, "model": {**sent, **{name: own[name] for name in statistics}}}
+        return {**message, "model": {**sent, **fed.pick(state.get("own", first), statistics)}}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         received, context = fedavg.receive(whole(message, state), state, graph)
-        own = state.get("own", first)
-        params = {**received, **{name: own[name] for name in ones}}
+        params = {**received, **fed.pick(state.get("own", first), ones)}
         aggregated = torch.tensor("num_clients" in message)  # not in the first round
         return params, {**context, "received": received, "aggregated": aggregated}
 
@@ -116,9 +114,8 @@ def fedpub(
         total = fedavg.loss(masked(params), graph, context)
         if not penalties:
             return total
-        size = sum((params[n].abs().sum() for n in ones), torch.zeros_like(total))
-        apart = [params[name] - context["received"][name].detach() for name in weights]
-        far = torch.stack([torch.linalg.vector_norm(each) for each in apart]).sum()
+        size = mask_size(fed.pick(params, ones), total)
+        far = distance(fed.pick(params, weights), context["received"])
         some = torch.ones_like(total) * (graph.num_train > 0)  # no copy that a GPU waits for
         later = context["aggregated"].to(total.dtype)
         penalty: Tensor = sparsity * size + later * proximity * far
@@ -133,7 +130,7 @@ def fedpub(
         output = fed.predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
         read: Tensor = output[1] if embeds else output
         travels = fed.drop(model, statistics)
-        own = {name: params[name] for name in first}
+        own = fed.pick(params, first)
         return {**message, "model": travels, "embedding": embed(read)}, {**new_state, "own": own}
 
     @torch.no_grad()
@@ -145,12 +142,23 @@ def fedpub(
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         used = fedavg.deploy(whole(message, state), state, graph)
-        own = state.get("own", first)
-        return masked({**used, **{name: own[name] for name in ones}}, bound=sparsity)
+        return masked({**used, **fed.pick(state.get("own", first), ones)}, bound=sparsity)
 
     method = replace(fedavg, receive=receive, loss=loss, send=send)
     method = replace(method, own=replace(fedavg.own, personal=ones))
     return replace(method, aggregate=aggregate, deploy=deploy)
+
+
+def mask_size(masks: Params, like: Tensor) -> Tensor:
+    """``sum |m|`` over all entries of all masks; 0 without a mask."""
+    total: Tensor = sum((mask.abs().sum() for mask in masks.values()), torch.zeros_like(like))
+    return total
+
+
+def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
+    """``sum_n ||W_n - W_n received||_2`` over tensors; the received get no gradient."""
+    apart = fed.combine(lambda own, sent: own - sent.detach(), weights, received)
+    return torch.stack([torch.linalg.vector_norm(each) for each in apart.values()]).sum()
 
 
 def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:

@@ -102,7 +102,7 @@ def fedsage_plus(
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
     fed.check_one_architecture(fedavg, "fedsage_plus")
-    base, model, settled = own_models(fedavg), fedavg.model, fedavg.train.settle
+    base, model = own_models(fedavg), fedavg.model
     steps: Any = fedavg.train.batches
     if steps is None:
         raise ValueError("Expected fedavg to be that of generator_task, but got one without steps")
@@ -137,7 +137,7 @@ def fedsage_plus(
         return joint
 
     def settle(new: Params, old: Params, context: Any) -> Params:
-        new = new if settled is None else settled(new, old, context)
+        new = fedavg.train.settled(new, old, context)
         return {n: p if n.startswith("features.") else old[n] for n, p in new.items()}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:

@@ -15,6 +15,7 @@ from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, Stat
 from ..graph import Graph
 from ..nn import SSP, observed
 from ..personalize import part
+from .given import check_entry, network_of
 from .own_models import own_models
 
 
@@ -68,18 +69,13 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
     """
     fed.check_averages(fedavg, "fedssp")
     fed.check_one_architecture(fedavg, "fedssp")
-    if not isinstance(fedavg.model, SSP):
-        raise ValueError(
-            "Expected fedssp to be given a method that trains an fgl.nn.SSP (model='ssp' in a "
-            f"task), but got {type(fedavg.model).__name__}"
-        )
-    base, width = own_models(fedavg, draw=draw), fedavg.model.width
+    width = network_of(fedavg, SSP, "fedssp", "model='ssp' in a task").width
+    base = own_models(fedavg, draw=draw)
     shared = part(fedavg.initial(), *SSP.SPECTRAL).keys() & fed.trainable(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = base.receive(message, state, graph)
-        sent = {key: message[key] for key in ("consensus",) if key in message}
-        return params, {**context, **sent}
+        return params, {**context, **fed.pick(message, ["consensus"])}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         agreed = context.get("consensus")
@@ -95,15 +91,12 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = base.send(params, context, state, graph)
         model = fed.pick(message["model"], shared)
-        own = {"mean_embedding": message["model"]["mean_embedding"]}
-        return {**message, "model": model, **own}, new_state
+        mean_embedding = message["model"]["mean_embedding"]
+        return {**message, "model": model, "mean_embedding": mean_embedding}, new_state
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
-        own = message.get("mean_embedding")
-        if own is None or tuple(own.shape) != (width,):
-            got = None if own is None else list(own.shape)
-            raise ValueError(f"Expected mean_embedding to have shape [{width}], but got {got}")
+        check_entry(message, "mean_embedding", [width])
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:

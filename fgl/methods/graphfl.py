@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -76,30 +77,26 @@ def graphfl(
     fed.check_model_alone(fedavg, "graphfl")
     fed.check_one_architecture(fedavg, "graphfl")
     names = fed.trainable(fedavg)
+    support_of, query_of, marked = SETS[query]
 
     def step(params: Params, graph: Graph, context: Any) -> Params:
         """Take a step of gradient descent."""
-        fixed = fed.drop(params, names)
-        free = fed.pick(params, names)
+        fixed, free = fed.drop(params, names), fed.pick(params, names)
         grads = torch.func.grad(lambda own: fedavg.loss({**fixed, **own}, graph, context))(free)
         if not second_order:
-            grads = {name: grad.detach() for name, grad in grads.items()}
-        return {**fixed, **{name: free[name] - adapt_lr * grads[name] for name in free}}
+            grads = fed.combine(Tensor.detach, grads)
+        moved = fed.combine(lambda value, grad: value - adapt_lr * grad, free, grads)
+        return {**fixed, **moved}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         for batch, extra in fed.local_steps(fedavg.train, graph, context):
-            if query == "validation":
-                check_validation(batch, context, extra)
-            yield batch, {**extra, "support": halves(batch, extra)} if query == "half" else extra
+            yield batch, marked(batch, context, extra)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        support = side(graph, context, True) if query == "half" else (graph, context)
+        support = support_of(graph, context)
         for _ in range(adapt_steps):
             params = step(params, *support)
-        if query == "validation":
-            return fedavg.loss(params, fed.with_train_mask(graph, graph.val_mask), context)  # type: ignore[arg-type]
-        last = side(graph, context, False) if query == "half" else (graph, context)
-        return fedavg.loss(params, *last)
+        return fedavg.loss(params, *query_of(graph, context))
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)
@@ -116,7 +113,7 @@ def graphfl(
             with fed.in_mode(fedavg.model, False):
                 for index in range(adapt_steps if steps else 0):
                     params = step(params, *steps[index % len(steps)])
-        return {name: value.detach() for name, value in params.items()}
+        return fed.combine(Tensor.detach, params)
 
     train = replace(fedavg.train, num_steps=None, batches=batches)
     method = replace(fedavg, loss=loss, deploy=deploy, train=train)
@@ -166,6 +163,11 @@ def half_of(mask: Tensor) -> Tensor:
     return torch.zeros_like(mask).index_fill(0, chosen, True)
 
 
+def with_halves(graph: Graph, before: Any, context: Any) -> dict[str, Any]:
+    """A step's context, with the support set of `halves` in it."""
+    return {**context, "support": halves(graph, context)}
+
+
 def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[str, Any]]:
     """A step's graph and context with the support set alone, or with the query set alone."""
 
@@ -183,8 +185,18 @@ def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[s
     )
 
 
-def check_validation(graph: Graph, before: Any, context: Any) -> None:
-    """Raise a ValueError where a step's loss would not see the validation nodes."""
+def all_of_it(graph: Graph, context: Any) -> tuple[Graph, Any]:
+    """A step's graph and context, with all training examples."""
+    return graph, context
+
+
+def validation_nodes(graph: Graph, context: Any) -> tuple[Graph, Any]:
+    """A step's graph and context, with the validation nodes in the training nodes' place."""
+    return fed.with_train_mask(graph, graph.val_mask), context  # type: ignore[arg-type]
+
+
+def with_validation(graph: Graph, before: Any, context: Any) -> Any:
+    """A step's context; raise a ValueError where a loss would not see the validation nodes."""
     if graph.val_mask is None:
         raise ValueError("Expected graph to have a validation mask to query, but got none")
     fresh = [k for k, v in context.items() if isinstance(v, Ragged) and before.get(k) is not v]
@@ -192,3 +204,12 @@ def check_validation(graph: Graph, before: Any, context: Any) -> None:
         raise ValueError(
             f"Expected query to be half or all where a step brings {fresh}, but got validation"
         )
+    return context
+
+
+# Support set, query set and context of each step.
+SETS: dict[Query, tuple[Any, Any, Any]] = {
+    "half": (partial(side, of_support=True), partial(side, of_support=False), with_halves),
+    "all": (all_of_it, all_of_it, lambda graph, before, context: context),
+    "validation": (all_of_it, validation_nodes, with_validation),
+}

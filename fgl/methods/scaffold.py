@@ -60,7 +60,7 @@ def scaffold(
     reason = "its steps of one entry are not all that a client takes, which the control counts"
     fed.refuse(fedavg, "fedselect", "scaffold", reason)
     fed.refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
-    names, adjusted = fed.trainable(fedavg), fedavg.train.adjust
+    names = fed.trainable(fedavg)
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -71,7 +71,7 @@ def scaffold(
         return params, {**context, "control": common, "correction": correction}
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
-        grads = grads if adjusted is None else adjusted(grads, params, context)
+        grads = fedavg.train.adjusted(grads, params, context)
         by = context["correction"]
         return {name: grad + by[name] if name in by else grad for name, grad in grads.items()}
 
@@ -91,7 +91,7 @@ def scaffold(
         else:
             grads = mean_gradient(fedavg, start, graph, context)
             shift = {name: grads[name] - own[name] for name in zeros}
-        new = {name: own[name] + shift[name] for name in zeros}
+        new = fed.combine(torch.add, own, shift)
         message = {**message, "num_examples": (examples > 0).long(), "shift": shift}
         return message, {**new_state, "control": new}
 

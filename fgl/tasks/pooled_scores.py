@@ -11,14 +11,7 @@ from ..federation import Evaluate, Method, Outbox, State
 from ..graph import Graph
 from ..kinds import typed
 from ..metrics import on_host
-from ..targets import (
-    CLASSES,
-    Target,
-    checked_y,
-    scored_alone,
-    undefined_metrics,
-    warn_undefined,
-)
+from ..targets import CLASSES, Target, checked_y, scored_alone, undefined_metrics, warn_undefined
 
 
 @typed

@@ -18,14 +18,7 @@ from ..graph import Graph
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
 from ..metrics import auc_and_average_precision, hit_counts, on_host
-from ..targets import (
-    CLASSES,
-    Target,
-    checked_y,
-    of_clients,
-    scored_alone,
-    selected,
-)
+from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, selected
 from ..transfer import to_host
 
 
