@@ -18,7 +18,7 @@ from ..losses.weighted_mean import weighted_mean
 from ..nn import AdaFGL
 from ..nn.adafgl import normalised
 from .fedgta import spread
-from .given import check_one_graph, network_of
+from .inputs import check_one_graph, network_of
 from .local import local
 
 

@@ -23,8 +23,8 @@ from ..nn import DeepNeighbours
 from ..nn.deep_neighbours import fused
 from .adafgl import within
 from .fedper import fedper
-from .given import check_one_graph, check_prototypes, latest_uploads, network_of
 from .grouped_embeddings import grouped
+from .inputs import check_one_graph, check_prototypes, latest_uploads, network_of
 
 KEYS = ("prototypes", "counts")  # what a client sends besides its classifier
 Targets = Literal["drawn", "nearest"]

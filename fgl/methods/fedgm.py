@@ -17,7 +17,7 @@ from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, Stat
 from ..graph import Graph
 from ..graph.fields import learned
 from ..nn import PairWeights
-from .given import check_drawable, check_one_graph, latest_uploads
+from .inputs import check_drawable, check_one_graph, latest_uploads
 from .own_models import drawn
 from .surrogate import trained_on
 
@@ -188,7 +188,7 @@ def matched(
     adam: Any,
     moments: Any,
 ) -> fed.Trained:
-    """One step of Adam of the condensed features towards the clients' gradients."""
+    """Move the condensed features by one step of Adam towards the clients' gradients."""
     target, weight = gradients
 
     def loss(features: Params) -> Tensor:

@@ -113,8 +113,7 @@ def fedsage_plus(
         stage = int(message.get("stage", torch.tensor(OFFER)))
         context = {**context, "stage": torch.tensor(stage)}
         if stage == OFFER:
-            _, step_context = next(iter(steps(graph, {})))
-            context |= {name: step_context[name] for name in (*DRAWN, "missing")}
+            context |= fed.pick(drawn_step(steps, graph), (*DRAWN, "missing"))
         if stage == STEP:
             context |= kept_draws(state) or first_draws(steps, graph)
             context |= pulled(model, graph, message if "drawn" in state else {})
@@ -152,12 +151,7 @@ def fedsage_plus(
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
-        stage = int(state.get("stage", OFFER))
-        fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
-        if stage == OFFER:
-            check_offer(model, message, fedavg.rules.max_examples)
-        if stage == JUDGE:
-            check_gradients(model, message["gradients"], client, state.get("rows", {}))
+        check_upload(model, message, client, state, fedavg.rules.max_examples)
 
     train = replace(fedavg.train, num_steps=None, batches=batches, epochs=None, settle=settle)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
@@ -171,8 +165,13 @@ def fedsage_plus(
 
 def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
     """Noise and dropout of a client that made no offer."""
-    _, step_context = next(iter(steps(graph, {})))
-    return {name: step_context[name] for name in DRAWN}
+    return fed.pick(drawn_step(steps, graph), DRAWN)
+
+
+def drawn_step(steps: Any, graph: Graph) -> dict[str, Any]:
+    """The context of a step, with newly drawn noise and dropout."""
+    context: dict[str, Any] = next(iter(steps(graph, {})))[1]
+    return context
 
 
 def kept_draws(state: State) -> dict[str, Any]:
@@ -250,6 +249,16 @@ def gradients_for(inbox: Inbox, client: int) -> Message:
     total = mean({"pull": pulls}, torch.ones(len(pulls), device=pulls[0].device))["pull"]
     owners = torch.tensor(len(pulls) + 1, device=total.device)
     return {"pull": total * len(pulls), "owners": owners}
+
+
+def check_upload(model: Any, message: Any, client: int, state: State, most: float) -> None:
+    """Refuse all but what the stage asks for."""
+    stage = int(state.get("stage", OFFER))
+    fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
+    if stage == OFFER:
+        check_offer(model, message, most)
+    if stage == JUDGE:
+        check_gradients(model, message["gradients"], client, state.get("rows", {}))
 
 
 def check_offer(model: Any, message: Any, most: float) -> None:

@@ -93,13 +93,13 @@ def fedselect(
         message, new = fedavg.send(params, context, state, graph)
         mask, model = context["mask"], message["model"]
         reference = state.get("reference", fed.pick(context["start"], mask))
-        rounds, held = state.get("rounds", torch.tensor(0)), fed.pick(mask, model)
+        rounds, masks = state.get("rounds", torch.tensor(0)), fed.pick(mask, model)
         if rounds and rounds % every == 0:
-            grown = fed.combine(partial(selected, top=top, cap=cap), held, params, reference)
+            grown = fed.combine(partial(selected, top=top, cap=cap), masks, params, reference)
             mask, reference = {**mask, **grown}, fed.pick(params, mask)
-        hidden = fed.combine(lambda own, value: value.masked_fill(own, 0), held, model)
-        new = {**new, "model": params, "mask": mask, "held": held, "reference": reference}
-        upload = {**message, "model": {**fed.drop(model, statistics), **hidden}, "own": held}
+        hidden = fed.combine(lambda own, value: value.masked_fill(own, 0), masks, model)
+        new = {**new, "model": params, "mask": mask, "held": masks, "reference": reference}
+        upload = {**message, "model": {**fed.drop(model, statistics), **hidden}, "own": masks}
         return upload, {**new, "rounds": rounds + 1}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:

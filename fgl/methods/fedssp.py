@@ -15,7 +15,7 @@ from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, Stat
 from ..graph import Graph
 from ..nn import SSP, observed
 from ..personalize import part
-from .given import check_entry, network_of
+from .inputs import check_entry, network_of
 from .own_models import own_models
 
 

@@ -20,7 +20,7 @@ from ..losses.weighted_mean import weighted_mean
 from ..nn import outputs
 from ..sparse import widened
 from ..sparse.degrees import check_degrees
-from .given import check_one_graph
+from .inputs import check_one_graph
 from .local import with_own
 from .surrogate import (
     Condensation,

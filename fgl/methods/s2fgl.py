@@ -17,7 +17,7 @@ from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
 from ..sparse import gather_rows
 from .fedproto import prototypes
-from .given import check_prototypes
+from .inputs import check_prototypes
 
 RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 

@@ -58,17 +58,7 @@ class Server:
     def accept(self, message: Message, client: int, state: State) -> None:
         """Refuse a message that does not answer the request."""
         exchange = state.get(ASKED, START)
-        phase, got, payload = int(exchange["phase"]), message.get("phase"), message.get("secure")
-        if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):
-            raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
-        if not isinstance(got, Tensor) or got.shape or got.dtype != torch.int64:
-            raise ValueError(f"Expected phase to be an int64 scalar, but got {got}")
-        if got == REST:
-            raise fed.Absent("Expected to be in this exchange, but got lost in an earlier round")
-        if got != phase:
-            answer = NAMES.get(int(got), f"phase {int(got)}")
-            late = fed.Absent if got == KEYS else ValueError  # a client that was absent at first
-            raise late(f"Expected {NAMES[phase]} of this exchange, but got {answer}")
+        phase, payload = int(exchange["phase"]), _check_phase(message, int(exchange["phase"]))
         number = _check_member(client, exchange)
         if phase == MASKED:
             self._check_masked(payload)
@@ -81,10 +71,7 @@ class Server:
         for name, shape in self._sizes(phase, number, payload).items():
             check_kind(name, payload[name], torch.uint8, shape)
         if phase == KEYS:
-            for public in payload["keys"].view(2, parts.KEY):
-                parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")  # may raise
-            if payload["keys"][: parts.KEY].equal(payload["keys"][parts.KEY :]):
-                raise ValueError("The client sent one key twice")
+            _check_public_keys(payload["keys"])
         if self.terms.signed and "signature" in payload:
             text = signed.of_keys(payload["keys"]) if phase == KEYS else self._seen(exchange)
             if not self.terms.signed.holds(client, payload["signature"], text):
@@ -279,6 +266,30 @@ class Server:
         inner = Inbox(nothing, inbox.num_clients, sent, exchange)
         assert isinstance(served, fed.OfMeans)  # `secure_sum` refuses every other server
         return served.serve(Means(means, inner), own)
+
+
+def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
+    """The content of an answer; raise unless it answers the request of this phase."""
+    got, payload = message.get("phase"), message.get("secure")
+    if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):
+        raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
+    if not isinstance(got, Tensor) or got.shape or got.dtype != torch.int64:
+        raise ValueError(f"Expected phase to be an int64 scalar, but got {got}")
+    if got == REST:
+        raise fed.Absent("Expected to be in this exchange, but got lost in an earlier round")
+    if got != phase:
+        answer = NAMES.get(int(got), f"phase {int(got)}")
+        late = fed.Absent if got == KEYS else ValueError  # a client that was absent at first
+        raise late(f"Expected {NAMES[phase]} of this exchange, but got {answer}")
+    return payload
+
+
+def _check_public_keys(keys: Tensor) -> None:
+    """Raise a ValueError unless these are two public keys that secrets can be agreed on with."""
+    for public in keys.view(2, parts.KEY):
+        parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")
+    if keys[: parts.KEY].equal(keys[parts.KEY :]):
+        raise ValueError("The client sent one key twice")
 
 
 def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
