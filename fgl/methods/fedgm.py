@@ -93,7 +93,7 @@ def fedgm(
     check_drawable(model)
     adam = partial(torch.optim.Adam, lr=condense_lr)
     turns = adjacency_steps, feature_steps
-    condense = partial(condensed, model, names, adam=adam, turns=turns, steps=condense_steps)
+    condensing = partial(condense, model, names, adam=adam, turns=turns, steps=condense_steps)
 
     def fit(params: Params, graph: Graph) -> Params:
         for steps, lr in ((fit_steps // 2, fit_lr), (fit_steps - fit_steps // 2, fit_lr / 10)):
@@ -117,7 +117,7 @@ def fedgm(
         y = condensed_labels(graph, reduction)
         x = first_features(graph, y)
         edges = PairWeights(graph.num_features, condense_width)
-        x, adjacency = condense(graph, (x, y, edges))
+        x, adjacency = condensing(graph, (x, y, edges))
         count = y.bincount(minlength=int(graph.num_classes or 1))
         adjacency = adjacency.to(x.dtype)  # of half precision under autocast
         return {"x": x, "y": y, "adjacency": adjacency}, {"count": count}
@@ -198,7 +198,7 @@ def matched(
     return fed.minimise(loss, graphs["x"], [()], optimizer=adam, state=moments)
 
 
-def condensed(
+def condense(
     model: Any,
     names: list[str],
     graph: Graph,
