@@ -78,9 +78,6 @@ class Disjoint(Cut):
     """Weight of the divergence, which is divided by the number of nodes."""
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     def graphs(self) -> tuple[Graph, bool]:
         """The whole graph, and whether its clients' features are degrees.
 

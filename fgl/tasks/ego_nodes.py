@@ -193,9 +193,6 @@ class EgoNodes(Setting):
         "cora_full": {"clients": 10, "share": 0.3, "num_test": 300},
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     def load(self, seed: int = 0) -> Task:
         """Load the task; `seed` decides the partition and the initial model."""
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)

@@ -102,9 +102,6 @@ class Graphs(Setting):
     skew: Skew = Skew()
     local: Local = Local("adam", lr=1e-3, steps=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
         """Every client's training graphs and test graphs.
 

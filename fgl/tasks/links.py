@@ -135,9 +135,9 @@ class Links(Disjoint):
     """Features of the nodes; degrees are those in a client's training edges."""
     hidden: Count = 64
     """Width of the hidden layer."""
-    latent: int = 32
+    latent: Count = 32
     dropout: Share = 0.0
-    kl: float = 1.0
+    kl: Weight = 1.0
     recon: Literal["sampled", "dense", "dense_weighted"] = "sampled"
     """Which pairs are reconstructed."""
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=5)

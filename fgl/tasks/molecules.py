@@ -55,9 +55,6 @@ class Molecules(Setting):
     dropout: Share = 0.0
     local: Local = Local("adam", lr=1e-3, weight_decay=0.0, steps=1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides the initial model, and a random partition and split."""
         target = self._target()

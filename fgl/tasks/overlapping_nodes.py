@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .. import data
 from .. import federation as fed
-from ..checks import Count, Share, Weight, check_count, check_share
+from ..checks import Count, Share, Weight
 from ..federation import Evaluate, Method, Params, Training
 from ..graph import Graph
 from ..kinds import typed
@@ -86,9 +86,9 @@ class OverlappingNodes(Setting):
     """Number of clients; by default the number of proportions."""
     proportions: tuple[str, ...] = ("table2",)
     """Share of the nodes that each client draws: the paper's table2, D1 to D4, or numbers."""
-    overlap: float | None = None
+    overlap: Share | None = None
     """Share of the nodes that all clients hold."""
-    per_class: int | None = None
+    per_class: Count | None = None
     """Training nodes of a class, drawn; the public ones where this is not given."""
     hidden: Count = 16
     """Width of the hidden layer."""
@@ -101,10 +101,6 @@ class OverlappingNodes(Setting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.per_class is not None:
-            check_count(per_class=self.per_class)
-        if self.overlap is not None:
-            check_share(overlap=self.overlap)
         if self.clients not in (None, len(self.shares)):
             raise ValueError(
                 f"Expected clients to be {len(self.shares)}, one per proportion, "

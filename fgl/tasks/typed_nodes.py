@@ -35,9 +35,6 @@ class TypedNodes(Cut):
     hidden: Count = 16
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=3)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""
         whole = self.whole(seed)
