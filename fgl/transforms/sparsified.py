@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..checks import PositiveShare
+from ..checks import PositiveShare, check_kind
 from ..compress import largest, num_largest
 from ..federation import Method, layer
 from .differences import Code, check_codable, coded
@@ -63,12 +63,8 @@ def sparsified(
     def decode(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
         places, values = tensors
         count = num_largest(like.numel(), share)
-        if places.dtype != torch.int32 or list(places.shape) != [count]:
-            got = f"{places.dtype} {list(places.shape)}"
-            raise ValueError(f"Expected places to be int32 [{count}], but got {got}")
-        if values.dtype != like.dtype or values.shape != places.shape:
-            got = f"{values.dtype} {list(values.shape)}"
-            raise ValueError(f"Expected values to be {like.dtype} [{count}], but got {got}")
+        check_kind("places", places, torch.int32, [count])
+        check_kind("values", values, like.dtype, [count])
         if count and not (places[0] >= 0 and places[-1] < like.numel() and rising(places)):
             raise ValueError(f"Expected places to rise from 0 to {like.numel() - 1}, but got none")
         flat = torch.zeros(like.numel(), dtype=like.dtype, device=values.device)
