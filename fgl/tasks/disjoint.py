@@ -16,7 +16,6 @@ from ..federation import Loss, Params, Ragged, Score, Training, fedavg
 from ..graph import Graph
 from ..methods.own_models import own_models
 from ..nn import VGAE
-from ..sparse import SparseMatrix
 from .scores import evaluate_own, validation
 from .settings import Cut, declares
 from .task import Local, Task, bounded, own_node_mask, weighed_by_nodes
@@ -103,5 +102,4 @@ def _has_degrees(graph: Graph) -> bool:
     x, degrees = graph.x, data.degree_features(graph).x
     if x.shape != degrees.shape:
         return False
-    features, counts = (m.to_dense() if isinstance(m, SparseMatrix) else m for m in (x, degrees))
-    return torch.equal(features, counts)
+    return torch.equal(x.to_dense(), degrees.to_dense())

@@ -79,7 +79,7 @@ def local_gaussian(
         model = message["model"]
         sent = context["was_sent"]
         # The change is clipped once more, since adding and subtracting rounds.
-        update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
+        update = clip(fed.combine(torch.sub, fed.pick(model, names), sent), length=length)
         noisy = _noisy(update, sigma, generator)
         return {**message, "model": added(sent, noisy, list(model))}, new_state
 
@@ -132,19 +132,24 @@ def central_gaussian(
 
     def rule(updates: Mapping[str, Any]) -> Params:
         count = len(next(iter(updates.values())))
-        trained = [name for name in updates if name in names]
-        each = [clip({n: updates[n][k] for n in trained}, length=length) for k in range(count)]
-        exact = on_grid({n: torch.stack([own[n] for own in each]) for n in trained}, sigma=sigma)
-        total = {n: stack.sum(0) for n, stack in exact.items()}
+        trained = fed.pick(updates, names)
+        clipped_rows = [clip(row_of(trained, client), length=length) for client in range(count)]
+        stacks = {n: torch.stack([own[n] for own in clipped_rows]) for n in trained}
+        total = fed.combine(lambda stack: stack.sum(0), on_grid(stacks, sigma=sigma))
         noisy = _noisy(total, sigma, generator)
-        mean = {n: (noisy[n] / count).to(updates[n].dtype) for n in trained}
-        return {n: mean[n] if n in mean else torch.zeros_like(updates[n][0]) for n in updates}
+        mean = fed.combine(lambda each, like: (each / count).to(like.dtype), noisy, updates)
+        return {**fed.combine(torch.zeros_like, row_of(updates, 0)), **mean}
 
     multiplier = 0.0 if unprotected else noise_multiplier
     noised = robust(clipped(method, length=length), rule)
     # No client is refused for its distance, which would reveal the others' data.
     noised = replace(noised, rules=replace(noised.rules, max_change=math.inf))
     return counted(noised, Noise(multiplier), _counted_once, kind="central_gaussian", delta=delta)
+
+
+def row_of(updates: Mapping[str, Any], client: int) -> Params:
+    """A client's row of stacked updates."""
+    return fed.combine(lambda stack: stack[client], updates)
 
 
 def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
@@ -253,7 +258,7 @@ def _without_record(aggregate: Any) -> Any:
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:
-            return serve(uploads, {key: state[key] for key in state if key != "privacy"})
+            return serve(uploads, fed.drop(state, ["privacy"]))
 
         return unaware
 
