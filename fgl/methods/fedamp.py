@@ -15,6 +15,7 @@ from ..client_network import distance_attention, similarity, softmax_attention
 from ..federation import Inbox, Message, Method, Outbox, Params, State, check_averages, layer
 from ..graph import Graph
 from ..losses import proximal
+from .local import with_own
 from .mix_models import initial_parameters, mix_models, moved
 
 Attention = Callable[[Tensor], Tensor]
@@ -113,10 +114,9 @@ def passing(
     initial = initial_parameters(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        own = {"model": state["model"]} if "model" in state else {}
-        params, context = fedavg.receive({**message, **own}, state, graph)
-        sent = message["model"] if own else {}  # at first none: held near its start
-        cloud, has_cloud = {**params, **sent}, torch.tensor(at_first or bool(own))
+        params, context = fedavg.receive(with_own(message, state), state, graph)
+        sent = message["model"] if "model" in state else {}  # at first none: held near its start
+        cloud, has_cloud = {**params, **sent}, torch.tensor(at_first or "model" in state)
         return params, {**context, "cloud": cloud, "received": cloud, "held": has_cloud}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -132,9 +132,7 @@ def passing(
         return mix_models(inbox, attention(moved(inbox, initial)))
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        own_model = state.get("model")
-        own = {} if own_model is None else {"model": own_model}
-        return fedavg.deploy({**message, **own}, state, graph)
+        return fedavg.deploy(with_own(message, state), state, graph)
 
     method = replace(fedavg, receive=receive, loss=loss, send=send)
     return replace(method, aggregate=aggregate, deploy=deploy)

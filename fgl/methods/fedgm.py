@@ -17,8 +17,8 @@ from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, Stat
 from ..graph import Graph
 from ..graph.fields import learned
 from ..nn import PairWeights
-from .inputs import check_drawable, check_one_graph, latest_uploads
-from .own_models import drawn
+from .inputs import check_one_graph, latest_uploads
+from .own_models import check_drawable, drawn
 from .surrogate import trained_on
 
 KEYS = (("x", "y", "adjacency"), ("gradient", "count"))  # of a client's first upload; of others

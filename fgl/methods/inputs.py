@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from ..federation import Message, Method
 from ..graph import Graph
-from .own_models import drawn
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -38,16 +36,6 @@ def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Net
         f"Expected {outer} to be given a method that trains an fgl.nn.{kind.__name__}, but got "
         f"{type(method.model).__name__}: {way}"
     )
-
-
-def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:
-    """Raise a TypeError if the model, without some of its modules, cannot be drawn anew.
-
-    Example:
-        >>> check_drawable(torch.nn.Linear(2, 1))
-    """
-    with torch.random.fork_rng([]):
-        drawn(model, but=but)
 
 
 def check_one_graph(graph: Graph, outer: str) -> None:

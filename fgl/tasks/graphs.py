@@ -12,7 +12,7 @@ from torch import nn
 from .. import data
 from ..checks import Count, Positive, Share
 from ..data import Skew
-from ..federation import Evaluate, Method, Training, fedavg, graph_minibatches
+from ..federation import Evaluate, Method, Training, fedavg
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import GIN, SSP, Star
@@ -141,11 +141,5 @@ class Graphs(Setting):
             both = (*clients, *tests)
             read = partial(with_spectrum, width=max(int(own.ptr.diff().max()) for own in both))
             clients, tests = (list(map(read, each)) for each in (clients, tests))
-        draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
-        train = Training(
-            self.local.optimizer_factory(),
-            batches=draw,
-            epochs=self.local.steps,
-            keep_optimizer=True,
-        )
+        train = self.local.minibatches(self.batch_size)
         return graph_task(clients, tests, model, train)

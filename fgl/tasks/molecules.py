@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from .. import data
 from ..checks import Count, Share
-from ..federation import Training, fold_in, graph_minibatches
+from ..federation import fold_in
 from ..graph import MASKS, Graph
 from ..nn import GIN, GINE
 from ..targets import ANSWERS, REGRESSION, Target
@@ -79,13 +78,7 @@ class Molecules(Setting):
         if self.model == "gine":
             options["edge_dim"] = whole.entries("edge_attr").shape[1]
         model = self.seeded(seed, GINE if self.model == "gine" else GIN, *sizes, **options)
-        draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
-        train = Training(
-            self.local.optimizer_factory(),
-            batches=draw,
-            epochs=self.local.steps,
-            keep_optimizer=True,
-        )
+        train = self.local.minibatches(self.batch_size)
         return graph_task(clients, clients, model, train, target=target, whole=whole)
 
     def _target(self) -> Target:
