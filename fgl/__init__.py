@@ -27,17 +27,7 @@ from . import (
 from ._moved import keep_old_paths
 from .experiment.comparison import compare
 from .experiment.plots import plot
-from .federation import (
-    Message,
-    Method,
-    Ragged,
-    Result,
-    Training,
-    evaluate_on,
-    fedavg,
-    layer,
-    run,
-)
+from .federation import Message, Method, Ragged, Result, Training, evaluate_on, fedavg, layer, run
 from .graph import Graph
 from .predict import predict
 from .sparse import SparseMatrix

@@ -8,7 +8,8 @@ import numbers
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -75,6 +76,15 @@ def check_number(
     inside = at_least <= number <= at_most and above < number < below
     if not (inside and math.isfinite(number)):
         raise about(name, ValueError(f"{expected}, but got {value}"))
+
+
+# Numbers with bounds: `fgl.kinds.typed` and `fgl.layer` read them from a function's annotations.
+Weight = Annotated[float, partial(check_number, at_least=0)]
+Positive = Annotated[float, partial(check_number, above=0)]
+Share = Annotated[float, partial(check_number, at_least=0, at_most=1)]
+PositiveShare = Annotated[float, partial(check_number, above=0, at_most=1)]
+Natural = Annotated[int, partial(check_number, at_least=0, integer=True)]
+Count = Annotated[int, partial(check_number, at_least=1, integer=True)]
 
 
 def check_weight(**values: Any) -> None:

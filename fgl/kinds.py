@@ -1,4 +1,4 @@
-"""Kinds of arguments: the annotations of a public function, checked when it is called."""
+"""Kinds and bounds of arguments: a function's annotations, checked when it is called."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .checks import check_choice
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+Check = Callable[[str, Any], None]
 SEVERAL = (Sequence, Collection, Iterable, list, tuple)
 NAMES = {
     "Callable": "a function",
@@ -78,6 +81,8 @@ def typed(function: Function) -> Function:
     Raises:
         TypeError: when called, naming the argument, the expected kind, the value, and the call that
             works.
+        ValueError: when called, for a number out of the bounds of its annotation, such as
+            `fgl.checks.Share`, or a value that is none of a Literal's.
 
     Example:
         >>> @typed
@@ -102,7 +107,7 @@ def typed(function: Function) -> Function:
 
 
 def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[str, Any]]:
-    """A function that binds a call's arguments to their names, and checks their kinds.
+    """A function that binds a call's arguments to their names, and checks kinds and bounds.
 
     Args:
         function: the function that is called; its annotations are read at the first call.
@@ -116,13 +121,16 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
     name = function.__qualname__.removesuffix(".__init__").rsplit(".", 1)[-1]
 
     @functools.cache
-    def hints() -> dict[str, Any]:
+    def hints() -> dict[str, tuple[Any, list[Check]]]:
+        inner = inspect.unwrap(function)
         try:
-            own = typing.get_type_hints(inspect.unwrap(function))
+            own, bounded = (typing.get_type_hints(inner, include_extras=x) for x in (False, True))
         except NameError:  # annotations for a type checker alone
-            own = {}
+            own = bounded = {}
         return {
-            key: own[key] if key in own else first.get(key, Any) for key in signature.parameters
+            key: (own.get(key, first.get(key, Any)), bounds_of(bounded.get(key)))
+            for key, parameter in signature.parameters.items()
+            if parameter.kind not in VARIADIC
         }
 
     def bound(way: Callable[..., inspect.BoundArguments], args: Any, kwargs: Any) -> dict[str, Any]:
@@ -133,13 +141,36 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 
     def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
         arguments = bound(signature.bind_partial, args, kwargs)
-        for key, value in arguments.items():
-            plain = signature.parameters[key].kind not in VARIADIC
-            if plain and not fits(value, hints()[key]):
-                raise TypeError(_sentence(key, value, hints()[key], name, _needed(signature)))
-        return bound(signature.bind, args, kwargs)  # a missing argument is named last
+        checks = {key: hints()[key] for key in arguments if key in hints()}
+        for key, (hint, _) in checks.items():
+            if not fits(arguments[key], hint):
+                raise TypeError(_sentence(key, arguments[key], hint, name, _needed(signature)))
+        whole = bound(signature.bind, args, kwargs)  # a missing argument is named last
+        for key, (_, bounds) in checks.items():
+            for check in bounds if arguments[key] is not None else ():
+                check(key, arguments[key])
+        return whole
 
     return bind
+
+
+def bounds_of(hint: Any) -> list[Check]:
+    """Functions ``(name, value)`` of an annotation that raise if a value is out of bounds.
+
+    Example:
+        >>> for check in bounds_of(Literal["sgd", "adam"] | None):
+        ...     check("optimizer", "lion")
+        Traceback (most recent call last):
+        ValueError: Expected optimizer to be one of 'sgd', 'adam', but got 'lion'
+    """
+    kind, inner = typing.get_origin(hint), typing.get_args(hint)
+    if kind is Annotated:
+        return list(inner[1:])
+    if kind is Literal:
+        return [functools.partial(check_choice, choices=inner)]
+    if kind in (Union, UnionType) and inner[1:] == (NoneType,):
+        return bounds_of(inner[0])
+    return []
 
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

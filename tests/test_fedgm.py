@@ -58,9 +58,9 @@ def method(**options: Any) -> fgl.Method:
 @pytest.fixture
 def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = iter(range(1000))
-    monkeypatch.setattr(MODULE, "drawn", lambda module: model(next(turns) - 1))  # one is tried
+    monkeypatch.setattr(MODULE, "drawn", lambda module: model(next(turns)))
     monkeypatch.setattr(MODULE, "first_features", start)
-    monkeypatch.setattr(MODULE, "first_edges", lambda *sizes: edge_net())
+    monkeypatch.setattr(MODULE, "PairWeights", lambda *sizes: edge_net())
 
 
 def logits(params: dict[str, Tensor], x: Tensor, weights: Tensor) -> Tensor:

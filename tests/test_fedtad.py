@@ -221,7 +221,7 @@ def test_reliability_of_sparse_features_is_that_of_dense_ones() -> None:
 
 def test_what_it_refuses() -> None:
     whole = fgl.Graph.join(*fgl.data.small_graphs(6))
-    with pytest.raises(ValueError, match="one graph each, but got a collection"):
+    with pytest.raises(ValueError, match="one graph, but got a collection"):
         MODULE.class_reliability(whole, 2)
     with pytest.raises(ValueError, match="num_nodes"):
         method(num_nodes=2)

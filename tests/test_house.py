@@ -22,7 +22,7 @@ MODULES = {
 # Room -> the rooms it may import. A new room says here on which floor it lives.
 FLOORS: dict[str, set[str]] = {
     "_moved": set(),
-    "kinds": set(),
+    "kinds": {"checks"},
     "checks": set(),
     "compress": {"checks"},
     "progress": set(),

@@ -88,6 +88,11 @@ RIGHT: dict[str, Any] = {
     "Sequence[Round]": [],
     "str | os.PathLike[str]": "a",
 }
+for alias in ("Weight", "Positive", "Share", "PositiveShare", "Natural", "Count"):
+    kind = "int" if alias in ("Natural", "Count") else "float"
+    BELONGS[alias], RIGHT[alias] = BELONGS[kind], RIGHT[kind]
+    BELONGS[f"{alias} | None"] = {"None"}
+    BELONGS[str(getattr(fgl.checks, alias))] = BELONGS[kind]  # as a setting has it
 PUBLIC = [
     getattr(room, name)
     for room in (fgl.methods, fgl.transforms, fgl.tasks, fgl.data)

@@ -87,7 +87,7 @@ def from_tables(
     numbers = {"edge_weight": edge_weight, "edge_time": edge_time}
     read = [source, target, *edge_attr, *filter(None, [edge_type, *numbers.values()])]
     links.warn_unread(read, ignore)
-    of_edges: dict[str, Tensor] = {n: links.numbers(key) for n, key in numbers.items() if key}
+    of_edges: dict[str, Any] = {n: links.numbers(key) for n, key in numbers.items() if key}
     if edge_attr:
         of_edges["edge_attr"] = links.matrix(edge_attr)
     if edge_type is not None:
@@ -190,7 +190,7 @@ def nodes_table(of: str, nodes: Any, id: str) -> Table:
     return Table(of, names, columns)
 
 
-def columns_of(of: str, table: Any) -> dict[str, Sequence[Any]]:
+def columns_of(of: str, table: Any) -> dict[str, list[Any]]:
     """The columns of a table: of a data frame, of a dict, or of a CSV file.
 
     Numbers in a CSV file become int or float, and everything else stays a string.
@@ -226,7 +226,7 @@ def columns_of(of: str, table: Any) -> dict[str, Sequence[Any]]:
     return columns
 
 
-def _length(columns: Mapping[str, Sequence[Any]]) -> int:
+def _length(columns: Mapping[str, list[Any]]) -> int:
     return len(next(iter(columns.values()), ()))
 
 

@@ -38,7 +38,7 @@ from .method.fedavg import fedavg as fedavg
 from .method.inbox import Broadcast, Inbox, changed_messages
 from .method.inbox import one_for_all as one_for_all
 from .method.message import Message as Message
-from .method.message import Params, State, check_model, num_bytes
+from .method.message import Outbox, Params, State, check_model, combine, drop, num_bytes, pick
 from .method.message import check_keys as check_keys
 from .method.message import first_not_finite as first_not_finite
 from .method.message import leaves as leaves
@@ -94,6 +94,7 @@ __all__ = [
     "Means",
     "OfMeans",
     "OfSums",
+    "Outbox",
     "Own",
     "Params",
     "Place",
@@ -112,8 +113,10 @@ __all__ = [
     "check_model",
     "checked",
     "choose",
+    "combine",
     "deploy_received",
     "deployed",
+    "drop",
     "fold_in",
     "gradient",
     "graph_minibatches",
@@ -121,6 +124,7 @@ __all__ = [
     "minimise",
     "node_minibatches",
     "num_bytes",
+    "pick",
     "refuse",
     "send_model",
     "stage",

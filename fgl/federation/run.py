@@ -31,15 +31,7 @@ from .method.message import Message, State
 from .method.method import Evaluate, Method, Watch
 from .method.rules import without_noise
 from .process import memory_kept, young_only
-from .round import (
-    Dropouts,
-    Plan,
-    check_exchanges,
-    check_goes_on,
-    kept,
-    num_participants,
-    play,
-)
+from .round import Dropouts, Plan, check_exchanges, check_goes_on, kept, num_participants, play
 from .saved.checkpoint import Folder, opened
 from .saved.identity import digest, identity, with_layers
 from .training.train import in_mode

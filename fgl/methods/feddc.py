@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import check_weight
-from ..federation import Inbox, Means, Message, Method, Params, State
+from ..checks import Weight
+from ..federation import Inbox, Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from .feddyn import drifting, half_square, inner
 from .scaffold import Control, common_control, mean_gradient, rate_of_path
@@ -19,7 +18,7 @@ from .scaffold import Control, common_control, mean_gradient, rate_of_path
 
 @fed.layer
 def feddc(
-    fedavg: Method, *, penalty: float = 0.01, control: Control = "auto", lr: float | None = None
+    fedavg: Method, *, penalty: Weight = 0.01, control: Control = "auto", lr: float | None = None
 ) -> Method:
     """FedAvg whose clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
 
@@ -63,7 +62,6 @@ def feddc(
 
     Source: Gao et al. 2022, https://arxiv.org/abs/2203.11751; https://github.com/gaoliang13/FedDC
     """
-    check_weight(penalty=penalty)
     by_path, eta = rate_of_path(fedavg, control, lr)
     fed.check_averages(fedavg, "feddc")
     base = drifting(fedavg, "feddc")
@@ -101,7 +99,7 @@ def feddc(
         return {**message, "shift": shift}, {**new_state, "own": new}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         outbox, new = base.aggregate(inbox, state)
         if not outbox:
             return outbox, state

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_weight
-from ..federation import Broadcast, Inbox, Joining, Message, Method, Params, State
+from ..checks import Weight
+from ..federation import Broadcast, Inbox, Joining, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 LARGEST = 2.0**40  # examples of a client: sums of many such sizes fit an int64
@@ -20,7 +20,7 @@ SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all 
 
 
 @fed.layer
-def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
+def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     """FedAvg with a dynamic regulariser, so that a fixed point is optimal for all (FedDyn, Alg. 1).
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. Here
@@ -56,7 +56,6 @@ def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
     Source: Acar et al. 2021, https://arxiv.org/abs/2111.04263;
     https://github.com/alpemreacar/FedDyn
     """
-    check_weight(penalty=penalty)
     fed.check_averages(fedavg, "feddyn")
     base = drifting(fedavg, "feddyn")
 
@@ -103,7 +102,7 @@ def drifting(fedavg: Method, name: str) -> Method:
         return message, {**new_state, "drift": drift}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         count = inbox.stack("num_examples")
         if not count.any():
             return {}, state
@@ -129,7 +128,7 @@ def say_size(graph: Graph) -> Message:
     return {"num_examples": torch.tensor(graph.num_train)}
 
 
-def add_sizes(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
     """Add the clients' examples, and the number of clients that have one, to messages and state."""
     count = inbox.stack("num_examples")
     # If all who joined have no example, a share of a later client is its number of examples.

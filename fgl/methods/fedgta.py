@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,9 +10,9 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import check_choice, check_count, check_number, check_share
+from ..checks import Count, Positive, Share, check_number
 from ..client_network import similarity
-from ..federation import Inbox, Message, Method, Params, State
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..sparse.rows import widened
 from .fedproto import labelled
@@ -26,11 +25,11 @@ Moments = Literal["origin", "mean", "hybrid"]
 def fedgta(
     fedavg: Method,
     *,
-    propagations: int = 5,
-    neighbour_share: float = 0.5,
-    temperature: float = 20.0,
+    propagations: Count = 5,
+    neighbour_share: Share = 0.5,
+    temperature: Positive = 20.0,
     moments: Moments = "hybrid",
-    num_moments: int = 6,
+    num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
     """Each client averages with those whose labels, propagated, have similar moments (FedGTA).
@@ -71,11 +70,7 @@ def fedgta(
 
     Source: Li et al. 2023, https://arxiv.org/abs/2401.11755; https://github.com/xkLi-Allen/FedGTA
     """
-    check_count(propagations=propagations, num_moments=num_moments)
-    check_share(neighbour_share=neighbour_share)
-    check_number("temperature", temperature, above=0)
     check_number("threshold", threshold, at_least=-1, at_most=1)
-    check_choice("moments", moments, ("origin", "mean", "hybrid"))
     fed.check_averages(fedavg, "fedgta")
 
     @torch.no_grad()
@@ -89,7 +84,7 @@ def fedgta(
         return {**message, **says, "confidence": confidence(flat, graph)}, new_state
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         similar = similarity(inbox.stack("moments"), centre=False) > threshold
         similar = similar | torch.eye(len(similar), dtype=torch.bool, device=similar.device)
         weight = similar * inbox.stack("confidence")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import check_weight
-from ..federation import Broadcast, Inbox, Message, Method, Params, State
+from ..checks import Weight
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
@@ -19,7 +18,7 @@ from .own_models import own_models
 
 
 @fed.layer
-def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Method:
+def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Method:
     """Clients keep their models; what travels is each class's mean embedding (FedProto).
 
     Every client draws its first model. After training client i sends ``C_i^c``, the mean embedding
@@ -59,11 +58,10 @@ def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Metho
 
     Source: Tan et al. 2022, https://arxiv.org/abs/2105.00243; https://github.com/yuetan031/FedProto
     """
-    check_weight(weight=weight)
     fed.check_averages(fedavg, "fedproto")
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         rows, has = inbox.stack("prototypes"), inbox.stack("classes")
         mean, present = mean_prototypes(rows, has)
         before = state.get("prototypes", torch.zeros_like(mean))
@@ -102,7 +100,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = base.send(params, context, state, graph)
-        rest = {key: value for key, value in message.items() if key != "model"}
+        rest = fed.drop(message, ["model"])
         with base.at(graph), fed.in_mode(fed.stand_in(base.model), False):
             embedding = fed.predict(base.model, params, graph, return_embedding=True)[1]
         rows, has = prototypes(embedding, graph)

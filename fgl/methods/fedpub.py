@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import check_choice, check_weight
+from ..checks import Weight
 from ..client_network import probe_graphs, similarity, softmax_attention
-from ..federation import Inbox, Message, Method, Params, State
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
 from ..nn.observe import gives_embeddings
@@ -35,9 +35,9 @@ def fedpub(
     fedavg: Method,
     probes: Graph,
     *,
-    sparsity: float = 1e-3,
-    proximity: float = 1e-3,
-    scale: float = 10.0,
+    sparsity: Weight = 1e-3,
+    proximity: Weight = 1e-3,
+    scale: Weight = 10.0,
     penalties: bool = True,
     masks: Masked = "matrices",
     of: Embedding = "auto",
@@ -86,9 +86,6 @@ def fedpub(
 
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206; JinheonBaek/FED-PUB
     """
-    check_weight(sparsity=sparsity, proximity=proximity, scale=scale)
-    check_choice("masks", masks, ("matrices", "all"))
-    check_choice("of", of, ("auto", "embedding", "answers"))
     fed.check_averages(fedavg, "fedpub")
     fed.check_one_architecture(fedavg, "fedpub")
     check_reads(fedavg.model, probes, "fedpub")
@@ -105,13 +102,11 @@ def fedpub(
     def whole(message: Message, state: State) -> Message:
         """The message, with the client's own statistics."""
         sent = message.get("model", {})
-        own = state.get("own", first)
-        return {**message, "model": {**sent, **{name: own[name] for name in statistics}}}
+        return {**message, "model": {**sent, **fed.pick(state.get("own", first), statistics)}}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         received, context = fedavg.receive(whole(message, state), state, graph)
-        own = state.get("own", first)
-        params = {**received, **{name: own[name] for name in ones}}
+        params = {**received, **fed.pick(state.get("own", first), ones)}
         aggregated = torch.tensor("num_clients" in message)  # not in the first round
         return params, {**context, "received": received, "aggregated": aggregated}
 
@@ -119,9 +114,8 @@ def fedpub(
         total = fedavg.loss(masked(params), graph, context)
         if not penalties:
             return total
-        size = sum((params[n].abs().sum() for n in ones), torch.zeros_like(total))
-        apart = [params[name] - context["received"][name].detach() for name in weights]
-        far = torch.stack([torch.linalg.vector_norm(each) for each in apart]).sum()
+        size = mask_size(fed.pick(params, ones), total)
+        far = distance(fed.pick(params, weights), context["received"])
         some = torch.ones_like(total) * (graph.num_train > 0)  # no copy that a GPU waits for
         later = context["aggregated"].to(total.dtype)
         penalty: Tensor = sparsity * size + later * proximity * far
@@ -129,18 +123,18 @@ def fedpub(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        plain = {name: value for name, value in params.items() if name not in ones}
+        plain = fed.drop(params, ones)
         message, new_state = fedavg.send(plain, context, state, graph)
         model = message["model"]
         used = masked(params, bound=sparsity)
         output = fed.predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
         read: Tensor = output[1] if embeds else output
-        travels = {name: value for name, value in model.items() if name not in statistics}
-        own = {name: params[name] for name in first}
+        travels = fed.drop(model, statistics)
+        own = fed.pick(params, first)
         return {**message, "model": travels, "embedding": embed(read)}, {**new_state, "own": own}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         similarities = similarity(inbox.stack("embedding"), centre=False)
         outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
         outbox, participated = mean_for_strangers(inbox, outbox, state)
@@ -148,12 +142,23 @@ def fedpub(
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         used = fedavg.deploy(whole(message, state), state, graph)
-        own = state.get("own", first)
-        return masked({**used, **{name: own[name] for name in ones}}, bound=sparsity)
+        return masked({**used, **fed.pick(state.get("own", first), ones)}, bound=sparsity)
 
     method = replace(fedavg, receive=receive, loss=loss, send=send)
     method = replace(method, own=replace(fedavg.own, personal=ones))
     return replace(method, aggregate=aggregate, deploy=deploy)
+
+
+def mask_size(masks: Params, like: Tensor) -> Tensor:
+    """``sum |m|`` over all entries of all masks; 0 without a mask."""
+    total: Tensor = sum((mask.abs().sum() for mask in masks.values()), torch.zeros_like(like))
+    return total
+
+
+def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
+    """``sum_n ||W_n - W_n received||_2`` over tensors; the received get no gradient."""
+    apart = fed.combine(lambda own, sent: own - sent.detach(), weights, received)
+    return torch.stack([torch.linalg.vector_norm(each) for each in apart.values()]).sum()
 
 
 def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:

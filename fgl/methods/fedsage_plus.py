@@ -14,7 +14,7 @@ fit what it generates again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,8 +24,8 @@ from torch.func import functional_call
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_weight
-from ..federation import Inbox, Message, Method, Params, Ragged, State
+from ..checks import Weight
+from ..federation import Inbox, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features
 from ..kinds import typed
@@ -70,7 +70,7 @@ def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Ten
 def fedsage_plus(
     fedavg: Method,
     *,
-    weight: float = 1.0,
+    weight: Weight = 1.0,
     neighbours: Neighbours = random_neighbours,
 ) -> Method:
     """Generators of neighbours that learn from all clients, and stay where they are (FedSage+).
@@ -101,21 +101,19 @@ def fedsage_plus(
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
-    check_weight(weight=weight)
     fed.check_one_architecture(fedavg, "fedsage_plus")
-    base, model, settled = own_models(fedavg), fedavg.model, fedavg.train.settle
+    base, model = own_models(fedavg), fedavg.model
     steps: Any = fedavg.train.batches
     if steps is None:
         raise ValueError("Expected fedavg to be that of generator_task, but got one without steps")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        sent = {name: value for name, value in message.items() if name not in ("pull", "owners")}
+        sent = fed.drop(message, ("pull", "owners"))
         params, context = base.receive(sent, state, graph)
         stage = int(message.get("stage", torch.tensor(OFFER)))
         context = {**context, "stage": torch.tensor(stage)}
         if stage == OFFER:
-            _, step_context = next(iter(steps(graph, {})))
-            context |= {name: step_context[name] for name in (*DRAWN, "missing")}
+            context |= fed.pick(drawn_step(steps, graph), (*DRAWN, "missing"))
         if stage == STEP:
             context |= kept_draws(state) or first_draws(steps, graph)
             context |= pulled(model, graph, message if "drawn" in state else {})
@@ -138,7 +136,7 @@ def fedsage_plus(
         return joint
 
     def settle(new: Params, old: Params, context: Any) -> Params:
-        new = new if settled is None else settled(new, old, context)
+        new = fedavg.train.settled(new, old, context)
         return {n: p if n.startswith("features.") else old[n] for n, p in new.items()}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -149,16 +147,11 @@ def fedsage_plus(
             return offer(model, params, graph, context, drawn), {**new_state, "drawn": drawn}
         if stage == JUDGE:
             return {"gradients": gradients(context, graph, neighbours)}, new_state
-        return {}, {name: value for name, value in new_state.items() if name != "drawn"}
+        return {}, fed.drop(new_state, ["drawn"])
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
-        stage = int(state.get("stage", OFFER))
-        fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
-        if stage == OFFER:
-            check_offer(model, message, fedavg.rules.max_examples)
-        if stage == JUDGE:
-            check_gradients(model, message["gradients"], client, state.get("rows", {}))
+        check_upload(model, message, client, state, fedavg.rules.max_examples)
 
     train = replace(fedavg.train, num_steps=None, batches=batches, epochs=None, settle=settle)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
@@ -172,8 +165,13 @@ def fedsage_plus(
 
 def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
     """Noise and dropout of a client that made no offer."""
-    _, step_context = next(iter(steps(graph, {})))
-    return {name: step_context[name] for name in DRAWN}
+    return fed.pick(drawn_step(steps, graph), DRAWN)
+
+
+def drawn_step(steps: Any, graph: Graph) -> dict[str, Any]:
+    """The context of a step, with newly drawn noise and dropout."""
+    context: dict[str, Any] = next(iter(steps(graph, {})))[1]
+    return context
 
 
 def kept_draws(state: State) -> dict[str, Any]:
@@ -215,7 +213,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 # What the server makes of them
 
 
-def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
     """Relay the clients' offers to the other clients, then the gradients for each offer."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
@@ -251,6 +249,16 @@ def gradients_for(inbox: Inbox, client: int) -> Message:
     total = mean({"pull": pulls}, torch.ones(len(pulls), device=pulls[0].device))["pull"]
     owners = torch.tensor(len(pulls) + 1, device=total.device)
     return {"pull": total * len(pulls), "owners": owners}
+
+
+def check_upload(model: Any, message: Any, client: int, state: State, most: float) -> None:
+    """Refuse all but what the stage asks for."""
+    stage = int(state.get("stage", OFFER))
+    fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
+    if stage == OFFER:
+        check_offer(model, message, most)
+    if stage == JUDGE:
+        check_gradients(model, message["gradients"], client, state.get("rows", {}))
 
 
 def check_offer(model: Any, message: Any, most: float) -> None:

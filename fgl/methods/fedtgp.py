@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
-from ..checks import check_count, check_number, check_weight
-from ..federation import Broadcast, Inbox, Message, Method, Params, State
+from ..checks import Count, Positive, Weight
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..losses import cross_entropy
 from .fedproto import mean_prototypes, near_prototypes
 
@@ -21,11 +21,11 @@ from .fedproto import mean_prototypes, near_prototypes
 def fedtgp(
     fedavg: Method,
     *,
-    weight: float = 10.0,
-    margin: float = 100.0,
-    server_lr: float = 0.01,
-    server_epochs: int = 100,
-    server_batch: int = 10,
+    weight: Weight = 10.0,
+    margin: Weight = 100.0,
+    server_lr: Positive = 0.01,
+    server_epochs: Count = 100,
+    server_batch: Count = 10,
 ) -> Method:
     """FedProto whose server trains the prototypes that it sends (FedTGP, Eq. 5 to 9).
 
@@ -57,13 +57,10 @@ def fedtgp(
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.03230; https://github.com/TsingZ0/FedTGP
     """
-    check_weight(weight=weight, margin=margin)
-    check_number("server_lr", server_lr, above=0)
-    check_count(server_epochs=server_epochs, server_batch=server_batch)
     fed.check_averages(fedavg, "fedtgp")
     sgd = partial(torch.optim.SGD, lr=server_lr)
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         prototypes, has = inbox.stack("prototypes"), inbox.stack("classes")
         if not has.any():
             return {}, state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +12,10 @@ from torch.nn import functional as F
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_count, check_number
+from ..checks import Count, Positive
 from ..client_network import finch
 from ..client_network.finch import nearest_rows
-from ..federation import Means, Message, Method, Params, Ragged, State
+from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy, unit_rows
 from ..nn import GCN, observed
@@ -28,7 +27,7 @@ AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
 
 @fed.layer
 def fggp(
-    fedavg: Method, *, neighbours: int = 3, every: int = 20, temperature: float = 0.5
+    fedavg: Method, *, neighbours: Count = 3, every: Count = 20, temperature: Positive = 0.5
 ) -> Method:
     """FedAvg of a GCN that learns from two views; prototypes are clustered at the server (FGGP).
 
@@ -70,8 +69,6 @@ def fggp(
     Source: Wan et al. 2024, https://doi.org/10.1609/aaai.v38i14.29468;
     https://github.com/GuanchengWan/FGGP
     """
-    check_count(neighbours=neighbours, every=every)
-    check_number("temperature", temperature, above=0)
     fed.check_averages(fedavg, "fggp")
     fed.check_model_alone(fedavg, "fggp")
     fed.check_one_architecture(fedavg, "fggp")
@@ -84,7 +81,7 @@ def fggp(
     first = drawn(fedavg)
 
     def embed(params: Params, graph: Graph) -> tuple[Tensor, Tensor]:
-        own = {name: value for name, value in params.items() if name not in first}
+        own = fed.drop(params, first)
         with fed.in_mode(model, False):
             out, hidden = fed.predict(model, own, graph, return_embedding=True)
         return out, hidden.relu()
@@ -104,7 +101,7 @@ def fggp(
         return {**params, **sent}, {**context, **round_context}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        own = {name: value for name, value in params.items() if name not in first}
+        own = fed.drop(params, first)
         with observed(model) as passes:
             total = fedavg.loss(own, graph, context)
         matrix = dense(context["union"].values, context["union"].mask, passes[-1].output)
@@ -121,7 +118,7 @@ def fggp(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        own = {name: value for name, value in params.items() if name not in first}
+        own = fed.drop(params, first)
         message, new_state = fedavg.send(own, context, state, graph)
         out, hidden = embed(own, graph)
         rows, has = class_means(hidden, *believed(out, graph), out.shape[1])
@@ -131,8 +128,8 @@ def fggp(
 
     @torch.no_grad()
     def with_prototypes(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+        outbox: Outbox, new: State, means: Means, state: State
+    ) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, state
         inbox = means.inbox

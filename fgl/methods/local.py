@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from .. import federation as fed
-from ..federation import Inbox, Message, Method, Params, State
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 
@@ -44,7 +43,7 @@ def local(fedavg: Method) -> Method:
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(with_own(message, state), state, graph)
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         return {client: {} for client in inbox}, state
 
     return replace(fedavg, receive=receive, send=send, deploy=deploy, aggregate=aggregate)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import check_number, check_weight
+from ..checks import Positive, Weight
 from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import model_contrast
@@ -18,7 +18,7 @@ from ..nn import observed
 
 
 @fed.layer
-def moon(fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5) -> Method:
+def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5) -> Method:
     """FedAvg with a contrast between models in the loss (MOON, Eq. 3; FedVGAE, Eq. 10).
 
     The embeddings of the model in training are those that its loss computes, in the same pass. A
@@ -49,8 +49,6 @@ def moon(fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5) -> 
 
     Source: Li et al. 2021, https://arxiv.org/abs/2103.16257; https://github.com/QinbinLi/MOON
     """
-    check_weight(contrast=contrast)
-    check_number("temperature", temperature, above=0)
     if not contrast:
         return fedavg
     fed.check_model_alone(fedavg, "moon")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
-from ..federation import Means, Message, Method, Models, Params, State
+from ..federation import Means, Message, Method, Models, Outbox, Params, State
 from ..graph import Graph
 
 # They ask a copy of the model, or know its parameters by name.
@@ -62,16 +62,14 @@ def own_models(
         fedavg = with_models(fedavg, own, Models(models, fedavg.model, own))  # type: ignore[arg-type]
     initial = fedavg.initial()
     if draw:
-        with torch.random.fork_rng([]):
-            drawn(fedavg.model)  # raises where it cannot be drawn
+        check_drawable(fedavg.model)
 
     def first(graph: Graph) -> Params:
         return initial if fedavg.own.models is None else fedavg.own.models.first(graph)
 
     def kept_by(state: State, graph: Graph) -> Params:
         if "model" in state:
-            model = state["model"]
-            return dict(model)
+            return {**state["model"]}
         return drawn(fedavg.model) if draw else first(graph)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -84,12 +82,10 @@ def own_models(
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = fedavg.send(params, context, state, graph)
         if before:  # without what is personal
-            state = {**state, "adopted": {name: context["start"][name] for name in first(graph)}}
+            state = {**state, "adopted": fed.pick(context["start"], first(graph))}
         return message, {**state, "model": params}
 
-    def with_count(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_count(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         count = torch.tensor(len(means.clients))
         return fed.changed_messages(outbox, lambda message: {"num_clients": count, **message}), new
 
@@ -144,7 +140,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         with fed.standing_in(plain.model, models(graph)):
             message, state = plain.send(params, context, state, graph)
-        sent = {name: value for name, value in message["model"].items() if name in models.common}
+        sent = fed.pick(message["model"], models.common)
         return {**message, "model": sent}, state
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
@@ -164,6 +160,16 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
         (True, False)
     """
     return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
+def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:
+    """Raise a TypeError if the model, without some of its modules, cannot be drawn anew.
+
+    Example:
+        >>> check_drawable(torch.nn.Linear(2, 1))
+    """
+    with torch.random.fork_rng([]):
+        drawn(model, but=but)
 
 
 def drawn(model: nn.Module, *, but: Collection[str] = ()) -> Params:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +10,14 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import check_count, check_number, check_share, check_weight
-from ..federation import Means, Message, Method, Params, Ragged, State
+from ..checks import Count, PositiveShare, Share, Weight
+from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
 from ..sparse import gather_rows
 from .fedproto import prototypes
+from .inputs import check_prototypes
 
 RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 
@@ -26,13 +26,13 @@ RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 def s2fgl(
     fedavg: Method,
     *,
-    knowledge: float = 5.0,
-    alignment: float = 1.0,
-    frequencies: int = 10,
-    neighbours: int = 3,
-    books: int = 4,
-    book_share: float = 0.7,
-    restart: float = 0.85,
+    knowledge: Weight = 5.0,
+    alignment: Weight = 1.0,
+    frequencies: Count = 10,
+    neighbours: Count = 3,
+    books: Count = 4,
+    book_share: PositiveShare = 0.7,
+    restart: Share = 0.85,
 ) -> Method:
     """FedAvg whose embeddings are held to the received model's: against a book, and by frequency.
 
@@ -92,10 +92,6 @@ def s2fgl(
     Source: Tan et al. 2025, https://arxiv.org/abs/2507.02409;
     https://github.com/Wonder7racer/S2FGL
     """
-    check_weight(knowledge=knowledge, alignment=alignment)
-    check_count(frequencies=frequencies, neighbours=neighbours, books=books)
-    check_share(restart=restart)
-    check_number("book_share", book_share, above=0, at_most=1)
     fed.check_averages(fedavg, "s2fgl")
     fed.check_one_architecture(fedavg, "s2fgl")
     frozen = copy.deepcopy(fedavg.model).eval()
@@ -110,8 +106,7 @@ def s2fgl(
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
-        ranking = state.get("ranking")
-        ranking = ranked(graph, restart=restart) if ranking is None else ranking
+        ranking = state["ranking"] if "ranking" in state else ranked(graph, restart=restart)
         context = {**context, "ranking": Ragged(ranking)}
         if "books" not in message:
             return params, context
@@ -126,11 +121,7 @@ def s2fgl(
         with observed(fedavg.model) as passes:
             total = fedavg.loss(params, graph, context)
         h, g, focus = passes[-1].embedding, context["before"].values, context["focus"]
-        if h.shape != g.shape:
-            raise ValueError(
-                f"Expected s2fgl to see a client's {len(g)} nodes in every step, but got {len(h)}: "
-                "it does not train on drawn nodes"
-            )
+        check_sees_all(h, g)
         book_loss = by_book(h, g, context["books"].flatten(0, 1), context["before"].mask)
         some = graph.training_mask.any().to(total.dtype)  # alone the terms' gradients are rounding
         total = total + some * knowledge * book_loss
@@ -153,18 +144,10 @@ def s2fgl(
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
-        rows, count = message.get("prototypes"), message.get("counts")
-        if rows is None or count is None or rows.shape[:1] != count.shape:
-            raise ValueError("Expected a row of prototypes for each count, but got other shapes")
-        if count.min() < 0 or count.sum() > fedavg.rules.max_examples:
-            raise ValueError(
-                f"Expected counts from 0 to {fedavg.rules.max_examples:g}, but got {count.tolist()}"
-            )
+        check_prototypes(message, fedavg.rules.max_examples)
 
     @torch.no_grad()
-    def with_books(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_books(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, new
         rows, count = means.inbox.stack("prototypes"), means.inbox.stack("counts")
@@ -178,6 +161,15 @@ def s2fgl(
     return replace(
         fedavg, receive=receive, loss=loss, send=send, accept=accept, aggregate=aggregate
     )
+
+
+def check_sees_all(h: Tensor, g: Tensor) -> None:
+    """Raise a ValueError unless a step sees as many nodes as the received model did."""
+    if h.shape != g.shape:
+        raise ValueError(
+            f"Expected s2fgl to see a client's {len(g)} nodes in every step, but got {len(h)}: "
+            "it does not train on drawn nodes"
+        )
 
 
 def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 
 from .. import federation as fed
-from ..checks import check_choice, check_number, check_weight
-from ..federation import Means, Message, Method, Params, State
+from ..checks import Weight, check_choice, check_number
+from ..federation import Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from .fedopt import fedopt
 
@@ -19,7 +18,7 @@ Control = Literal["auto", "path", "gradient"]
 
 @fed.layer
 def scaffold(
-    fedavg: Method, *, control: Control = "auto", lr: float | None = None, server_lr: float = 1.0
+    fedavg: Method, *, control: Control = "auto", lr: float | None = None, server_lr: Weight = 1.0
 ) -> Method:
     """FedAvg whose clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
@@ -57,12 +56,11 @@ def scaffold(
 
     Source: Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378
     """
-    check_weight(server_lr=server_lr)
     by_path, eta = rate_of_path(fedavg, control, lr)
     reason = "its steps of one entry are not all that a client takes, which the control counts"
     fed.refuse(fedavg, "fedselect", "scaffold", reason)
     fed.refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
-    names, adjusted = fed.trainable(fedavg), fedavg.train.adjust
+    names = fed.trainable(fedavg)
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -73,7 +71,7 @@ def scaffold(
         return params, {**context, "control": common, "correction": correction}
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
-        grads = grads if adjusted is None else adjusted(grads, params, context)
+        grads = fedavg.train.adjusted(grads, params, context)
         by = context["correction"]
         return {name: grad + by[name] if name in by else grad for name, grad in grads.items()}
 
@@ -93,13 +91,13 @@ def scaffold(
         else:
             grads = mean_gradient(fedavg, start, graph, context)
             shift = {name: grads[name] - own[name] for name in zeros}
-        new = {name: own[name] + shift[name] for name in zeros}
+        new = fed.combine(torch.add, own, shift)
         message = {**message, "num_examples": (examples > 0).long(), "shift": shift}
         return message, {**new_state, "control": new}
 
     def with_control(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+        outbox: Outbox, new: State, means: Means, state: State
+    ) -> tuple[Outbox, State]:
         common = common_control(means, state.get("control", {}))
         messages = fed.changed_messages(outbox, lambda message: {**message, "control": common})
         return messages, {**new, "control": common}

@@ -20,6 +20,8 @@ from ..graph import Graph
 from ..graph.arguments import check_graphs
 from ..sparse import SparseMatrix
 
+SCORED = ("val_mask", "test_mask")
+
 
 def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> None:
     """Warn if clients train on examples of their validation or test masks, or of the whole graph's.
@@ -34,52 +36,41 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
         >>> warn_of_trained([graph.replace(test_mask=~mask)])
     """
     check_graphs(clients)
-    scored, counts = "", []
+    scored = []
     for client, own in enumerate(clients):
-        for name in ("val_mask", "test_mask"):
-            mask = getattr(own, name)
-            count = 0 if mask is None else int((mask & own.training_mask).sum())
-            if count:
-                scored = f"{name} of client {client}"
-                counts.append(count)
-                break
-    if not counts and whole is not None and whole.batch is None:
-        scored, count = _trained_of(whole, clients)
-        counts += [count] if count else []
-    if not counts:
+        counts = _counts(own, own.training_mask)[:1]
+        scored += [(f"{name} of client {client}", count) for name, count in counts]
+    if not scored and whole is not None and whole.batch is None:
+        counts = _counts(whole, _trained_nodes(whole, clients))[:1]
+        scored = [(f"{name} of the whole graph", count) for name, count in counts]
+    if not scored:
         return
-    tested = " | ".join(
-        f"graph.{name}"
-        for name in ("val_mask", "test_mask")
-        if any(getattr(own, name) is not None for own in (*clients, *([whole] if whole else [])))
-    )
-    mask = (
-        f"~({tested})"
-        if any(own.train_mask is None for own in clients)
-        else (f"graph.train_mask & ~({tested})")
-    )
-    others = "" if len(counts) == 1 else f" (so in {len(counts)} clients)"
+    graphs = [*clients, *([whole] if whole else [])]
+    masks = [f"graph.{n}" for n in SCORED if any(getattr(own, n) is not None for own in graphs)]
+    trained = "" if any(own.train_mask is None for own in clients) else "graph.train_mask & "
+    mask, count = scored[-1]
+    others = "" if len(scored) == 1 else f" (so in {len(scored)} clients)"
     warnings.warn(
-        f"Expected examples that are scored not to train, but got {counts[-1]} in the {scored}"
-        f"{others}, whose answers the model is told: graph.replace(train_mask={mask})",
+        f"Expected examples that are scored not to train, but got {count} in the {mask}{others}, "
+        "whose answers the model is told: "
+        f"graph.replace(train_mask={trained}~({' | '.join(masks)}))",
         stacklevel=3,
     )
 
 
-def _trained_of(whole: Graph, clients: Sequence[Graph]) -> tuple[str, int]:
-    """A mask of the whole graph with nodes that clients train on, and how many it has."""
-    node_ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
-    if not node_ids:
-        return "", 0
+def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
+    """Scored masks of a graph with examples that train, and their number of such examples."""
+    masks = {name: getattr(graph, name) for name in SCORED}
+    counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
+    return [(name, count) for name, count in counts.items() if count]
+
+
+def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
+    """Mask of the whole graph's nodes that clients train on, as far as clients know node ids."""
+    ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
-    ids = nodes if whole.node_id is None else whole.node_id
-    trained = torch.cat(node_ids).to(whole.device)
-    for name in ("val_mask", "test_mask"):
-        mask = getattr(whole, name)
-        count = 0 if mask is None else int(torch.isin(ids[mask], trained).sum())
-        if count:
-            return f"{name} of the whole graph", count
-    return "", 0
+    own = nodes if whole.node_id is None else whole.node_id
+    return torch.isin(own, torch.cat(ids).to(whole.device)) if ids else nodes < 0
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:

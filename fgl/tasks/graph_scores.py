@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from .. import federation as fed
-from ..federation import Cohort, Evaluate, Inbox, Message, Method, Params, State
+from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
 from ..metrics import hit_rows
@@ -105,7 +105,7 @@ def _evaluate_answers(
             return fed.predict(model, params, graph)
 
     @torch.no_grad()
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used: Any = models(outbox, states)
         with fed.in_mode(model, False):
             whose = [k if k in used else 0 for k in range(len(tests))]
@@ -131,9 +131,7 @@ def _evaluate_classes(
     pairs: Any = zip(train, tests, strict=True)
     hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
     majority = float(torch.stack(hits).mean())
-    if method.own.models is not None or fed.batch_norms(
-        model
-    ):  # they do not train in one batch either
+    if method.own.models is not None or fed.batch_norms(model):  # nor do they train in a batch
         return _one_by_one(method, tests, clients, {"majority_accuracy": majority})
     cohort = Cohort(tests)
 
@@ -146,7 +144,7 @@ def _evaluate_classes(
         return correct
 
     @torch.no_grad()
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used: Any = models(outbox, states)
         with fed.in_mode(model, False):
             stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
@@ -166,7 +164,7 @@ def _one_by_one(
         y: Any = graph.y
         return {"test_accuracy": hit_counts(fed.predict(method.model, params, graph), y)}
 
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         pairs = {k: (used[k], test) for k, test in enumerate(tests)}
         trained = {k: method.model_of(graph) for k, graph in enumerate(clients)}

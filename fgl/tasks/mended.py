@@ -15,7 +15,13 @@ from torch.nn.functional import smooth_l1_loss
 
 from .. import federation as fed
 from .. import losses
-from ..checks import check_count, check_number, check_share, check_weight
+from ..checks import (
+    Count,
+    Natural,
+    Share,
+    Weight,
+    check_number,
+)
 from ..data.hidden_nodes import HiddenNodes, hide_nodes
 from ..federation import Message, Method, Params, Ragged, Result, State, Training, fedavg
 from ..graph import Graph
@@ -34,7 +40,7 @@ def generator_task(
     model: NeighbourGenerator,
     train: Training,
     *,
-    share: float = 0.5,
+    share: Share = 0.5,
     weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
     seed: int = 0,
 ) -> Task:
@@ -69,7 +75,6 @@ def generator_task(
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
     """
-    check_share(share=share)
     for name, each in zip("abc", weights, strict=True):
         check_number(f"weight {name}", each, at_least=0)
     width = model.num_neighbours
@@ -197,14 +202,14 @@ def mended(
     task: Task,
     seed: int = 0,
     *,
-    gen_epochs: int = 20,
-    gen_local_epochs: int = 20,
-    gen_hide: float = 0.5,
-    gen_lr: float = 1e-3,
-    gen_weight_decay: float = 1e-4,
-    gen_hidden: int = 32,
-    gen_latent: int = 128,
-    gen_wide: int = 2048,
+    gen_epochs: Natural = 20,
+    gen_local_epochs: Natural = 20,
+    gen_hide: Share = 0.5,
+    gen_lr: Weight = 1e-3,
+    gen_weight_decay: Weight = 1e-4,
+    gen_hidden: Count = 32,
+    gen_latent: Count = 128,
+    gen_wide: Count = 2048,
     gen_rounded: bool = False,
 ) -> Task:
     """FedSage+: the same task on graphs to which generators have added missing neighbours.
@@ -245,11 +250,6 @@ def mended(
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
-    check_number("gen_epochs", gen_epochs, at_least=0, integer=True)
-    check_number("gen_local_epochs", gen_local_epochs, at_least=0, integer=True)
-    check_count(gen_hidden=gen_hidden, gen_latent=gen_latent, gen_wide=gen_wide)
-    check_share(gen_hide=gen_hide)
-    check_weight(gen_lr=gen_lr, gen_weight_decay=gen_weight_decay)
     model = _generator(task, gen_hidden, gen_latent, gen_wide, seed, gen_rounded)
     adam = partial(torch.optim.Adam, lr=gen_lr, weight_decay=gen_weight_decay)
     train = Training(adam, num_steps=1, keep_optimizer=True)
@@ -290,8 +290,7 @@ def mended(
 def _without_optimizers(result: Result) -> Result:
     """A run whose clients start their optimisers anew."""
     states = {
-        client: {name: value for name, value in state.items() if name != "optimizer"}
-        for client, state in result.client_states.items()
+        client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
     }
     return replace(result, client_states=states)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .. import data
 from .. import federation as fed
-from ..checks import check_choice
+from ..checks import Count, Share
 from ..data.splits.negatives import Window, checked_answers
 from ..federation import Evaluate, Loss, Method, Params, Ragged, Training
 from ..graph import Graph
@@ -186,8 +186,8 @@ class Pairs(Cut):
     """The question: whether a rating is positive, or whether there is a rating."""
     order: Literal["time", "random"] = "time"
     """Whether later pairs are asked for than are known, or random ones."""
-    hidden: int = 32
-    dropout: float = 0.0
+    hidden: Count = 32
+    dropout: Share = 0.0
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
 
     def __post_init__(self) -> None:
@@ -197,8 +197,6 @@ class Pairs(Cut):
                 f"Expected dropout to be 0 for Pairs, whose network has none, but got "
                 f"{self.dropout}"
             )
-        check_choice("asked", self.asked, ("sign", "links"))
-        check_choice("order", self.order, ("time", "random"))
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides a random order, partition, initial model and negatives."""

@@ -7,18 +7,11 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from .. import federation as fed
-from ..federation import Evaluate, Message, Method, State
+from ..federation import Evaluate, Method, Outbox, State
 from ..graph import Graph
 from ..kinds import typed
 from ..metrics.host import on_host
-from ..targets import (
-    CLASSES,
-    Target,
-    checked_y,
-    scored_alone,
-    undefined_metrics,
-    warn_undefined,
-)
+from ..targets import CLASSES, Target, checked_y, scored_alone, undefined_metrics, warn_undefined
 
 
 @typed
@@ -67,7 +60,7 @@ def evaluate_pooled(
     answers = torch.cat([checked_y(target, own.y)[mask] for own, mask in tested.values()])
 
     @torch.no_grad()
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         outputs = []
         with fed.in_mode(model, False):

@@ -12,7 +12,7 @@ from torch import nn
 from .. import data
 from .. import federation as fed
 from ..blocks import logits_in_blocks
-from ..checks import check_choice, check_count, check_number
+from ..checks import Count, Natural, Share
 from ..federation import Evaluate, Method, OptimizerFactory, Steps, Training
 from ..graph import Graph
 from ..kinds import typed
@@ -36,9 +36,9 @@ def sampled_node_task(
     optimizer: OptimizerFactory,
     *,
     fanouts: Sequence[int] = (10, 10),
-    epochs: int = 1,
-    batch_size: int = 1024,
-    block_size: int = 65536,
+    epochs: Natural = 1,
+    batch_size: Count = 1024,
+    block_size: Count = 65536,
     target: Target = CLASSES,
 ) -> Task:
     """Classify the nodes of clients; each local step uses a minibatch with sampled neighbours.
@@ -71,8 +71,6 @@ def sampled_node_task(
         >>> len(task.fedavg.train.batches(clients[0], {}))
         4
     """
-    check_number("epochs", epochs, at_least=0, integer=True)
-    check_count(batch_size=batch_size, block_size=block_size)
     sampler = Once(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)), len(clients))
     warn_of_trained(clients, whole)
 
@@ -145,19 +143,17 @@ class SampledNodes(Cut):
     """The network of the clients; it has as many layers as there are fan-outs."""
     fanouts: tuple[int, ...] = (10, 10)
     """Neighbours drawn per node, hop by hop; -1 means all of them."""
-    batch_size: int = 1024
+    batch_size: Count = 1024
     """Training nodes per step."""
-    block_size: int = 65536
+    block_size: Count = 65536
     """Nodes that are scored at a time."""
-    hidden: int = 128
-    dropout: float = 0.5
+    hidden: Count = 128
+    dropout: Share = 0.5
     local: Local = Local("adam", lr=0.005, steps=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("model", self.model, ("gcn", "gat", "sage"))
         check_fanouts(self.fanouts)
-        check_count(batch_size=self.batch_size, block_size=self.block_size)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""

@@ -13,21 +13,14 @@ from torch.func import functional_call
 from .. import federation as fed
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
-from ..federation import Evaluate, Message, Method, Params, Score, State
+from ..federation import Evaluate, Method, Outbox, Params, Score, State
 from ..graph import Graph
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
 from ..metrics.classes import hit_counts
 from ..metrics.host import on_host
 from ..metrics.ranking import auc_and_average_precision
-from ..targets import (
-    CLASSES,
-    Target,
-    checked_y,
-    of_clients,
-    scored_alone,
-    selected,
-)
+from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, selected
 from ..transfer import to_host
 
 
@@ -185,7 +178,7 @@ def evaluate_own(
     """
     model, models = method.model, fed.deployed(method, clients)
 
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         pairs = {(k, ""): (used[k], graph) for k, graph in enumerate(clients)}
         if any("adopted" in state for state in states.values()):
@@ -251,7 +244,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
             metrics["local_unseen_f1"] = hit_counts(own, graph.y, unseen[graph])
         return metrics
 
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models({client: outbox[client] for client in sorted(states)}, states)
         metrics = fed.scored(model, score, {k: (params, clients[k]) for k, params in used.items()})
         if not metrics:

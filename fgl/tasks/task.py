@@ -10,8 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, check_number, check_weight
-from ..federation import Evaluate, Message, Method, Params, State, Training, accept_equally, layer
+from .. import federation as fed
+from ..checks import Natural, Weight
+from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
 from ..graph.arguments import check_graphs
 from ..kinds import typed
@@ -87,7 +88,7 @@ def own_node_mask(graph: Graph, context: Any) -> Tensor:
     return context["own_nodes"].values if "own_nodes" in context else graph.node_mask
 
 
-@layer
+@fed.layer
 def weighed_by_nodes(fedavg: Method) -> Method:
     """The method with each client weighted by its number of nodes."""
     return replace(fedavg, send=_send_by_nodes)
@@ -99,10 +100,10 @@ def _send_by_nodes(
     return {"model": params, "num_examples": torch.tensor(graph.num_nodes)}, state
 
 
-@layer
+@fed.layer
 def weighed_equally(fedavg: Method) -> Method:
     """The method with equal weights of all clients."""
-    return replace(fedavg, send=_send_equally, accept=accept_equally)
+    return replace(fedavg, send=_send_equally, accept=fed.accept_equally)
 
 
 def _send_equally(
@@ -139,19 +140,16 @@ class Local:
 
     optimizer: Literal["sgd", "adam"] = "sgd"
     """The optimizer of the clients."""
-    lr: float = 0.25
+    lr: Weight = 0.25
     """Its learning rate."""
-    momentum: float = 0.0
+    momentum: Weight = 0.0
     """Momentum of sgd."""
-    weight_decay: float = 5e-4
+    weight_decay: Weight = 5e-4
     """Weight decay of the optimizer."""
-    steps: int = 4
+    steps: Natural = 4
     """Local steps in a round; epochs where a task draws minibatches."""
 
     def __post_init__(self) -> None:
-        check_choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
-        check_weight(lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-        check_number("steps", self.steps, at_least=0, integer=True)
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(
                 f"Expected momentum to be left out beside {self.optimizer}, but got {self.momentum}"
@@ -167,3 +165,9 @@ class Local:
     def training(self) -> Training:
         """The `Training` with all of a client's graph in each step."""
         return Training(self.optimizer_factory(), num_steps=self.steps)
+
+    def minibatches(self, batch_size: int) -> Training:
+        """The `Training` with minibatches of graphs; a client keeps its optimizer's state."""
+        draw = partial(fed.graph_minibatches, batch_size=batch_size, num_epochs=self.steps)
+        rule = self.optimizer_factory()
+        return Training(rule, batches=draw, epochs=self.steps, keep_optimizer=True)

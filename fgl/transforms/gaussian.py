@@ -13,7 +13,7 @@ import torch
 
 from .. import federation as fed
 from ..checks import check_number
-from ..federation import Inbox, Means, Message, Method, OfMeans, Params, State
+from ..federation import Inbox, Means, Message, Method, OfMeans, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
 from ..privacy import clip, gaussian
@@ -80,7 +80,7 @@ def local_gaussian(
         model = message["model"]
         sent = context["was_sent"]
         # The change is clipped once more, since adding and subtracting rounds.
-        update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
+        update = clip(fed.combine(torch.sub, fed.pick(model, names), sent), length=length)
         noisy = _noisy(update, sigma, generator)
         return {**message, "model": added(sent, noisy, list(model))}, new_state
 
@@ -133,19 +133,24 @@ def central_gaussian(
 
     def rule(updates: Mapping[str, Any]) -> Params:
         count = len(next(iter(updates.values())))
-        trained = [name for name in updates if name in names]
-        each = [clip({n: updates[n][k] for n in trained}, length=length) for k in range(count)]
-        exact = on_grid({n: torch.stack([own[n] for own in each]) for n in trained}, sigma=sigma)
-        total = {n: stack.sum(0) for n, stack in exact.items()}
+        trained = fed.pick(updates, names)
+        clipped_rows = [clip(row_of(trained, client), length=length) for client in range(count)]
+        stacks = {n: torch.stack([own[n] for own in clipped_rows]) for n in trained}
+        total = fed.combine(lambda stack: stack.sum(0), on_grid(stacks, sigma=sigma))
         noisy = _noisy(total, sigma, generator)
-        mean = {n: (noisy[n] / count).to(updates[n].dtype) for n in trained}
-        return {n: mean[n] if n in mean else torch.zeros_like(updates[n][0]) for n in updates}
+        mean = fed.combine(lambda each, like: (each / count).to(like.dtype), noisy, updates)
+        return {**fed.combine(torch.zeros_like, row_of(updates, 0)), **mean}
 
     multiplier = 0.0 if unprotected else noise_multiplier
     noised = robust(clipped(method, length=length), rule)
     # No client is refused for its distance, which would reveal the others' data.
     noised = replace(noised, rules=replace(noised.rules, max_change=math.inf))
     return counted(noised, Noise(multiplier), _counted_once, kind="central_gaussian", delta=delta)
+
+
+def row_of(updates: Mapping[str, Any], client: int) -> Params:
+    """A client's row of stacked updates."""
+    return fed.combine(lambda stack: stack[client], updates)
 
 
 def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
@@ -233,9 +238,7 @@ def counted(
         record = with_noise(before, noise, num_clients=inbox.num_clients, **how)
         return {**state, "privacy": with_answers(record, paid(inbox, state))}
 
-    def with_record(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_record(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if "privacy" in new:
             raise ValueError(
                 "Expected one transform that adds noise and counts, but got another inside: "
@@ -244,7 +247,7 @@ def counted(
         return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
     aggregate = fed.after(_without_record(method.aggregate), with_record)
-    # The server's state has the noise multiplier, which may be of any size.
+
     room = max(method.rules.max_change, noise.noise_multiplier)
     rules = replace(method.rules, max_change=room)
     privacy = replace(method.privacy, account=account)
@@ -256,7 +259,7 @@ def _without_record(aggregate: Any) -> Any:
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:
-            return serve(uploads, {key: state[key] for key in state if key != "privacy"})
+            return serve(uploads, fed.drop(state, ["privacy"]))
 
         return unaware
 

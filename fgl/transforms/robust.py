@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from ..aggregate.robust import TooManyBad, bucket_means
-from ..checks import check_count
-from ..federation import Inbox, Message, Method, OfMeans, Params, State, layer, one_for_all
+from ..checks import Count
+from ..federation import Inbox, Message, Method, OfMeans, Outbox, Params, State, layer, one_for_all
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
 
 
 @layer
 def robust(
-    method: Method, rule: Rule, *, bucket: int = 1, untouched: Collection[str] = ()
+    method: Method, rule: Rule, *, bucket: Count = 1, untouched: Collection[str] = ()
 ) -> Method:
     """The method with a robust mean of its clients' updates: hostile clients cannot move it far.
 
@@ -56,14 +56,13 @@ def robust(
         >>> method.aggregate(fgl.federation.Inbox(came, 3, sent), {})[0][0]
         {'model': {'w': tensor(3.)}}
     """
-    check_count(bucket=bucket)
     if not callable(rule):
         raise TypeError(f"Expected rule to be a function of updates, but got {rule!r}")
     served = mean_server(method, "robust")
     _check_covered(served, untouched)
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         counted = {k: message for k, message in inbox.items() if _counts(message)}
         if not counted:
             return served.serve_model(None, inbox, state)

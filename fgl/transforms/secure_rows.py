@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .. import federation as fed
 from ..checks import check_number
-from ..federation import Means, Message, Method, Params, State, Training
+from ..federation import Means, Message, Method, Outbox, Params, State, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..privacy import masks as parts
@@ -122,9 +122,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
         message: Message = {"model": {"rows": sums}, "num_examples": torch.tensor(1)}
         return message, {**state, "pad": parts.as_tensor(seed)}
 
-    def with_count(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_count(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         counts = {"num_clients": torch.tensor(len(means.clients))}
         return {client: {**message, **counts} for client, message in outbox.items()}, new
 

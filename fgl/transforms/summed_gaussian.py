@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params, State, layer, trainable
+from ..federation import Inbox, Message, Method, Params, State, combine, layer, pick, trainable
 from ..graph import Graph
 from ..privacy import clip, discrete_gaussian
 from ..privacy.discrete_gaussian import COARSEST, FARTHEST, LARGEST
@@ -138,15 +139,11 @@ def _with_shares(
         message, new_state = base.send(params, context, state, graph)
         model, sent = message["model"], context["was_sent"]
         # The change is clipped once more, since adding and subtracting rounds.
-        update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
+        update = clip(combine(torch.sub, pick(model, names), sent), length=length)
         # The server's message decides whether an upload fits, which reveals nothing.
         room = bound - length - FARTHEST * sigma
-        noisy = {
-            n: _on_grid(sent[n], value, sigma, bits, generator)
-            if bool((sent[n].abs() <= room).all())
-            else torch.full_like(value, math.inf)
-            for n, value in update.items()
-        }
+        add = partial(_on_grid, sigma=sigma, bits=bits, room=room, generator=generator)
+        noisy = combine(add, update, sent)
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
@@ -157,9 +154,20 @@ def _with_shares(
 
 
 def _on_grid(
-    sent: Tensor, update: Tensor, sigma: float, bits: int, generator: torch.Generator | None
+    update: Tensor,
+    sent: Tensor,
+    *,
+    sigma: float,
+    bits: int,
+    room: float,
+    generator: torch.Generator | None,
 ) -> Tensor:
-    """The sum of the sent tensor, the update and noise; each is a multiple of ``2^-bits``."""
+    """The sum of the sent tensor, the update and noise; each is a multiple of ``2^-bits``.
+
+    Infinite if an entry of the sent tensor is larger than `room`.
+    """
+    if not bool((sent.abs() <= room).all()):
+        return torch.full_like(update, math.inf)
     scale = 2.0**bits
     noise = discrete_gaussian(update.shape, sigma=sigma * scale, unprotected=generator)
     digits = (sent.double() * scale).round() + truncated(update, 1 / scale) * scale

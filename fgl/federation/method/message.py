@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,39 @@ from torch import Tensor
 Params = dict[str, Tensor]
 Message = dict[str, Any]  # a tensor by its key, or a dict of tensors
 State = Message
+Outbox = Mapping[int, Message]  # the server's next message to each client
+Key = TypeVar("Key")
+Entry = TypeVar("Entry")
+
+
+def pick(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entry]:
+    """The entries of a dict that have one of these names, in the order of the dict.
+
+    Example:
+        >>> pick({"w": 1, "b": 2, "mask": 3}, ["b", "w", "scale"])
+        {'w': 1, 'b': 2}
+    """
+    return {name: entry for name, entry in entries.items() if name in names}
+
+
+def drop(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entry]:
+    """The entries of a dict that have none of these names, in the order of the dict.
+
+    Example:
+        >>> drop({"w": 1, "b": 2, "mask": 3}, ["mask"])
+        {'w': 1, 'b': 2}
+    """
+    return {name: entry for name, entry in entries.items() if name not in names}
+
+
+def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Tensor]) -> Params:
+    """A tensor for each name of the first model, computed from the tensors that have this name.
+
+    Example:
+        >>> combine(torch.sub, {"w": torch.ones(2)}, {"w": torch.tensor([0.0, 3.0])})
+        {'w': tensor([ 1., -2.])}
+    """
+    return {name: function(first[name], *(each[name] for each in others)) for name in first}
 
 
 def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:

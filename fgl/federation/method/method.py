@@ -97,6 +97,14 @@ class Training:
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
 
+    def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
+        """The gradients after `adjust`, if there is one."""
+        return grads if self.adjust is None else self.adjust(grads, params, context)
+
+    def settled(self, new: Params, old: Params, context: Any) -> Params:
+        """The new tensors of a step after `settle`, if there is one."""
+        return new if self.settle is None else self.settle(new, old, context)
+
 
 @takes_old_names
 @dataclass(frozen=True, repr=False)

@@ -15,16 +15,7 @@ from ...seeds import set_seed
 from ..method.message import Params
 from ..method.method import Adjust, Method, OptimizerFactory, Settle
 from .minibatches import heard, local_steps
-from .optimizer import (
-    Layout,
-    change_grads,
-    fused,
-    load_state,
-    made,
-    named,
-    state_of,
-    step_settled,
-)
+from .optimizer import Layout, change_grads, fused, load_state, made, named, state_of, step_settled
 
 CALL = "call the model with torch.func.functional_call(model, params, inputs)"
 

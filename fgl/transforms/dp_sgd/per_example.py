@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ... import federation as fed
-from ...checks import check_count, check_number
+from ...checks import Count, Positive, PositiveShare
 from ...federation import Message, Method, Params, Ragged, State
 from ...graph import Graph
 from ...privacy import clip, gaussian
@@ -31,9 +31,9 @@ def per_example_gaussian(
     *,
     length: float,
     noise_multiplier: float,
-    sample_rate: float,
-    expected_batch_size: float,
-    num_steps: int,
+    sample_rate: PositiveShare,
+    expected_batch_size: Positive,
+    num_steps: Count,
     delta: float = 1e-5,
     unprotected: bool = False,
 ) -> Method:
@@ -96,9 +96,6 @@ def per_example_gaussian(
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
     generator = noise_source(**values, unprotected=unprotected)
-    check_number("sample_rate", sample_rate, above=0, at_most=1)
-    check_number("expected_batch_size", expected_batch_size, above=0)
-    check_count(num_steps=num_steps)
     fed.check_one_architecture(method, "per_example_gaussian")
     check_method(method)
     fed.check_no_joining(method, "per_example_gaussian", NO_NOISE)
@@ -108,11 +105,11 @@ def per_example_gaussian(
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = method.receive(message, state, Unseen.of(graph))
-        still = {name: value for name, value in params.items() if name not in names}
+        still = fed.drop(params, names)
         return params, {**context, "still": still} if still else context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        entries = {key: value for key, value in context.items() if key not in ("still", "trained")}
+        entries = fed.drop(context, ("still", "trained"))
         if "trained" in context:  # the losses before each step are of the examples
             entries["trained"] = {"num_steps": context["trained"]["num_steps"]}
         return method.send(params, entries, state, Unseen.of(graph))
@@ -164,7 +161,7 @@ def _clipped_sum(
     method: Method, params: Params, grads: Params, context: Any, length: float, sigma: float
 ) -> Params:
     """``sum_i clip(grad L_i)`` over the examples of a step, on the noise's grid; as `grads`."""
-    still = {name: value for name, value in params.items() if name not in grads}
+    still = fed.drop(params, grads)
     free = {name: params[name] for name in grads}
     if "graphs" not in context:
         row, x, y = context["row"], context["rows"], context["row_labels"]

@@ -17,19 +17,11 @@ from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
 from .server import Server
 from .signed import Signatures
 
+SEALED = ["receive", "send", "aggregate", "train", "deploy", "accept"]
+SEALED += ["rules.silent", "rules.joining"]
 
-@fed.layer(
-    sealed=(
-        "receive",
-        "send",
-        "aggregate",
-        "train",
-        "deploy",
-        "accept",
-        "rules.silent",
-        "rules.joining",
-    )
-)
+
+@fed.layer(sealed=SEALED)
 def secure_sum(
     method: Method,
     *,
@@ -137,10 +129,8 @@ def _check_means(method: Method) -> None:
         )
     if isinstance(served, OfMeans) and served.reads:
         reasons.append(f"its server reads {list(served.reads)} of each upload")
-    accepts = method.accept not in (
-        fed.accept_all,
-        fed.accept_equally,
-    )  # a sum bounds weights by itself
+    bounds_by_itself = (fed.accept_all, fed.accept_equally)  # a sum bounds weights by itself
+    accepts = method.accept not in bounds_by_itself
     if accepts and not isinstance(served, OfSums):
         reasons.append("its accept looks at each upload, and masked ones look all alike")
     if method.rules.exchange > 1:
