@@ -38,10 +38,14 @@ from .method.fedavg import fedavg as fedavg
 from .method.inbox import Broadcast, Inbox, changed_messages
 from .method.inbox import one_for_all as one_for_all
 from .method.message import Message as Message
-from .method.message import Outbox, Params, State, check_model, combine, drop, num_bytes, pick
+from .method.message import Outbox as Outbox
+from .method.message import Params, State, check_model, num_bytes
 from .method.message import check_keys as check_keys
+from .method.message import combine as combine
+from .method.message import drop as drop
 from .method.message import first_not_finite as first_not_finite
 from .method.message import leaves as leaves
+from .method.message import pick as pick
 from .method.method import Evaluate, Loss, Watch
 from .method.method import Method as Method
 from .method.method import OptimizerFactory as OptimizerFactory
@@ -58,6 +62,7 @@ from .training.minibatches import local_steps as local_steps
 from .training.minibatches import num_steps as num_steps
 from .training.minibatches import training_examples as training_examples
 from .training.minibatches import with_train_mask as with_train_mask
+from .training.train import Trained as Trained
 from .training.train import gradient, in_mode, minimise, train, trainable
 
 if TYPE_CHECKING:
@@ -94,7 +99,6 @@ __all__ = [
     "Means",
     "OfMeans",
     "OfSums",
-    "Outbox",
     "Own",
     "Params",
     "Place",
@@ -113,10 +117,8 @@ __all__ = [
     "check_model",
     "checked",
     "choose",
-    "combine",
     "deploy_received",
     "deployed",
-    "drop",
     "fold_in",
     "gradient",
     "graph_minibatches",
@@ -124,7 +126,6 @@ __all__ = [
     "minimise",
     "node_minibatches",
     "num_bytes",
-    "pick",
     "refuse",
     "send_model",
     "stage",
