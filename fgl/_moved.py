@@ -34,7 +34,6 @@ NOW = {
     "fgl.federation": {
         "fgl.federation.executors.batch.train_cohort": "train_cohort",
         "fgl.federation.round": "num_participants",
-        "fgl.federation.training.train": "Trained",
     },
     "fgl.losses": {"fgl.losses.reconstruction_loss": "dense_reconstruction"},
     "fgl.metrics": {
