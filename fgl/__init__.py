@@ -10,6 +10,7 @@ from . import (
     ego,
     experiment,
     federation,
+    kinds,
     losses,
     methods,
     metrics,
@@ -80,3 +81,5 @@ __all__ = [
     "tasks",
     "transforms",
 ]
+
+kinds.name_methods(__name__)

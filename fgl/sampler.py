@@ -12,6 +12,7 @@ from torch import Tensor
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
 from .graph.fields import DERIVED, taken
+from .kinds import explained
 from .sparse import Pattern, SparseMatrix, row_sum, rows_of
 from .sparse.degrees import check_degrees
 
@@ -242,6 +243,7 @@ class SampledMatrix(SparseMatrix):
         return SparseMatrix(pattern, out.index_copy(0, pattern.crow[:n], loop * scale * scale))
 
 
+@explained
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -301,6 +303,7 @@ def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
     return size, torch.nonzero_static(more, size=count).squeeze(1)
 
 
+@explained
 def check_fanouts(fanouts: Sequence[int]) -> tuple[int, ...]:
     """Fan-outs as a tuple; refuse an empty one, and entries other than -1 and positive integers.
 

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 
+from .kinds import explained
+
 _seeding = RLock()
 
 
+@explained
 def fold_in(seed: int, *path: int | str) -> int:
     """A separate seed for each client and purpose, such as ``fold_in(seed, round, client)``.
 

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from ..checks import install
 from ..federation import run
+from ..kinds import explained, plain
 from .repeat import over_seeds
 from .run import NOT_CONFIG, Run, command
 from .words import choose_names, first_line, option, preset_table, sentence
@@ -27,6 +28,7 @@ Presets = Mapping[str, Mapping[str, Any]]
 REQUIRED: Any = inspect.Parameter.empty  # the default of what a command must say
 
 
+@explained
 def cli(
     main: Main | Mapping[str, Main],
     *,
@@ -99,6 +101,7 @@ def cli(
         _refuse(program, error, flags)
 
 
+@explained
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
     """A decorator that gives a `main` the keyword-only parameters of `builder` as ``**options``.
 
@@ -343,7 +346,7 @@ def _is_the_commands(error: Exception) -> bool:
     text = str(error)
     if not (text.startswith("Expected ") and "but got" in text):
         return False
-    inside = any(f.f_code is run.__code__ for f, _ in traceback.walk_tb(error.__traceback__))
+    inside = any(f.f_code is plain(run).__code__ for f, _ in traceback.walk_tb(error.__traceback__))
     return not inside or text.startswith("Expected checkpoint ")
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
+from ..kinds import explained
 from ..targets import less_is_better, selected
 
 
@@ -78,6 +79,7 @@ def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
     return metric
 
 
+@explained
 def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Scored:
     """The round with the largest `select`; among equals the smaller ``val_loss``, then the earlier.
 

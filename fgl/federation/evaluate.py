@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,10 +11,11 @@ import torch
 from torch import nn
 
 from ..graph import Graph
-from ..kinds import typed
+from ..kinds import explained, typed
 from ..metrics import on_host
 from ..predict import predict, standing_in
 from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, warn_undefined
+from ..warn import warn
 from .executors.loop import Score
 from .gate.guard import check_whole
 from .method.message import Message, Params
@@ -38,6 +38,7 @@ def running(method: Method) -> Iterator[None]:
         _RUNNING.reset(token)
 
 
+@explained
 def deployed(
     method: Method, clients: Sequence[Graph]
 ) -> Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]:
@@ -86,7 +87,7 @@ def deployed(
             other = _deploys_otherwise(method, *arguments)
             if other and other not in warned:
                 warned.add(other)
-                warnings.warn(f"{other}. {_cause(method)}", stacklevel=2)
+                warn(f"{other}. {_cause(method)}")
         return used
 
     return models
@@ -117,6 +118,7 @@ def _cause(method: Method) -> str:
     )
 
 
+@explained
 def scored(
     model: nn.Module,
     score: Score,
@@ -274,6 +276,7 @@ def _local_score(
     return score
 
 
+@explained
 def together(*evaluates: Evaluate) -> Evaluate:
     """Join several `evaluate` functions into one that returns all their metrics.
 

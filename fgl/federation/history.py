@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..checks import check_disk
+from ..checks import check_disk, check_number
 from ..graph import Graph
 from .best import best_round, checked_select, usual_select
 from .method.fedavg import deploy_received
@@ -206,6 +206,7 @@ class Result:
                 "Expected the result to be what fgl.run returned, which knows its method, but got "
                 "one that was made by hand or pickled"
             )
+        check_number("client", client, at_least=0, integer=True)
         if client not in self.outbox:
             raise ValueError(f"Expected client to be < {len(self.outbox)}, but got {client}")
         message, state = self.outbox[client], self.client_states.get(client, {})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from ..kinds import explained
+
 
 def participants(num_clients: int, participation: float, seed: int) -> list[int]:
     """The participants of a round, in order: a share of the clients, at least one."""
@@ -14,6 +16,7 @@ def participants(num_clients: int, participation: float, seed: int) -> list[int]
     return sorted(torch.randperm(num_clients, generator=generator)[:count].tolist())
 
 
+@explained
 def num_participants(num_clients: int, participation: float) -> int:
     """The number of participants of a round: a share of the clients, rounded, at least one.
 

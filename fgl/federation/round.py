@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..seeds import fold_in
+from ..warn import warn
 from .executors import Answer, Executor
 from .gate.distances import Diverged, farthest
 from .gate.guard import ChangedInPlace
@@ -84,7 +84,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     )
     for client, error in sorted({**refused, **left_out}.items()):
         record.dropped[client] = reason(error)
-        warnings.warn(f"Round {index}, client {client}: {reason(error)}", stacklevel=3)
+        warn(f"Round {index}, client {client}: {reason(error)}")
     counted = [client for client in uploads if client not in left_out]
     executor.keep(index, counted)
     if not counted:
@@ -127,10 +127,9 @@ def _note_training(record: Round, executor: Executor, history: Sequence[Round]) 
     """Record how the executor trained; it warns once if it could not train a batch."""
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if record.one_by_one and not any(each.one_by_one for each in history):
-        warnings.warn(
+        warn(
             f"Training one client after the other from round {record.round} on, since a batch "
             f"refused these: {record.one_by_one}",
-            stacklevel=4,
         )
 
 
@@ -152,7 +151,7 @@ def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
     new, left_out = _served(welcome, "welcome", inbox, result, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in left_out.items()}
     for client, text in sorted(record.dropped.items()):
-        warnings.warn(f"Round 0, client {client}, when it joins: {text}", stacklevel=5)
+        warn(f"Round 0, client {client}, when it joins: {text}")
     if new is None:
         cause = next((error.__cause__ for error in left_out.values()), None)
         raise _nobody(record, " when clients join") from cause

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import operator
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,8 +14,9 @@ import torch
 
 from ..checks import check_number, check_share
 from ..graph import Graph
-from ..kinds import check_kind
+from ..kinds import check_kind, explained
 from ..seeds import one_thread
+from ..warn import warn
 from .callbacks import Callback, heard
 from .carried import carried, counted_on
 from .evaluate import running
@@ -46,6 +46,7 @@ from .scores import score_round
 from .training.train import in_mode
 
 
+@explained
 def run(
     method: Method,
     clients: Sequence[Graph] | TaskLike | None = None,
@@ -293,10 +294,9 @@ def _device(method: Method, place: Place) -> torch.device:
 
 def _warn_of_unknown(method: Method) -> None:
     names = " and ".join(method.unknown)
-    warnings.warn(
+    warn(
         f"Expected the checkpoint to know all settings of {method}, but got {names} of a builder "
         "without fgl.layer: make sure that its settings are unchanged",
-        stacklevel=3,
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ..kinds import explained
+from ..warn import warn
 from .executors import Executor, Value
 from .gate.guard import unchanged
 from .history import Result, Round
@@ -49,10 +50,9 @@ def _without(
         if not both:
             out[client] = score
             continue
-        warnings.warn(
+        warn(
             f"Round {index}, client {client}, score: Expected metrics that nothing else has, but "
             f"got {both[0]!r} again",
-            stacklevel=5,
         )
     return out
 
@@ -68,6 +68,7 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
     return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
 
 
+@explained
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
     """The mean of each metric over the clients that have it; a rate is a sum over a sum.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,6 +37,7 @@ from ..losses.weighted_mean import weighted_mean
 from ..nn import outputs
 from ..sparse import widened
 from ..sparse.degrees import check_degrees
+from ..warn import warn
 from .local import with_own
 from .surrogate import (
     Condensation,
@@ -227,7 +227,7 @@ def opfgl(
         aim = moments({name: value.to(like.device) for name, value in sums.items()})
         lacking = what_lacks(sums, num_clients)
         if lacking:
-            warnings.warn(f"{lacking}: the server makes no model of them", stacklevel=2)
+            warn(f"{lacking}: the server makes no model of them")
             return {}, state
         aim = Moments(*(part.to(like.dtype) for part in aim))
         with in_mode(model, True), torch.enable_grad():

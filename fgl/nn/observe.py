@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from ..kinds import explained
+
 
 class Seen(NamedTuple):
     """Output and embedding of a model in one call.
@@ -32,6 +34,7 @@ def gives_embeddings(model: nn.Module) -> bool:
     return "return_embedding" in inspect.signature(model.forward).parameters
 
 
+@explained
 @contextmanager
 def observed(model: nn.Module) -> Iterator[list[Seen]]:
     """The outputs and embeddings of a model, call by call, in those very passes.
@@ -81,6 +84,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
             hook.remove()
 
 
+@explained
 @contextmanager
 def outputs(model: nn.Module) -> Iterator[list[Any]]:
     """Collect what a model returns in each call inside this block.

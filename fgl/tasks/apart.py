@@ -7,7 +7,6 @@ want to see how well a model remembers.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from ..data.splits.free_pairs import keys_of
 from ..graph import Graph
 from ..graph.arguments import check_graphs
 from ..sparse import SparseMatrix
+from ..warn import warn
 
 
 def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> None:
@@ -59,10 +59,9 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
         else (f"graph.train_mask & ~({tested})")
     )
     others = "" if len(counts) == 1 else f" (so in {len(counts)} clients)"
-    warnings.warn(
+    warn(
         f"Expected examples that are scored not to train, but got {counts[-1]} in the {scored}"
         f"{others}, whose answers the model is told: graph.replace(train_mask={mask})",
-        stacklevel=3,
     )
 
 
@@ -110,12 +109,11 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     spread = 5 * math.sqrt(len(test) * chance * (1 - chance)) + max(2, 0.02 * len(test))
     if copies <= min(len(test) / 2, len(test) * chance + spread) and copies < len(test):
         return
-    warnings.warn(
+    warn(
         f"Expected graphs that are tested not to train, but got {copies} of {len(test)} that are "
         "copies of graphs that train, whose answers the model is told: "
         "fgl.data.random_split(graph) or fgl.data.fold_clients(graph, parts, fold=0) keeps graphs "
         "apart",
-        stacklevel=3,
     )
 
 
@@ -176,10 +174,9 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
         ):
             count = int(torch.isin(one, two).sum())
             if count:
-                warnings.warn(
+                warn(
                     f"Expected {what} of client {client} to be no edges of its graph, but got "
                     f"{count}, whose answers the model is told: fgl.data.edge_split(graph)",
-                    stacklevel=3,
                 )
                 return
 
@@ -199,11 +196,10 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     for what in ("messages", "reverses of messages", "pairs that train"):
         revealed, total = (sum(each[what][k] for each in facts if what in each) for k in (0, 1))
         if total and revealed / total > 0.5:
-            warnings.warn(
+            warn(
                 f"Expected pairs that are tested to be new, but {revealed / total:.0%} of them are "
                 f"{what}, which tell the model their answers: see fgl.data.pair_split and "
                 "fgl.data.split_by_time",
-                stacklevel=3,
             )
             return
 

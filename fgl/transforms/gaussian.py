@@ -29,6 +29,7 @@ from ..graph import Graph
 from ..kinds import typed
 from ..privacy import clip, gaussian, on_grid
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
+from ..warn import warn
 from .clipped import added, clipped
 from .robust import mean_server, robust
 
@@ -290,5 +291,5 @@ def noise_source(
     check_number("delta", delta, above=0, below=1)
     if not unprotected:
         return None
-    warnings.warn(PROTECTS_NOTHING, stacklevel=3)
+    warn(PROTECTS_NOTHING)
     return torch.default_generator  # seeded by the round for the client, or for the server

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
+from ...kinds import explained
 from ..method.checks import check_message, check_model
 from ..method.compose import check_seals
 from ..method.inbox import Inbox
@@ -31,6 +32,7 @@ class ChangedInPlace(ValueError):
     """
 
 
+@explained
 def checked(method: Method) -> Method:
     """The same method, with functions that raise if they return or change something wrong.
 
@@ -123,6 +125,7 @@ def checked(method: Method) -> Method:
     return replace(method, **guarded, deploy=deploy)
 
 
+@explained
 def check_whole(
     method: Method,
     params: Any,
@@ -193,6 +196,7 @@ def unchanged(*messages: Any) -> Iterator[None]:
             )
 
 
+@explained
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
     """The two values that a function returned; raise if it returned something else.
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...kinds import explained
 from .message import leaves
 
 
@@ -49,6 +50,7 @@ def check_message(
             _check_tensor(tensor, model, key, f"{name}['model']")
 
 
+@explained
 def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message['model']") -> None:
     """Check that `received` is a whole model: the same names, shapes and dtypes as `model`.
 
@@ -67,6 +69,7 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
         _check_tensor(tensor, model, key, name)
 
 
+@explained
 def first_not_finite(message: Mapping[str, Any]) -> str | None:
     """Path of the first tensor with a NaN or an infinity, if there is one.
 
@@ -96,6 +99,7 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
             )
 
 
+@explained
 def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
     """Raise a ValueError if `got` lacks keys of `want` or has others; it names them.
 

@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...kinds import explained
+
 Params = dict[str, Tensor]
 Message = dict[str, Any]  # a tensor by its key, or a dict of tensors
 
 
+@explained
 def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     """All tensors of a message with their paths, in order: ``("model/convs.0.bias", tensor)``.
 
@@ -26,6 +29,7 @@ def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
             yield key, value
 
 
+@explained
 def num_bytes(message: Mapping[str, Any]) -> int:
     """Size of a message's tensors in bytes, without their names.
 

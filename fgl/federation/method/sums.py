@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from typing import Any
 import torch
 
 from ...aggregate import mean
+from ...kinds import explained
+from ...warn import warn
 from .describe import short_name
 from .inbox import Inbox
 from .message import Message, Params
@@ -154,6 +155,7 @@ class OfMeans:
         )
 
 
+@explained
 def after(
     aggregate: Aggregate,
     change: Change,
@@ -272,10 +274,9 @@ class OfSums:
         usual = [layout for layout, _ in clear]
         odd = [client for client, layout in layouts.items() if layout not in usual]
         if odd:
-            warnings.warn(
+            warn(
                 f"Clients {odd} sent {self.key!r} of another layout than most: their uploads do "
                 "not count",
-                stacklevel=2,
             )
         counting = [each for client, each in parts.items() if client not in odd]
         if not counting:
