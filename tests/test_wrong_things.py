@@ -153,7 +153,8 @@ def public() -> dict[str, Callable[..., Any]]:
         own = getattr(importlib.import_module(room), name)
         if inspect.isfunction(own):
             found[path] = own
-        if inspect.isclass(own) and not issubclass(own, BaseException):
+        protocol = getattr(own, "_is_protocol", False)
+        if inspect.isclass(own) and not issubclass(own, BaseException) and not protocol:
             found[path] = own.__init__  # type: ignore[misc]
             functions = {k: getattr(own, k) for k in vars(own) if k[0] != "_" and k != "forward"}
             methods = {
@@ -176,7 +177,7 @@ def test_an_unknown_argument_of_everything_public_is_named() -> None:
             function(unheard_of=3)
             pytest.fail(path)
         asked += 1
-    assert asked > 550
+    assert asked > 500, asked
 
 
 # A wrong call, and what its error says.

@@ -158,6 +158,7 @@ def _warn_of_none(num_edges: int, val: float, test: float, crowded: bool) -> Non
     cause, cure = "would leave no edge to train on", "smaller shares keep some"
     if crowded:
         cause = "are more than the pairs without an edge that could be compared with them"
+        cure = "smaller shares, or more nodes, keep some"
     elif empty and len(empty) < len(parts):
         cure = f"{empty[0]} keeps edges for the other part"
         cause = f"come to no edge for {empty[0][:-2]}"
