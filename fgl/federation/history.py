@@ -108,6 +108,8 @@ class Result:
         method: the method that was run; None for a result that was made by hand or unpickled.
         clients: the clients' graphs, if they are in this process.
         select: the task's metric that decides which round is best; "" without a task.
+        unprotected: each client's answers without protection in the runs before this one, one of
+            which was its `start`; empty for a method that counts answers in its state.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -128,6 +130,7 @@ class Result:
     method: Method | None = field(default=None, compare=False)
     clients: Sequence[Graph] = field(default=(), compare=False)
     select: str = field(default="", compare=False)
+    unprotected: dict[int, int] = field(default_factory=dict, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields to pickle, without the method's functions and the clients' data."""

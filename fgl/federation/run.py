@@ -18,7 +18,7 @@ from ..kinds import check_kind, explained
 from ..seeds import one_thread
 from ..warn import warn
 from .callbacks import Callback, heard
-from .carried import carried, counted_on
+from .carried import carried, counted_on, unprotected
 from .evaluate import running
 from .executors.here import Here, Place, TaskLike
 from .executors.loop import Score
@@ -175,7 +175,9 @@ def run(
             saved = folder.load(_device(method, place))
             if saved is not None and method.unknown:
                 _warn_of_unknown(method)
+            before = result.unprotected
             result = saved or result
+            result.unprotected = before
         result.config = with_layers(method, config)
         result.method, result.clients = method, getattr(place, "graphs", ())
         result.select = getattr(getattr(place, "clients", None), "select", "")
@@ -309,8 +311,20 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
         raise ValueError(
             f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
         )
-    state = carried(method, start, start.server_state)
-    return replace(start, server_state=state, history=[], form={}, older=[])
+    _check_whole_exchange(start)
+    state, before = carried(method, start, start.server_state), unprotected(method, start)
+    return replace(start, server_state=state, history=[], form={}, older=[], unprotected=before)
+
+
+def _check_whole_exchange(start: Result) -> None:
+    """Raise if a start ended inside an exchange of several rounds, which a new run begins anew."""
+    exchange = 1 if start.method is None else start.method.exchange
+    if len(start.history) % exchange:
+        raise ValueError(
+            f"Expected start to be a run of whole exchanges, each of {exchange} rounds of "
+            f"{start.method}, but got {len(start.history)} rounds: "
+            f"num_rounds={-(-len(start.history) // exchange) * exchange} ends the last exchange"
+        )
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
