@@ -487,14 +487,18 @@ def _way(expected: str, value: Any, name: str, rest: str) -> str:
     return f": {value.__name__}(...)" if isinstance(value, type) else ""
 
 
+# What stands at the place of an argument in a call that begins with task.fedavg.
+OF_TASK = {"graph": "task.whole", "clients": "task.clients"}
+
+
 def _needed(signature: inspect.Signature) -> str:
-    """The settings that a call has to give."""
-    needed = [
-        key
-        for key, parameter in signature.parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
-    ]
-    return "".join(f", {key}=..." for key in needed)
+    """The arguments that a call has to give after the first one."""
+    needed = ""
+    for key, parameter in [*signature.parameters.items()][1:]:
+        if parameter.default is EMPTY and parameter.kind not in VARIADIC:
+            place = parameter.kind in POSITIONAL
+            needed += f", {OF_TASK.get(key, key)}" if place else f", {key}=..."
+    return needed
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:

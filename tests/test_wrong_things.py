@@ -19,7 +19,7 @@ from federations import CLASSES, FEATURES, fedavg, graph, graphs, model, script
 from test_public_names import exported
 from torch import nn
 from torch_geometric import nn as pyg
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 
 import fgl
 from fgl.kinds import fits
@@ -293,6 +293,10 @@ WAYS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: fgl.tasks.node_task(None, CLIENTS, fgl.nn.GCN, TRAIN),
         "GCN(...)",
     ),
+    "a task to evaluate on": (
+        lambda: fgl.evaluate_on(TASK),
+        "evaluate_on(task.fedavg, task.whole, task.clients)",
+    ),
     "an encoder": (
         lambda: fgl.tasks.link_task(RIGHT["Sequence[EdgeSplit]"], model(), TRAIN),
         "fgl.tasks.pair_task",
@@ -440,6 +444,22 @@ def test_a_model_that_does_not_fit_is_named_with_what_it_was_given() -> None:
             pytest.fail(name)
         for word in words:
             assert word in str(caught.value), f"{name}: {caught.value}"
+
+
+def test_a_time_of_nodes_is_not_called_a_time_of_edges() -> None:
+    for of, words in (("user", "times of edges alone"), (RELATIONS[0], "are called edge_time")):
+        data = HeteroData()
+        data["user"].x, data["item"].x = torch.rand(9, 3), torch.rand(9, 5)
+        data[RELATIONS[0]].edge_index = torch.arange(7).repeat(2, 1)
+        data[of].time = torch.arange(9 if of == "user" else 7)
+        with pytest.raises(ValueError, match=words):
+            fgl.data.from_hetero(data)
+        assert fgl.data.from_hetero(data, ignore=["time"]).num_nodes == 18
+        size = len(data[of].time)
+        plain = Data(x=torch.rand(9, 3), edge_index=torch.arange(7).repeat(2, 1))
+        plain.time = torch.arange(size)
+        with pytest.raises(ValueError, match=words):
+            fgl.Graph.from_pyg(plain)
 
 
 def test_reverses_help_a_type_that_no_relation_ends_at() -> None:

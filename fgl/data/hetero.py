@@ -124,7 +124,8 @@ def _fields(data: Any, ignore: Collection[str]) -> dict[str, dict[Any, Any]]:
         if unread:
             where = "data itself" if of == "_global_store" else f"data[{of!r}]"
             raise ValueError(
-                f"Expected {where} to have {list(keys)}, but got {unread} besides: {hint(unread)}"
+                f"Expected {where} to have {list(keys)}, but got {unread} besides: "
+                f"{hint(unread, of_nodes=of in data.node_types)}"
                 f"leave them out by ignore={unread}"
             )
         for key in keys:

@@ -738,3 +738,26 @@ def test_a_forest_and_an_odd_cycle_have_no_sides() -> None:
         side = [colour.get(k, 2) if colour else int(k >= USERS) for k in range(N)]
         same = [side[a] == side[b] for a, b in pairs(split.test_negatives)]
         assert 0.2 < sum(same) / len(same) < 0.8
+
+
+def test_copies_of_graphs_in_training_and_test_are_told_and_can_be_left_out() -> None:
+    """Of 80 graphs with random labels 30 stand there twice, in another order of their nodes."""
+    small, y = fgl.data.small_graphs(80, num_features=3)
+    small = [own.replace(x=torch.rand(own.num_nodes, 3, generator=rng(k)))
+             for k, own in enumerate(small)]  # fmt: skip
+    turned = [own.subgraph(torch.arange(own.num_nodes).flip(0)) for own in small[:30]]
+    turned = [own.replace(node_id=None) for own in turned]
+    whole = fgl.Graph.join([*small, *turned], torch.cat([y, y[:30]]))
+    model = fgl.nn.GIN(3, 8, 2, num_layers=1)
+
+    def made(graph: fgl.Graph) -> None:
+        tasks.graph_task([graph], [graph], model, fgl.Training(num_steps=1))
+
+    with pytest.warns(UserWarning, match="that are copies of graphs that train"):
+        made(fgl.data.random_split(whole))
+    first = fgl.data.first_copies(whole)
+    assert first.tolist() == [True] * 80 + [False] * 30
+    made(fgl.data.random_split(whole, among=first))
+    made(fgl.data.random_split(fgl.Graph.join(small, y)))
+    bonds = {"edge_attr": torch.rand(whole.num_edges, 2, generator=rng(0))}
+    assert fgl.data.first_copies(whole.replace(**bonds)).all()
