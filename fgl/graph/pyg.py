@@ -106,7 +106,8 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
         )
         raise ValueError(
             f"Expected data to have fields that a Graph has, but got {unread} besides: "
-            f"{hint(unread, of_nodes=of_nodes)}see fgl.Graph for their names, or leave them out by ignore={unread}"
+            f"{hint(unread, of_nodes=of_nodes)}see fgl.Graph for their names, or leave them out "
+            f"by ignore={unread}"
         )
 
 

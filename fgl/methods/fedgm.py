@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -144,6 +145,10 @@ def fedgm(
         condensed = str(client) in state.get("x", {})
         check_keys(message, KEYS[condensed], "the upload")
         if condensed:
+            check_gradients(message, {name: model.state_dict()[name] for name in names})
+            if (message["count"] > fedavg.max_examples).any():
+                most = f"{fedavg.max_examples:g}"
+                raise ValueError(f"Expected count to be at most {most}, but got more")
             return
         x, y, adjacency = (message[key] for key in KEYS[0])
         if x.dtype != adjacency.dtype or y.dtype != torch.int64 or (y < 0).any():
@@ -171,6 +176,8 @@ def fedgm(
             for message in inbox.values()
             if "gradient" in message and message["count"].any()
         ]
+        usual = Counter(len(each["count"]) for each in uploads).most_common(1)
+        uploads = [each for each in uploads if len(each["count"]) == usual[0][0]]
         moments = {} if uploaded else state.get("moments", {})
         with in_mode(model, True), torch.enable_grad():
             if uploads:
@@ -209,6 +216,30 @@ def fedgm(
     changed: Any = {"receive": receive, "send": send, "accept": accept, "aggregate": aggregate}
     train = replace(fedavg.train, num_steps=0, batches=None)
     return replace(fedavg, **changed, train=train, ragged=KEYS[0] + KEYS[1])
+
+
+def check_gradients(message: Mapping[str, Any], params: Params) -> None:
+    """Raise unless an upload has a gradient of each parameter and a count, for each class.
+
+    Example:
+        >>> params, count = {"w": torch.zeros(3)}, torch.tensor([4, 0])
+        >>> check_gradients({"gradient": {"w": torch.zeros(2, 3)}, "count": count}, params)
+    """
+    gradient, count = message["gradient"], message["count"]
+    if not isinstance(count, Tensor) or count.dtype != torch.int64 or count.dim() != 1:
+        raise ValueError("Expected count to be int64 [num_classes], but got another tensor")
+    if (count < 0).any():
+        raise ValueError(f"Expected count to be at least 0, but got {int(count.min())}")
+    if not isinstance(gradient, Mapping) or gradient.keys() != params.keys():
+        got = list(gradient) if isinstance(gradient, Mapping) else type(gradient).__name__
+        raise ValueError(f"Expected gradient to have {list(params)}, but got {got}")
+    for name, own in params.items():
+        shape, each = [len(count), *own.shape], gradient[name]
+        if list(each.shape) != shape or each.dtype != own.dtype:
+            raise ValueError(
+                f"Expected gradient[{name!r}] to be {own.dtype} {shape}, but got {each.dtype} "
+                f"{list(each.shape)}"
+            )
 
 
 def condense(
