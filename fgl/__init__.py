@@ -10,6 +10,7 @@ from . import (
     ego,
     experiment,
     federation,
+    kinds,
     losses,
     methods,
     metrics,
@@ -74,3 +75,5 @@ __all__ = [
     "tasks",
     "transforms",
 ]
+
+kinds.name_methods(__name__)

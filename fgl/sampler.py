@@ -11,6 +11,7 @@ from torch import Tensor
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
 from .graph.fields import changed_copy, taken
+from .kinds import explained
 from .sparse import SparseMatrix, row_sum
 from .sparse.degrees import check_degrees
 from .sparse.matrix import rows_of
@@ -241,6 +242,7 @@ class SampledMatrix(SparseMatrix):
         return SparseMatrix(pattern, out.index_copy(0, pattern.crow[:n], loop * scale * scale))
 
 
+@explained
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -300,6 +302,7 @@ def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
     return size, torch.nonzero_static(more, size=count).squeeze(1)
 
 
+@explained
 def check_fanouts(fanouts: Sequence[int]) -> tuple[int, ...]:
     """Fan-outs as a tuple; refuse an empty one, and entries other than -1 and positive integers.
 

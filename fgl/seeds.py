@@ -10,9 +10,12 @@ from threading import RLock
 
 import torch
 
+from .kinds import explained
+
 _seeding = RLock()
 
 
+@explained
 def fold_in(seed: int, *path: int | str) -> int:
     """A separate seed for each client and purpose, such as ``fold_in(seed, round, client)``.
 

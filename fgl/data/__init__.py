@@ -5,6 +5,7 @@ from .asked_rows import asked_rows
 from .borders import borders
 from .client_folder import open_client, save_client
 from .components import largest_component
+from .copies import first_copies
 from .damage import Damage, damaged, lose_edges, lose_features, move_edges, noisy_features
 from .damaged_labels import lose_labels, wrong_labels
 from .datasets import load, load_graphs, load_molecules
@@ -31,6 +32,7 @@ __all__ = [
     "damaged",
     "degree_features",
     "download",
+    "first_copies",
     "from_hetero",
     "from_tables",
     "large_graph",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..checks import imported, install
+from ..kinds import explained
 from .run import NOT_CONFIG, Run, command, over_seeds
 from .words import choose_names, first_line, option, preset_table, sentence
 
@@ -23,6 +24,7 @@ Presets = Mapping[str, Mapping[str, Any]]
 REQUIRED: Any = inspect.Parameter.empty  # the default of what a command must say
 
 
+@explained
 def cli(
     main: Main | Mapping[str, Main],
     *,
@@ -112,6 +114,7 @@ def _origin(
     }
 
 
+@explained
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
     """A decorator that gives a `main` the keyword-only parameters of `builder` as ``**options``.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..checks import check_choice, check_disk, imported
 from ..federation import Result, best_round
+from ..kinds import explained
 from .comparison import Comparison
 from .tables import mean_and_deviation
 
@@ -33,6 +34,7 @@ class Curve:
         return [total / 1e6 for total in itertools.accumulate(self.bytes)]
 
 
+@explained
 def plot(
     what: Result | Comparison | Mapping[str, Runs],
     *,

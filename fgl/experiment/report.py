@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..federation import Result, Round, best_round
+from ..kinds import explained
 
 DESCRIBED = {
     "last": "last",
@@ -18,6 +19,7 @@ DESCRIBED = {
 }
 
 
+@explained
 def report(
     result: Result,
     *,

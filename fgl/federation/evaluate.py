@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,11 +14,12 @@ import torch
 from torch import nn
 
 from ..graph import Graph
-from ..kinds import typed
+from ..kinds import explained, typed
 from ..metrics.host import on_host
 from ..predict import predict, standing_in
 from ..seeds import stage
 from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, warn_undefined
+from ..warn import warn
 from .executors import Executor, Value
 from .executors.loop import Score
 from .gate.guard import check_whole, unchanged
@@ -44,6 +44,7 @@ def running(method: Method) -> Iterator[None]:
         _RUNNING.reset(token)
 
 
+@explained
 def deployed(
     method: Method, clients: Sequence[Graph]
 ) -> Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]:
@@ -79,7 +80,7 @@ def deployed(
             other = _deploys_otherwise(method, *arguments)
             if other and other not in warned:
                 warned.add(other)
-                warnings.warn(f"{other}. {_cause(method)}", stacklevel=2)
+                warn(f"{other}. {_cause(method)}")
         return used
 
     return models
@@ -133,6 +134,7 @@ def _cause(method: Method) -> str:
     )
 
 
+@explained
 def scored(
     model: nn.Module,
     score: Score,
@@ -291,6 +293,7 @@ def _local_score(
     return score
 
 
+@explained
 def together(*evaluates: Evaluate) -> Evaluate:
     """Join several `evaluate` functions into one that returns all their metrics.
 
@@ -337,10 +340,9 @@ def _without(
         if not both:
             out[client] = score
             continue
-        warnings.warn(
+        warn(
             f"Round {index}, client {client}, score: Expected metrics that nothing else has, but "
             f"got {both[0]!r} again",
-            stacklevel=6,
         )
     return out
 
@@ -356,6 +358,7 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
     return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
 
 
+@explained
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
     """The mean of each metric over the clients that have it; a rate is a sum over a sum.
 

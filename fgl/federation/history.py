@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import nn
 
-from ..checks import check_disk, imported
+from ..checks import check_disk, check_number, imported
 from ..graph import Graph
+from ..kinds import explained
 from ..predict import predict
 from ..targets import less_is_better, selected
 from .method.fedavg import deploy_received
@@ -92,6 +93,7 @@ def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
     return metric
 
 
+@explained
 def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Scored:
     """The round with the largest `select`; among equals the smaller ``val_loss``, then the earlier.
 
@@ -210,6 +212,8 @@ class Result:
         method: the method that was run; None for a result that was made by hand or unpickled.
         clients: the clients' graphs, if they are in this process.
         select: the task's metric that decides which round is best; "" without a task.
+        unprotected: each client's answers without protection in the runs before this one, one of
+            which was its `start`; empty for a method that counts answers in its state.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -230,6 +234,7 @@ class Result:
     method: Method | None = field(default=None, compare=False)
     clients: Sequence[Graph] = field(default=(), compare=False)
     select: str = field(default="", compare=False)
+    unprotected: dict[int, int] = field(default_factory=dict, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields to pickle, without the method's functions and the clients' data."""
@@ -332,6 +337,7 @@ class Result:
                 "Expected the result to be what fgl.run returned, which knows its method, but got "
                 "one that was made by hand or pickled"
             )
+        check_number("client", client, at_least=0, integer=True)
         if client not in self.outbox:
             raise ValueError(f"Expected client to be < {len(self.outbox)}, but got {client}")
         message, state = self.outbox[client], self.client_states.get(client, {})

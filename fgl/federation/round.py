@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +12,9 @@ from typing import Any
 
 import torch
 
+from ..kinds import explained
 from ..seeds import fold_in, stage
+from ..warn import warn
 from .executors import Answer, Executor
 from .gate.distances import Diverged, farthest
 from .gate.guard import ChangedInPlace
@@ -108,7 +109,7 @@ def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
     for client, error in sorted(refused.items()):
         record.dropped[client] = reason(error)
         text = f"Round {record.round}, client {client}: {reason(error)}"
-        warnings.warn(text, stacklevel=5)
+        warn(text)
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
@@ -138,10 +139,9 @@ def _note_training(record: Round, executor: Executor, history: Sequence[Round]) 
     """Record how the executor trained; it warns once if it could not train a batch."""
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if record.one_by_one and not any(each.one_by_one for each in history):
-        warnings.warn(
+        warn(
             f"Training one client after the other from round {record.round} on, since a batch "
             f"refused these: {record.one_by_one}",
-            stacklevel=5,
         )
 
 
@@ -164,7 +164,7 @@ def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
     new, left_out = _served(welcome, "welcome", inbox, result, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in left_out.items()}
     for client, text in sorted(record.dropped.items()):
-        warnings.warn(f"Round 0, client {client}, when it joins: {text}", stacklevel=6)
+        warn(f"Round 0, client {client}, when it joins: {text}")
     if new is None:
         raise _nobody(record, " when clients join") from _cause(left_out)
     outbox, result.server_state = new
@@ -397,6 +397,7 @@ def participants(num_clients: int, participation: float, seed: int) -> list[int]
     return sorted(torch.randperm(num_clients, generator=generator)[:count].tolist())
 
 
+@explained
 def num_participants(num_clients: int, participation: float) -> int:
     """The number of participants of a round: a share of the clients, rounded, at least one.
 

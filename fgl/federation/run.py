@@ -15,9 +15,10 @@ import torch
 
 from ..checks import check_number, check_share
 from ..graph import Graph
-from ..kinds import check_kind
+from ..kinds import check_kind, explained
 from ..seeds import one_thread
-from .carried import carried, counted_on
+from ..warn import warn
+from .carried import carried, counted_on, unprotected
 from .evaluate import running, score_round
 from .executors import Executor
 from .executors.here import Here, Place, TaskLike
@@ -39,6 +40,7 @@ from .training.train import in_mode
 Callback = Callable[[Round, Result], bool | None]
 
 
+@explained
 def run(
     method: Method,
     clients: Sequence[Graph] | TaskLike | Place | None = None,
@@ -159,7 +161,9 @@ def run(
         folder = stack.enter_context(opened(checkpoint, values))
         stack.enter_context(memory_kept())
         stack.enter_context(running(method))
+        before = result.unprotected
         result = _resumed(folder, method, place) or result
+        result.unprotected = before
         result.config = with_layers(method, config)
         result.method, result.clients = method, getattr(place, "graphs", ())
         result.select = getattr(getattr(place, "clients", None), "select", "")
@@ -242,11 +246,10 @@ def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])
     if saved is not None and method.unknown:
-        warnings.warn(
+        warn(
             f"Expected the checkpoint to know all settings of {method}, but got "
             f"{' and '.join(method.unknown)} of a builder without fgl.layer: make sure that its "
             "settings are unchanged",
-            stacklevel=3,
         )
     return saved
 
@@ -331,8 +334,20 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
         raise ValueError(
             f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
         )
-    state = carried(method, start, start.server_state)
-    return replace(start, server_state=state, history=[], form={}, older=[])
+    _check_whole_exchange(start)
+    state, before = carried(method, start, start.server_state), unprotected(method, start)
+    return replace(start, server_state=state, history=[], form={}, older=[], unprotected=before)
+
+
+def _check_whole_exchange(start: Result) -> None:
+    """Raise if a start ended inside an exchange of several rounds, which a new run begins anew."""
+    exchange = 1 if start.method is None else start.method.rules.exchange
+    if len(start.history) % exchange:
+        raise ValueError(
+            f"Expected start to be a run of whole exchanges, each of {exchange} rounds of "
+            f"{start.method}, but got {len(start.history)} rounds: "
+            f"num_rounds={-(-len(start.history) // exchange) * exchange} ends the last exchange"
+        )
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:

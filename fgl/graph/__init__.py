@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_count
+from ..checks import check_count, check_device
 from ..sparse import SparseMatrix
 from ..sparse.matrix import rows_of
 from ..sparse.pattern import Pattern, outside
@@ -330,7 +330,11 @@ class Graph(Facts):
             device: where to.
             features: whether `x` moves too. Features that stay where they are, such as mapped ones
                 (`fgl.data.map_features`), are read by minibatches (`fgl.sampler.NeighbourSampler`).
+
+        Raises:
+            ValueError: if torch has no such device here.
         """
+        check_device(device)
         fields: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from ..warn import warn
 
 MISSING = (None, "")
 
@@ -94,10 +95,9 @@ class Table(NamedTuple):
         """Warn of the columns that are neither read nor ignored."""
         left = [name for name in self.columns if name not in read and name not in ignore]
         if left:
-            warnings.warn(
+            warn(
                 f"The {self.of}s have {left}, which are not read: name them in the argument that "
                 f"reads them, or leave them out by ignore={left}",
-                stacklevel=4,
             )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..checks import check_choice, check_length, check_number
+from ..kinds import explained
 from ..sparse.autograd import batched
 from ..sparse.precision import full_precision
 from ..sparse.rows import widened
@@ -24,6 +25,7 @@ BLOCK = 2**23  # entries of the similarity matrix that exist at a time
 CACHED = 2**18  # similarities that a CPU's cache holds, with what is made of them
 
 
+@explained
 def node_contrast(
     anchor: Tensor,
     keys: Tensor,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from ..losses.weighted_mean import weighted_mean
 from ..nn.observe import outputs
 from ..sparse.degrees import check_degrees
 from ..sparse.rows import widened
+from ..warn import warn
 from .inputs import check_one_graph
 from .local import with_own
 from .surrogate import (
@@ -196,7 +196,7 @@ def opfgl(
         aim = moments(fed.combine(lambda total: total.to(like.device), sums))
         lacking = what_lacks(sums, num_clients)
         if lacking:
-            warnings.warn(f"{lacking}: the server makes no model of them", stacklevel=2)
+            warn(f"{lacking}: the server makes no model of them")
             return {}, state
         aim = Moments(*(part.to(like.dtype) for part in aim))
         with fed.in_mode(model, True), torch.enable_grad():

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from ..checks import about
+from ..kinds import explained
 
 
 class Seen(NamedTuple):
@@ -34,6 +35,7 @@ def gives_embeddings(model: nn.Module) -> bool:
     return "return_embedding" in inspect.signature(model.forward).parameters
 
 
+@explained
 @contextmanager
 def observed(model: nn.Module) -> Iterator[list[Seen]]:
     """The outputs and embeddings of a model, call by call, in those very passes.
@@ -83,6 +85,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
             hook.remove()
 
 
+@explained
 @contextmanager
 def outputs(model: nn.Module) -> Iterator[list[Any]]:
     """Collect what a model returns in each call inside this block.

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ..kinds import explained
 from .autograd import batched, positional
 
 
+@explained
 def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     """``out_e = x_{index(e)}``, where `index` may name a row often: its gradient is `sum_rows`.
 
@@ -32,6 +34,7 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     return out
 
 
+@explained
 def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
     """``out_i = sum_{e: index(e) = i} values_e``, the same bits every time.
 
@@ -53,6 +56,7 @@ def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
     return add_rows(values.new_zeros(num_rows, *values.shape[1:]), index, values)
 
 
+@explained
 def add_rows(out: Tensor, index: Tensor, values: Tensor) -> Tensor:
     """Add to rows of a tensor in place, as `sum_rows`.
 
@@ -120,6 +124,7 @@ class _Sum(Function):
         return out.unflatten(0, (size, num_rows)), 0
 
 
+@explained
 def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tensor:
     """Indices ``[K, m]``, each of its own ``[num_rows, ...]``, when these are under each other.
 

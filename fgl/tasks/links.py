@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ from ..federation import Params, Ragged, Training, fold_in, num_steps
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import VGAE
+from ..warn import warn
 from .apart import warn_of_known_edges
 from .disjoint import Disjoint, encoded, noise, task_of
 from .once import Once
@@ -77,10 +77,9 @@ def link_task(
             f"Expected a client to have enough edges to split, but got none of {len(splits)}"
         )
     if idle:
-        warnings.warn(
+        warn(
             f"Expected all clients to have enough edges to split, but got too few in {idle}: they "
             "train and are not scored",
-            stacklevel=3,
         )
 
     def trained(graph: Graph) -> Tensor:  # a split's graph has the training edges alone, both ways

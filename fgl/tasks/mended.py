@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,6 +29,7 @@ from ..losses.weighted_mean import weighted_mean
 from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
 from ..nn import NeighbourGenerator
+from ..warn import warn
 from .scores import evaluate_own, validation
 from .task import Task, bounded
 
@@ -277,10 +277,9 @@ def mended(
         more.num_nodes - own.num_nodes for more, own in zip(clients, task.clients, strict=True)
     )
     if not new:
-        warnings.warn(
+        warn(
             "Expected generators to generate a neighbour, but got none: every client's graph "
             "stays as it is",
-            stacklevel=3,
         )
     counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
     sent = task.bytes_before + _sent(alone, both)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from ..kinds import typed
 from ..nn import PairNet
 from ..predict import reads
 from ..targets import ANSWERS, Target
+from ..warn import warn
 from .apart import warn_of_known_pairs, warn_of_trained
 from .once import Once
 from .pooled_scores import with_pooled
@@ -113,9 +113,8 @@ def _task_of(
         method = fed.fedavg(model, loss=_among_negatives(model), train=drawing)
 
     if not any(map(_is_tested, clients)):
-        warnings.warn(
+        warn(
             "Expected a client to have test pairs, but got none: there will be no test metrics",
-            stacklevel=4,
         )
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:

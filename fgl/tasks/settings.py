@@ -63,6 +63,8 @@ def setting(kind: type[Kind]) -> type[Kind]:
     place = {name: index for index, name in enumerate(declared)}
     between = sorted(types.keys() - {*FIRST, *LAST}, key=lambda name: place[name])
     kind.__annotations__ = {n: types[n] for n in (*FIRST, *between, *LAST) if n in types}
+    if "load" in vars(kind):
+        kind.load = typed(kind.load)  # type: ignore[attr-defined]
     return typed(dataclass(frozen=True, kw_only=True)(kind))
 
 

@@ -19,6 +19,7 @@ from ..kinds import typed
 from ..privacy import clip, gaussian
 from ..privacy.gaussian import on_grid
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
+from ..warn import warn
 from .clipped import added, clipped
 from .robust import mean_server, robust
 
@@ -286,5 +287,5 @@ def noise_source(
     check_number("delta", delta, above=0, below=1)
     if not unprotected:
         return None
-    warnings.warn(PROTECTS_NOTHING, stacklevel=3)
+    warn(PROTECTS_NOTHING)
     return torch.default_generator  # seeded by the round for the client, or for the server

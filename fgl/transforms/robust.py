@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from ..aggregate.robust import TooManyBad, bucket_means
 from ..checks import Count
 from ..federation import Inbox, Message, Method, OfMeans, Outbox, Params, State, layer, one_for_all
+from ..warn import warn
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
 
@@ -74,7 +74,7 @@ def robust(
         except TooManyBad as error:
             if len(counting) == inbox.num_clients:
                 raise
-            warnings.warn(f"{error}: everybody keeps the old model", stacklevel=2)
+            warn(f"{error}: everybody keeps the old model")
             return {}, state
         return served.serve_model(
             {name: common[name] + update[name] for name in updates}, inbox, state

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from ...checks import check_number
+from ...kinds import explained
 from ..mean import mean
 from .stacks import Stack, check_minority, distances, flat, stacked
 
 
+@explained
 def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, Tensor]:
     """The tensors of one client: the one that is nearest to its nearest others (Krum).
 
@@ -45,6 +47,7 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
     return {name: value[best].clone() for name, value in whole.items()}
 
 
+@explained
 def multi_krum(
     stack: Stack, *, bad: int, keep: int | None = None, neighbours: int | None = None
 ) -> dict[str, Tensor]:

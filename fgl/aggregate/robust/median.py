@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ...kinds import explained
 from ..mean import as_dtype
 from .stacks import Stack, check_minority, in_order, stacked
 
 
+@explained
 def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
     """Median over clients, entry by entry; of an even number the mean of the two in the middle.
 

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from ...checks import check_count
+from ...kinds import explained
 from ..mean import mean
 from .stacks import Stack, check_minority, distances, flat, stacked
 
 
+@explained
 def bucket_means(
     stack: Stack, *, size: int, generator: torch.Generator | None = None
 ) -> dict[str, Tensor]:
@@ -43,6 +45,7 @@ def bucket_means(
     return _means(whole, [bucket.tolist() for bucket in buckets])
 
 
+@explained
 def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Every client replaced by the mean of itself and its nearest others, ``K - bad`` in all (NNM).
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...kinds import explained
 from ..mean import as_dtype, mean
 from .stacks import Stack, check_minority, in_order, stacked
 
 
+@explained
 def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Mean over clients, entry by entry, without the `bad` smallest and the `bad` largest.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from ...graph import MASKS, Graph
 from ...kinds import typed
+from ...warn import warn
 from .free_pairs import FreeCells, sides_of
 from .reverses import symmetric
 
@@ -56,11 +56,10 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
         positive = mask & (graph.y == 1)
         new, like = Window(graph, MASKS[: which + 1])(positive, generator)
         if new.shape[1] < int(positive.sum()) / 2:
-            warnings.warn(
+            warn(
                 f"Expected most of the {int(positive.sum())} pairs of {name} to have a source that "
                 f"is not joined to every target, but got {new.shape[1]}: the others have no pair "
                 "to be compared with",
-                stacklevel=3,
             )
         graph = _longer(graph, name, new, like)
     return graph

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
+from ...kinds import explained
 from ..method.compose import check_seals
 from ..method.inbox import Inbox
 from ..method.message import Message, Params, State, check_message, check_model
@@ -31,6 +32,7 @@ class ChangedInPlace(ValueError):
     """
 
 
+@explained
 def checked(method: Method) -> Method:
     """The same method, with functions that raise if they return or change something wrong.
 
@@ -130,6 +132,7 @@ def _checked_joining(
     return replace(joining, say=say, welcome=welcome)
 
 
+@explained
 def check_whole(
     method: Method,
     params: Any,
@@ -200,6 +203,7 @@ def unchanged(*messages: Any) -> Iterator[None]:
             )
 
 
+@explained
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
     """The two values that a function returned; raise if it returned something else.
 

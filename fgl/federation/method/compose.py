@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, overload
 
 from torch import nn
 
-from ...kinds import binder
+from ...kinds import binder, explained
 from .describe import described, short_name
 from .layers import FUNCTIONS, Layer, short
 from .method import Method
@@ -28,6 +28,7 @@ def layer(builder: Callable[P, Method], /) -> Callable[P, Method]: ...
 def layer(*, sealed: Collection[str]) -> Callable[[Callable[P, Method]], Callable[P, Method]]: ...
 
 
+@explained
 def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
     """A decorator for builders of methods: each method records its builder and the arguments.
 
@@ -144,6 +145,7 @@ def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
     return words
 
 
+@explained
 def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -> None:
     """Raise if one of the method's layers is a builder that does not work inside of `outer`.
 
@@ -170,6 +172,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
             )
 
 
+@explained
 def check_model_alone(method: Method, outer: str) -> None:
     """Raise if clients train tensors beside the model, such as masks, which `outer` would lose.
 
@@ -195,6 +198,7 @@ def check_model_alone(method: Method, outer: str) -> None:
         )
 
 
+@explained
 def check_no_joining(method: Method, outer: str, why: str) -> None:
     """Raise if clients say something before the first round (`Method.rules.joining`).
 
@@ -216,6 +220,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
         )
 
 
+@explained
 def check_one_architecture(method: Method, outer: str) -> None:
     """Raise if clients have models of their own: `outer` would take their parts for the server's.
 
@@ -236,6 +241,7 @@ def check_one_architecture(method: Method, outer: str) -> None:
         )
 
 
+@explained
 def unsealed(method: Method) -> Method:
     """The method without its seals, for simulated attackers and for tests that look inside.
 
@@ -284,6 +290,7 @@ def check_seals(method: Method) -> None:
         sealed |= each.sealed
 
 
+@explained
 def check_averages(method: Method, outer: str) -> None:
     """Raise unless the method's server averages as FedAvg's does; `outer` replaces the server.
 

@@ -15,6 +15,8 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from ...kinds import plain
+
 LONGEST = 200  # characters of a value as it is printed
 DEPTH = 8  # levels of a value that are described
 
@@ -135,6 +137,7 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
         >>> spelled(times(3)).endswith("{'factor': 3}")
         True
     """
+    function = plain(function)
     if depth <= 0:
         return short_name(function)
     if isinstance(function, functools.partial):
@@ -173,6 +176,7 @@ def hides(function: Any) -> bool:
         >>> hides(torch.relu), hides(lambda value: 2 * value)
         (False, True)
     """
+    function = plain(function)
     if isinstance(function, functools.partial):  # its fixed arguments are described
         return hides(function.func)
     if callable(serve := getattr(function, "serve", None)):  # of an `OfMeans` or an `OfSums`

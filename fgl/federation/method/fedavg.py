@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ...graph import Graph
+from ...kinds import explained
 from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, checked_y
+from ...warn import warn
 from .compose import layer
 from .inbox import Broadcast
 from .message import Message, Params, State, check_model
@@ -65,6 +66,7 @@ def fedavg(
     )
 
 
+@explained
 def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     """The loss of FedAvg: the target's loss on a client's training examples.
 
@@ -154,6 +156,7 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
         )
 
 
+@explained
 def adopt_model(model: nn.Module) -> Receive:
     """FedAvg's `receive`: start from the server's model; the context is the whole message.
 
@@ -187,6 +190,7 @@ def _check_has_model(message: Message) -> None:
         raise ValueError(f"Expected message to have 'model', but got keys {list(message)}")
 
 
+@explained
 def send_model(
     params: Params, context: Message, state: State, graph: Graph
 ) -> tuple[Message, State]:
@@ -219,10 +223,9 @@ def send_mean(means: Means, state: State) -> tuple[Mapping[int, Message], State]
         {'model': {'w': tensor(2.)}}
     """
     if "model" not in means:
-        warnings.warn(
+        warn(
             "Expected num_examples to be positive, but got 0 from all: they keep the old model, "
             "since no client has a training example with a known answer",
-            stacklevel=2,
         )
         return {}, state
     message: Message = {"model": means["model"]}
@@ -244,6 +247,7 @@ Example:
 """
 
 
+@explained
 def deploy_received(message: Message, state: State, graph: Graph) -> Params:
     """FedAvg's `deploy`: a client uses the model that it is sent.
 
@@ -259,6 +263,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
     return params
 
 
+@explained
 def accept_all(message: Message, client: int, state: State) -> None:
     """FedAvg's `accept`: the general checks of a message are enough.
 
@@ -267,6 +272,7 @@ def accept_all(message: Message, client: int, state: State) -> None:
     """
 
 
+@explained
 def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's check if all clients have equal weights: ``"num_examples"`` is at most 1.
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...kinds import explained
 from .message import Message, State, check_keys, check_like, leaves
 
 
@@ -262,6 +263,7 @@ class Broadcast(Mapping[int, Message]):
         return self.num_clients
 
 
+@explained
 def changed_messages(
     outbox: Mapping[int, Message], change: Callable[[Message], Message]
 ) -> Mapping[int, Message]:
@@ -277,6 +279,7 @@ def changed_messages(
     return {client: change(message) for client, message in outbox.items()}
 
 
+@explained
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
     """The message, or part of a message, that all clients were sent; raise if two differ.
 

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ...kinds import explained
+
 Params = dict[str, Tensor]
 Message = dict[str, Any]  # a tensor by its key, or a dict of tensors
 State = Message
@@ -47,6 +49,7 @@ def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Te
     return {name: function(first[name], *(each[name] for each in others)) for name in first}
 
 
+@explained
 def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
     """All tensors of a message with their paths, in order: ``("model/convs.0.bias", tensor)``.
 
@@ -61,6 +64,7 @@ def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
             yield key, value
 
 
+@explained
 def num_bytes(message: Mapping[str, Any]) -> int:
     """Size of a message's tensors in bytes, without their names.
 
@@ -149,6 +153,7 @@ def check_message(
             _check_tensor(tensor, model, key, f"{name}['model']")
 
 
+@explained
 def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message['model']") -> None:
     """Check that `received` is a whole model: the same names, shapes and dtypes as `model`.
 
@@ -167,6 +172,7 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
         _check_tensor(tensor, model, key, name)
 
 
+@explained
 def first_not_finite(message: Mapping[str, Any]) -> str | None:
     """Path of the first tensor with a NaN or an infinity, if there is one.
 
@@ -196,6 +202,7 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
             )
 
 
+@explained
 def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
     """Raise a ValueError if `got` lacks keys of `want` or has others; it names them.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from typing import Any
 import torch
 
 from ...aggregate import mean
+from ...kinds import explained
+from ...warn import warn
 from .describe import short_name
 from .inbox import Aggregate, Inbox
 from .message import Message, Params, State
@@ -153,6 +154,7 @@ class OfMeans:
         )
 
 
+@explained
 def after(
     aggregate: Aggregate,
     change: Change,
@@ -267,10 +269,9 @@ class OfSums:
         parts = {k: message[self.key] for k, message in inbox.items() if self.key in message}
         odd = _of_odd_layout(parts)
         if odd:
-            warnings.warn(
+            warn(
                 f"Clients {odd} sent {self.key!r} of another layout than most: their uploads do "
                 "not count",
-                stacklevel=2,
             )
         counting = [each for client, each in parts.items() if client not in odd]
         if not counting:

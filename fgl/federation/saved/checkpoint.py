@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 
 from ...checks import check_disk
+from ...warn import warn
 from ..history import Result, Round
 from ..method.inbox import Broadcast
 from . import disk
@@ -98,10 +98,9 @@ class Folder:
                 lost = path
                 history = self._read_history(content)
             except Damaged as damage:
-                warnings.warn(
+                warn(
                     f"Expected {path} to be a whole checkpoint, but got {damage}; "
                     "trying the previous one",
-                    stacklevel=4,
                 )
                 continue
             self.unscored = _round(content["unscored"]) if "unscored" in content else None
@@ -170,10 +169,9 @@ class Folder:
             return False
         text = note.read_bytes().strip()
         if not text.isdigit():
-            warnings.warn(
+            warn(
                 f"Expected {note} to hold a number of rounds, but got {text[:20]!r}: the run "
                 f"counts as ended by a callback after {rounds} rounds; delete the file to go on",
-                stacklevel=4,
             )
             return True
         return int(text) == rounds

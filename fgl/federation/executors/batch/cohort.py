@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ....graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from ....graph.facts import answered
+from ....kinds import explained
 from ....sparse import SparseMatrix
 from ....sparse.batched_matrix import MatrixStack
 from ....sparse.batched_pattern import Member
@@ -299,6 +300,7 @@ class _Member(Graph):
         return changed
 
 
+@explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
     """The layers that mix examples, also padded ones: a batch of unequal clients may have none.
 

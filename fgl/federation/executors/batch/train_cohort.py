@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from ....graph import Graph
+from ....kinds import explained
 from ....predict import reads
 from ....progress import shown
 from ....sparse.pattern import scalar
@@ -39,6 +40,7 @@ ELEMENTWISE = (
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
+@explained
 def train_cohort(
     method: Method,
     params: Sequence[Params],

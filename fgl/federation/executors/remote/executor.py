@@ -6,7 +6,6 @@ import json
 import math
 import secrets
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ....warn import warn
 from ...gate.uploads import Limits, of_whom, reason, shortened
 from ...method.message import Message, State, to
 from ...method.method import Method
@@ -142,7 +142,7 @@ class RemoteClients:
         return by_client
 
     def _warn(self, index: int, client: int, text: str) -> None:
-        warnings.warn(f"Round {index}, client {client}, score: {text}", stacklevel=3)
+        warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
         """The content of a client's records, or the problem with them."""
@@ -339,7 +339,7 @@ class RemoteClients:
             self._strangers[node] = refused
             if refused != before:  # a node that is asked again may answer the same
                 subject = f"Client {client}: " if client >= 0 else ""
-                warnings.warn(f"{subject}{site} is refused: {refused.why}", stacklevel=2)
+                warn(f"{subject}{site} is refused: {refused.why}")
             return
         self._strangers.pop(node, None)
         self.nodes[client] = node
