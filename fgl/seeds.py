@@ -74,6 +74,7 @@ def set_seed(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
+@explained
 @contextmanager
 def stage(seed: int, index: int, clients: Sequence[int] | int | None, name: str) -> Iterator[None]:
     """A context with a stage's seed; an error is raised again with its round, clients and stage.

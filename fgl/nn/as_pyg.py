@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ..kinds import explained
 from .gat import GATConv
 from .gcn import GCNConv
 from .gin import GINConv, OfGraphs
@@ -17,6 +18,7 @@ from .rgcn import RGCN, RGCNConv
 from .sage import SAGEConv
 
 
+@explained
 def to_pyg(model: nn.Module) -> nn.Module:
     """A network of PyTorch Geometric's layers with the same weights and outputs.
 

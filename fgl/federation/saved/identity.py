@@ -203,6 +203,6 @@ def _full_name(function: Any) -> str:
     if isinstance(function, OfSums):
         return f"{short_name(function)}({function.key!r}, {short_name(function.serve)})"
     serve = getattr(function, "serve", None)
-    if serve is not None and function is not average and not hides(serve):
+    if serve not in (None, getattr(average, "serve", None)) and not hides(serve):
         return f"{short_name(function)}({short_name(serve)})"
     return short_name(function)
