@@ -232,9 +232,8 @@ def test_what_it_refuses() -> None:
 
 def test_a_gradient_of_another_form_is_refused_before_it_meets_the_others() -> None:
     """In the loop a missing name ended the round for all clients."""
-    made = method()
-    made = replace(made, max_examples=9)
-    rows = {name: torch.zeros(3, *p.shape) for name, p in made.initial().items()}
+    made = fedgm(replace(fgl.fedavg(net()), max_examples=9), **HOW)
+    rows = {name: torch.zeros(3, *p.shape, dtype=p.dtype) for name, p in made.initial().items()}
     sound: Any = {"gradient": rows, "count": torch.tensor([2, 0, 1])}
     state: Any = {"x": {"0": torch.ones(3, 6)}}
     made.accept(sound, 0, state)
