@@ -201,13 +201,14 @@ def name_methods(package: str) -> None:
     """Have `__init__` and the public methods of a package's public classes `explained`.
 
     Example:
+        >>> name_methods("fgl")
         >>> fgl.nn.GCN(4, 8, 2, layers=3)
         Traceback (most recent call last):
         TypeError: Expected an argument of GCN, but got layers=3: did you mean num_layers=3? ...
     """
     modules = [m for name, m in sys.modules.items() if name.split(".")[0] == package]
-    found = [each for module in modules for each in vars(module).values()]
-    for own in {each for each in found if isinstance(each, type)}:
+    values = [each for module in modules for each in vars(module).values()]
+    for own in {each for each in values if isinstance(each, type)}:
         inside = own.__module__.split(".")[0] == package and not own.__name__.startswith("_")
         if not inside or getattr(own, "_is_protocol", False) or issubclass(own, NOT_NAMED):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 from dataclasses import replace
@@ -621,3 +622,15 @@ def test_baselines(method: str, flags: list[str], before: bool) -> None:
     assert report["config"]["model"] == ("gcn" if method == "fedgcn" else "sage")
     assert report["config"]["hops"] == (0 if method != "fedgcn" else 1 if flags else 2)
     assert len(result.history) == 1
+
+
+def test_a_number_of_missing_neighbours_that_no_node_can_have_is_refused() -> None:
+    check_offer = importlib.import_module("fgl.methods.fedsage_plus").check_offer
+    net = fgl.nn.NeighbourGenerator(6, 8, 3)
+    rows = {"made": torch.zeros(4, 5, 6), "count": torch.zeros(4)}
+    sound = {**rows, "missing": torch.tensor([0, 1, 2, 9])}
+    check_offer(net, sound, 4)
+    for number in (-1, 2**62):
+        with pytest.raises(ValueError, match="missing to be in"):
+            lie = {**rows, "missing": torch.tensor([0, number, 2, 9])}
+            check_offer(net, lie, 4)

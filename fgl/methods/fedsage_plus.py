@@ -35,6 +35,7 @@ from .own_models import own_models
 
 Neighbours = Callable[[Graph, int, int], tuple[Tensor, Tensor]]
 OFFER, JUDGE, STEP = range(3)
+LARGEST = 2**31 - 1  # of a node's hidden neighbours
 UPLOADS = {OFFER: ("made", "count", "missing"), JUDGE: ("gradients",), STEP: ()}
 DRAWN = ("noise", "keep")
 
@@ -269,6 +270,8 @@ def check_offer(model: Any, message: Any, most: float) -> None:
         raise ValueError("Expected count to be a number for each node, but got others")
     if missing.shape != count.shape or missing.dtype != torch.int64:
         raise ValueError("Expected missing to be an int64 for each node, but got others")
+    if ((missing < 0) | (missing > LARGEST)).any():
+        raise ValueError(f"Expected missing to be in [0, {LARGEST}], but got another number")
     if len(count) > most:
         raise ValueError(f"Expected count to be of at most {most:g} nodes, but got {len(count)}")
 

@@ -1,7 +1,10 @@
 """Epsilons against dp-accounting's and Opacus', for every function of the accountant.
 
-Mutants that this file finds: a sample's rate left out; steps counted once; `composed_epsilon` that
-adds epsilons; the delta of one side alone; `noise_for` that stops at twice the noise.
+Mutants that this file finds (each was tried):
+- A sampled use that costs as much as one without sampling.
+- Sampled uses of which one is counted.
+- Uses without sampling whose noise is divided by their number, not by its root.
+- `noise_for` of a sample that gives the noise without sampling.
 """
 
 from __future__ import annotations

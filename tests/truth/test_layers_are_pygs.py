@@ -2,9 +2,13 @@
 
 A name without a row in `ROWS` or a reason in `NO_ROW` fails.
 
-Mutants that this file finds: `GCNConv` without weights of loops, or with its bias before the mean;
-`GATConv` with the slope .1; `SAGEConv` that sums; `GINConv` without its own row; `GINEConv` without
-the activation; `RGCNConv` with sums over a relation; `GIN` that pools the other way.
+Mutants that this file finds (each was tried):
+- `GCNConv` with its bias before the mean over neighbours too.
+- `GATConv` with the slope .1.
+- `SAGEConv` with the sum over neighbours.
+- `GINConv` without a node's own row.
+- `GINEConv` without the activation of messages.
+- `RGCNConv` with the sum over the neighbours of a relation.
 """
 
 from __future__ import annotations

@@ -2,9 +2,12 @@
 
 A name without a row in `THEIRS` or a reason in `PARTS` fails.
 
-Mutants that this file finds: `_area` without the half of ties; `_precision` that divides by all
-examples; `macro_f1` that leaves out a class with predictions and no labels; `r2` by the mean of all
-tasks' answers; `rmse` without the root; `hit_rate` with ties in the favour of the positive.
+Mutants that this file finds (each was tried):
+- `_area` in which a positive and a negative of one score count as won.
+- `macro_f1` that leaves out a class with predictions and no labels.
+- `hit_rate` with a list that is longer by one.
+- `rmse` without the root.
+- `r2` about the mean of all tasks' answers.
 """
 
 from __future__ import annotations

@@ -2,13 +2,9 @@
 
 A name of `fgl.data.partitions` without a row in `ROWS` or a reason in `NO_ROW` fails.
 
-Mutants that this file finds:
-- `cut_loss` that counts edges within a client, or an edge that one of two overlapping clients has.
-- `partition_graph` that keeps an edge to another client.
-- `random_partition` that deals all of a remainder to one client.
-- `ldg_partition` without its capacity, or without the neighbours of a node.
-- `louvain_partition` that gives a community to a client without room, though another has room.
-- `overlapping_partition` that draws `common` for each client anew.
+Mutants that this file finds (each was tried):
+- `random_partition` that gives the first clients more.
+- `cut_loss` and `partition_graph` that take an edge to another client for an edge inside.
 - `dirichlet_partition` without `cap`.
 """
 

@@ -1,8 +1,11 @@
 """Robust means against byzfl's, for every rule of `fgl.aggregate.robust`.
 
-Mutants that this file finds: `trimmed_mean` that trims one client fewer at each end; `krum` with
-the distances to all others; `multi_krum` of one client more; `nearest_means` of one neighbour more;
-`centred_clipping` without its second step; `norm_bound` that scales by the square.
+Mutants that this file finds (each was tried):
+- `trimmed_mean` that trims one client fewer at the lower end and one more at the upper end.
+- `krum` with the distances to all others.
+- `multi_krum` that averages one client fewer.
+- `nearest_means` of one neighbour more.
+- `centred_clipping` with a single step.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def class_capped_split(
             "random_split(graph) keeps copies of a pair together"
         )
     n = graph.num_examples
-    asked = (train_per_class != 0, num_val != 0, num_test != 0)
+    shares = (train_per_class != 0, num_val != 0, num_test != 0)
     if train_per_class is None:
         train_per_class = int(0.6 * n / graph.num_classes)
     if num_val is None:
@@ -113,7 +113,7 @@ def class_capped_split(
         check_number("num_test", num_test, at_least=0, integer=True)
     test = rest[num_val:][:num_test]
     parts = order[train[order]], rest[:num_val], test
-    warn_of_empty(asked, [len(part) for part in parts])
+    warn_of_empty(shares, [len(part) for part in parts])
     return _with_masks(graph, *parts)
 
 
