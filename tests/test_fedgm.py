@@ -233,7 +233,7 @@ def test_what_it_refuses() -> None:
 def test_a_gradient_of_another_form_is_refused_before_it_meets_the_others() -> None:
     """In the loop a missing name ended the round for all clients."""
     made = method()
-    made = replace(made, max_examples=9)
+    made = replace(made, rules=replace(made.rules, max_examples=9))
     rows = {name: torch.zeros(3, *p.shape) for name, p in made.initial().items()}
     sound: Any = {"gradient": rows, "count": torch.tensor([2, 0, 1])}
     state: Any = {"x": {"0": torch.ones(3, 6)}}
