@@ -82,8 +82,8 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         if bad_model and result.older
         else _served(method.aggregate, "aggregate", inbox, result, plan, executor.elsewhere)
     )
-    if refused or left_out:
-        _note_refused(record, {**refused, **left_out})
+    if errors := {**refused, **left_out}:
+        _note_refused(record, errors)
     counted = [client for client in uploads if client not in left_out]
     executor.keep(index, counted)
     if not counted:

@@ -18,8 +18,7 @@ from ..kinds import typed
 from ..nn import GIN, SSP, Star
 from ..targets import CLASSES, Target
 from .apart import warn_of_copies, warn_of_trained
-from .graph_scores import evaluate_graphs, has_validation
-from .scores import node_scores, validation
+from .scores import evaluate_graphs, has_validation, node_scores, validation
 from .settings import Setting, setting
 from .structure import with_spectrum, with_structure
 from .task import Local, Task, bounded

@@ -17,8 +17,7 @@ from ..kinds import typed
 from ..targets import CLASSES, Target
 from .apart import warn_of_trained
 from .networks import Networks
-from .pooled_scores import with_pooled
-from .scores import evaluate_own, node_scores, validation
+from .scores import evaluate_own, node_scores, validation, with_pooled
 from .settings import setting
 from .task import Task, bounded
 from .unseen import with_unseen

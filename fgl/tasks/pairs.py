@@ -24,8 +24,7 @@ from ..targets import ANSWERS, Target
 from ..warn import warn
 from .apart import warn_of_known_pairs, warn_of_trained
 from .once import Once
-from .pooled_scores import with_pooled
-from .scores import node_scores, validation
+from .scores import node_scores, validation, with_pooled
 from .settings import Cut, setting
 from .task import Local, Task, bounded
 
