@@ -1,0 +1,330 @@
+"""Splits of edges beside plain loops over lists of edges: reverses, times, sides, negatives."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fgl
+from fgl.data import (
+    edge_split,
+    negative_edges,
+    pair_split,
+    split_by_time,
+    subgraph_split,
+    with_negatives,
+)
+from fgl.data.splits import reverses
+from fgl.data.splits.free_pairs import FreeCells
+
+Edge = tuple[int, int]
+RELATIONS = 3
+
+
+def tensor(edges: Sequence[Edge]) -> Tensor:
+    return torch.tensor(list(edges), dtype=torch.int64).reshape(-1, 2).T.contiguous()
+
+
+def listed(edges: Any) -> list[Edge]:
+    return [(int(u), int(v)) for u, v in edges.T.tolist()]
+
+
+def density(edges: set[Edge]) -> float:
+    return len(edges) / max(len({u for u, _ in edges}) * len({v for _, v in edges}), 1)
+
+
+def most(share: float, other: set[Edge]) -> bool:
+    return share > 0.5 and 2 * share > 1 + density(other) + 1e-6
+
+
+def drawn_relations(rng: random.Random, n: int = 6) -> tuple[list[Edge], list[int]]:
+    """Edges of some relations, of which one often has another one's edges, turned or not."""
+    edges: list[Edge] = []
+    kinds: list[int] = []
+    for kind in range(rng.randint(1, RELATIONS)):
+        for _ in range(rng.randint(0, 9)):
+            edges.append((rng.randrange(n), rng.randrange(n)))
+            kinds.append(kind)
+            for other in range(RELATIONS):
+                if rng.random() < 0.3:
+                    (u, v), turned = edges[-1], rng.random() < 0.7
+                    edges.append((v, u) if turned else (u, v))
+                    kinds.append(other)
+    return edges, kinds
+
+
+@pytest.mark.parametrize("sample", [reverses.SAMPLE, 1])
+def test_relations_that_reverse_or_copy_others(sample: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(reverses, "SAMPLE", sample)
+    rng, n, counts = random.Random(0), 6, Counter[str]()
+    for _ in range(120):
+        edges, kinds = drawn_relations(rng)
+        of = [{e for e, k in zip(edges, kinds, strict=True) if k == r} for r in range(RELATIONS)]
+        joins = [{(u, v) for u, v in each if u != v} for each in of]
+        turned, copies, tie = {}, {}, False
+        for a, b in ((a, b) for a in range(RELATIONS) for b in range(RELATIONS)):
+            back = sum((v, u) in joins[b] for u, v in joins[a]) / max(len(joins[a]), 1)
+            if most(back, joins[b]):
+                turned[a, b] = back
+            same = len(of[a] & of[b]) / max(len(of[a]), 1)
+            tie |= abs(2 * back - 1 - density(joins[b])) < 1e-6
+            tie |= abs(2 * same - 1 - density(of[b])) < 1e-6
+            if a != b and most(same, of[b]):
+                copies[a, b] = same
+        if tie:  # rounding decides
+            continue
+        index, relation = tensor(edges), torch.tensor(kinds, dtype=torch.int64)
+        found = reverses.turned_relations(index, relation, n)
+        if sample > 1:  # of few edges some are looked at first: they may miss a relation
+            assert found == pytest.approx(turned)
+            for only in range(RELATIONS):
+                own = {pair: share for pair, share in turned.items() if pair[0] == only}
+                one = reverses.turned_relations(index, relation, n, only=only)
+                assert one == pytest.approx(own)
+        assert all(found[pair] == pytest.approx(turned[pair]) for pair in found)
+        for only in {*kinds}:
+            copied = reverses.copying_relations(index, relation, only, n)
+            assert copied == pytest.approx({b: s for (a, b), s in copies.items() if a == only})
+        counts.update(turned=len(turned), copies=len(copies))
+    assert min(counts.values()) > 10
+
+
+@pytest.mark.parametrize("sample", [reverses.SAMPLE, 3])
+def test_shares_of_reverses(sample: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(reverses, "SAMPLE", sample)
+    rng, n, answers = random.Random(1), 7, set()
+    for case in range(150):
+        edges = {(rng.randrange(n), rng.randrange(n)) for _ in range(rng.randint(0, 14))}
+        chance = (0.0, 0.8, 1.0)[case % 3]
+        edges |= {(v, u) for u, v in edges if rng.random() < chance}
+        index = tensor(sorted(edges))
+        keys = (index[0] * n + index[1]).sort().values
+        symmetric = all((v, u) in edges for u, v in edges)
+        assert reverses.symmetric(index, n) == symmetric == reverses.all_reversed(keys, n)
+        lacking = [i for i, (u, v) in enumerate(sorted(edges)) if (v, u) not in edges]
+        assert reverses.lacking_reverse(index, n).tolist() == lacking
+        joins = [(u, v) for u, v in edges if u != v]
+        share = sum((v, u) in edges for u, v in joins) / max(len(joins), 1)
+        want = share if most(share, edges) else 0.0
+        found = reverses.reversed_share(keys, n)
+        assert found == pytest.approx(want) or (sample == 3 and found == 0.0 and share < 1)
+        answers.add((symmetric, want > 0))
+    assert {*answers} >= {(True, True), (False, True), (False, False)}
+
+
+def timed(rng: random.Random, *, both: bool, n: int = 5, m: int = 14) -> fgl.Graph:
+    """Edges of few nodes and few times, some of them more than once, also self-loops."""
+    edges = [(rng.randrange(n), rng.randrange(n)) for _ in range(m)]
+    edges += [(v, u) for u, v in edges if u != v] if both else []
+    rng.shuffle(edges)
+    times = torch.tensor([rng.randrange(9) for _ in edges])
+    marks = torch.arange(len(edges))[:, None].float()
+    return fgl.Graph(torch.eye(n), tensor(edges), edge_time=times, edge_attr=marks)
+
+
+def is_symmetric(edges: Sequence[Edge]) -> bool:
+    return all((v, u) in set(edges) for u, v in edges)
+
+
+Timed = tuple[Edge, int, float]
+
+
+def at_once(graph: fgl.Graph) -> list[Timed]:
+    """An undirected graph's edges, each direction as early as the other."""
+    times: Any = graph.edge_time
+    marks: Any = graph.edge_attr
+    edges = listed(graph.edge_index)
+    every = list(zip(edges, times.tolist(), marks[:, 0].tolist(), strict=True))
+    if not is_symmetric(edges):
+        return every
+    first = {edge: min(t for e, t, _ in every if e == edge) for edge in edges}
+    early = [each for each in every if first[each[0]] <= first[each[0][::-1]]]
+    have = {edge for edge, _, _ in early}
+    return early + [((v, u), t, mark) for (u, v), t, mark in early if (v, u) not in have]
+
+
+def by_time(every: list[Timed], shares: Sequence[float], presence: bool) -> list[list[Any]]:
+    """The messages, and the pairs of the three windows, as a loop would list them."""
+    ordered = sorted(range(len(every)), key=lambda i: every[i][1])
+    unordered = not presence and is_symmetric([edge for edge, _, _ in every])
+    unit = [tuple(sorted(e)) if unordered else (e if presence else (i,))
+            for i, (e, _, _) in enumerate(every)]  # fmt: skip
+    first: dict[Any, int] = {}
+    for i in ordered:
+        first.setdefault(unit[i], i)
+    loop = {i for i in ordered if presence and every[i][0][0] == every[i][0][1]}
+    heads = [i for i in ordered if first[unit[i]] == i and i not in loop]
+    starts = [
+        every[heads[round(share * len(heads))]][1]
+        for share in accumulate(shares[:3])
+        if round(share * len(heads)) < len(heads)
+    ]
+    window = [sum(t >= start for start in starts) for _, t, _ in every]
+    parts: list[list[Any]] = [[], [], [], []]
+    for i in range(len(every)):
+        head = first[unit[i]]
+        asked = i == head and i not in loop if presence else window[i] == window[head]
+        if window[i] == 0:
+            parts[0].append((every[i][0], every[i][2]))
+        elif asked:
+            parts[window[i]].append((every[i][0], i))
+    return parts
+
+
+@pytest.mark.parametrize("presence", [True, False])
+@pytest.mark.parametrize("both", [True, False])
+def test_windows_of_time(both: bool, presence: bool) -> None:
+    rng, shares = random.Random(2), (0.4, 0.2, 0.2, 0.2)
+    for _ in range(25):
+        graph = timed(rng, both=both)
+        every = at_once(graph) if presence else [
+            (e, int(t), float(a)) for e, t, (a,) in
+            zip(listed(graph.edge_index), graph.edge_time, graph.edge_attr, strict=True)
+        ]  # fmt: skip
+        y = None if presence else graph.edge_attr[:, 0]
+        whole = split_by_time(graph, y, shares=(1.0, 0.0, 0.0, 0.0))
+        found = zip(listed(whole.edge_index), whole.edge_attr[:, 0].tolist(), strict=True)
+        assert Counter(found) == Counter((edge, mark) for edge, _, mark in every)
+        messages, *windows = by_time(every, shares, presence)
+        if not messages or not all(windows):
+            continue
+        split = split_by_time(graph, y, shares=shares)
+        marks: Any = split.edge_attr
+        read = zip(listed(split.edge_index), marks[:, 0].tolist(), strict=True)
+        assert sorted(read) == sorted(messages)
+        pairs: Any = split.edge_label_index
+        for mask, window in zip(fgl.graph.MASKS, windows, strict=True):
+            own: Any = getattr(split, mask)
+            assert sorted(listed(pairs[:, own])) == sorted(edge for edge, _ in window)
+            if not presence:
+                assert sorted(split.y[own].tolist()) == sorted(float(i) for _, i in window)
+    with pytest.raises(ValueError, match="sum 1"):
+        split_by_time(graph, shares=(0.5, 0.25, 0.1, 0.1500015))
+
+
+def test_a_pair_is_asked_about_in_either_direction_alike() -> None:
+    edges = torch.stack([torch.zeros(400, dtype=torch.int64), torch.arange(1, 401)])
+    graph = fgl.Graph(torch.ones(401, 1), torch.cat([edges, edges.flip(0)], 1))
+    split = pair_split(graph, is_undirected=True)
+    pairs: Any = split.edge_label_index
+    assert len({tuple(sorted(pair)) for pair in listed(pairs)}) == pairs.shape[1] == 200
+    assert 70 < int((pairs[0] == 0).sum()) < 130
+
+
+def bipartite(users: int, items: int, edges: Sequence[Edge], **more: Any) -> fgl.Graph:
+    return fgl.Graph(torch.eye(users + items), tensor([(u, users + v) for u, v in edges]), **more)
+
+
+def sides(graph: fgl.Graph, pairs: Any) -> set[tuple[bool, bool]]:
+    users = int(graph.edge_index[0].max()) + 1
+    return {(u < users, v < users) for u, v in listed(pairs)}
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("typed", [True, False])
+def test_negatives_join_what_edges_join(typed: bool, directed: bool) -> None:
+    edges = [(u, v) for u in range(6) for v in range(7) if (u + v) % 2]
+    types = {"node_type": torch.tensor([0] * 6 + [1] * 7)} if typed else {}
+    graph = bipartite(6, 7, edges, **types)
+    split = edge_split(graph, val=0.2, test=0.3, directed=directed)
+    assert split.val_negatives.shape[1] > 2 and split.test_negatives.shape[1] > 2
+    for pairs in (split.val_negatives, split.test_negatives):
+        assert sides(graph, pairs) == {(True, False)}
+        assert not {*listed(pairs)} & {*listed(graph.edge_index)}
+    part = subgraph_split(split, torch.arange(13))
+    assert sides(graph, part.test_negatives) == {(True, False)}
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_where_edges_fill_their_sides_nothing_is_kept_out(directed: bool) -> None:
+    full = bipartite(2, 3, [(u, v) for u in range(2) for v in range(3)])
+    split = edge_split(full, val=0.2, test=0.2, directed=directed)
+    held = (split.val_edges, split.test_edges, split.val_negatives, split.test_negatives)
+    assert [part.shape[1] for part in held] == [0] * 4
+    assert {*listed(split.train_edges)} == {*listed(full.edge_index)}
+    # A client's part of a split that has free pairs, but none between the client's nodes.
+    edges = [(u, v) for u in range(4) for v in range(4) if u != v or u < 2]
+    for seed in range(20):
+        whole = edge_split(
+            bipartite(4, 4, edges), val=0.07, test=0.07, directed=directed, seed=seed
+        )
+        asked = {*listed(whole.val_edges), *listed(whole.test_edges)}
+        if any(u in (0, 1) and v in (4, 5) for u, v in asked):
+            break
+    else:
+        raise AssertionError("no seed asks about an edge of these nodes")
+    nodes = torch.tensor([0, 1, 4, 5])
+    part = subgraph_split(whole, nodes)
+    held = (part.val_edges, part.test_edges, part.val_negatives, part.test_negatives)
+    assert [each.shape[1] for each in held] == [0] * 4
+
+
+def test_negatives_of_types_are_as_frequent_as_edges() -> None:
+    types = torch.tensor([0] * 10 + [1] * 10 + [2] * 10)
+    edges = tensor([(k, 10 + k) for k in range(10)] + [(k, k + 1) for k in range(5)] + [(3, 3)])
+    found = negative_edges(edges, 30, 30, node_type=types, replacement=True)
+    kinds = Counter(tuple(sorted(types[list(pair)].tolist())) for pair in listed(found))
+    assert kinds == {(0, 1): 20, (0, 0): 10}
+    assert not {*listed(found)} & {*listed(edges)} and bool((found[0] < found[1]).all())
+    with pytest.raises(ValueError, match="edge_index to have edges"):
+        negative_edges(tensor([(1, 1)]), 30, 1, node_type=types)
+
+
+def test_cells_of_a_column_are_its_rows() -> None:
+    free = FreeCells(torch.tensor([[1], [0]]), 4, 1)
+    assert sorted(listed(free(3))) == [(0, 0), (2, 0), (3, 0)]
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_no_negative_is_an_edge_or_a_pair(both: bool) -> None:
+    rng = random.Random(3)
+    for _ in range(10):
+        graph = timed(rng, both=both, n=9, m=40)
+        split = split_by_time(
+            graph.replace(edge_time=torch.randperm(graph.num_edges)), shares=(0.6, 0.2, 0.0, 0.2)
+        )
+        made = with_negatives(split)
+        pairs: Any = made.edge_label_index
+        known = {*listed(split.edge_index), *listed(split.edge_label_index)}
+        if is_symmetric(listed(split.edge_index)):
+            known |= {(v, u) for u, v in known}
+        false = made.y == 0
+        assert not {*listed(pairs[:, false])} & known
+        assert not any(u == v for u, v in listed(pairs[:, false]))
+        for name in ("val_mask", "test_mask"):
+            own: Any = getattr(made, name)
+            sources = Counter(pairs[0, own & false].tolist())
+            assert sources <= Counter(pairs[0, own & ~false].tolist())
+        assert not (made.train_mask & false).any()
+
+
+@pytest.mark.parametrize("y", [torch.tensor([0.5, 1.0]), torch.ones(2, 1), torch.ones(2).long()])
+def test_answers_are_zeros_and_ones_in_a_row(y: Tensor) -> None:
+    pairs = tensor([(0, 1), (1, 2)])
+    masks: Any = {"val_mask": torch.tensor([True, True])}
+    graph = fgl.Graph(torch.eye(3), tensor([(0, 2)]), edge_label_index=pairs, y=y, **masks)
+    with pytest.raises(ValueError, match="y to be 1"):
+        with_negatives(graph)
+
+
+def test_most_pairs_without_a_negative_are_told_of() -> None:
+    """Node 0 is joined to all of five; of four pairs one, of two pairs one has a negative."""
+    full = [(0, v) for v in range(1, 6)]
+    for asked, told in (([(0, 1), (0, 2), (0, 3), (1, 2)], True), ([(0, 1), (1, 2)], False)):
+        edges = [edge for edge in full if edge not in asked]
+        graph = fgl.Graph(
+            torch.eye(6), tensor(edges), edge_label_index=tensor(asked), y=torch.ones(len(asked)),
+            val_mask=torch.ones(len(asked), dtype=torch.bool),
+        )  # fmt: skip
+        if told:
+            with pytest.warns(UserWarning, match="got 1"):
+                with_negatives(graph)
+        else:
+            with_negatives(graph)
