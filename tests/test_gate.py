@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import statistics
@@ -333,3 +334,48 @@ def test_words_of_clients_are_short_and_printable() -> None:
     assert shortened("a\tb\x00") == "a b?"
     reasons = {4: "x", 0: "x", 1: "x", 3: "y", 7: "x", 5: "x"}
     assert of_whom(reasons) == "clients 0-1, 4-5, 7: x; client 3: y"
+
+
+def far(inbox: Any, state: Any) -> Any:
+    return fgl.federation.average(inbox, {})[0], {"sum": torch.full((4,), 1e9)}
+
+
+def listed(inbox: Any, state: Any) -> Any:
+    return fgl.federation.average(inbox, {})[0], [torch.ones(1)]
+
+
+def stray(inbox: Any, state: Any) -> Any:
+    return {7: plain()}, {}
+
+
+def welcomed(welcome: Any) -> Any:
+    return {"joining": fgl.federation.Joining(lambda graph: {"n": torch.ones(1)}, welcome)}
+
+
+GRAPH = fgl.Graph(torch.ones(3, 2), torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 0, 0]))
+INBOX = fgl.federation.Inbox({0: {**plain(), "num_examples": torch.tensor(1)}}, 2, {0: plain()})
+
+
+@pytest.mark.parametrize(
+    ("changed", "call", "error"),
+    [
+        ({"aggregate": far}, lambda m: m.aggregate(INBOX, {}), "state.*to grow"),
+        ({"aggregate": listed}, lambda m: m.aggregate(INBOX, {}), "state"),
+        ({"aggregate": stray}, lambda m: m.aggregate(INBOX, {}), r"clients from 0 to 1, .*\[7\]"),
+        ({"aggregate": lambda *_: 3}, lambda m: m.aggregate(INBOX, {}), "aggregate to return"),
+        ({"aggregate": lambda *_: (3, {})}, lambda m: m.aggregate(INBOX, {}), "outbox to be"),
+        (welcomed(listed), lambda m: m.joining.welcome(INBOX, {}), "state"),
+        (welcomed(stray), lambda m: m.joining.welcome(INBOX, {}), "clients from 0 to 1"),
+        (welcomed(lambda *_: 3), lambda m: m.joining.welcome(INBOX, {}), "welcome to return"),
+        ({"account": lambda *_: 3}, lambda m: m.account(INBOX, {}), "state"),
+        ({"send": lambda *_: ({}, 3)}, lambda m: m.send({}, {}, {}, GRAPH), "state"),
+        ({"send": lambda *_: ({},)}, lambda m: m.send({}, {}, {}, GRAPH), "send to return"),
+        ({"receive": lambda *_: ({}, {})}, lambda m: m.receive({}, {}, GRAPH), "params"),
+        ({"deploy": lambda *_: {}}, lambda m: m.deploy({}, {}, GRAPH), "params"),
+    ],
+)
+def test_what_a_method_returns_is_checked(changed: Any, call: Any, error: str) -> None:
+    method = fgl.federation.checked(dataclasses.replace(METHOD, **changed))
+    with pytest.raises((TypeError, ValueError), match=error):
+        call(method)
+    fgl.federation.checked(METHOD).aggregate(INBOX, {})

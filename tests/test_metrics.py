@@ -298,9 +298,10 @@ def test_of_tasks_nothing_to_score_and_bad_input(metric: Any) -> None:
 
 
 def test_an_answer_that_is_neither_yes_nor_no() -> None:
-    y = torch.tensor([0.0, 1.0, 0.5])
-    with pytest.raises(ValueError, match="y to be 0, 1 or NaN, but got 0.5: "):
-        mean_auc(torch.zeros(3), y)
+    for wrong in (0.5, 2.0, -1.0):
+        y = torch.tensor([0.0, 1.0, wrong])
+        with pytest.raises(ValueError, match=f"y to be 0, 1 or NaN, but got {wrong:g}: "):
+            mean_auc(torch.zeros(3), y)
     assert mean_auc(torch.zeros(3), y, torch.tensor([True, True, False])) == 0.5
 
 

@@ -153,6 +153,30 @@ def flags(number: int, without: tuple[int, ...] = ()) -> Tensor:
     return torch.tensor([row not in without for row in range(number)])
 
 
+def test_clients_train_in_one_round_of_an_exchange() -> None:
+    plain, calls = tiny(), []
+
+    def loss(*given: Any) -> Tensor:
+        calls.append(1)
+        return plain.loss(*given)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        method = secure_sum(replace(plain, loss=loss), threshold=2, unprotected=True)
+        fgl.run(method, lines(2), num_rounds=8, clients_at_once=1)
+    assert len(calls) == 2 * 2 * 2  # sums, clients, steps
+
+
+def test_a_share_of_another_kind_is_not_used_and_no_lie() -> None:
+    made, here = Exchange(some_words(3), 2), flags(3)
+    sealed = torch.stack([made.letters(row) for row in range(3)])
+    told = {row: made.told(row, sealed, here, here) for row in range(3)}
+    told[0][1, 0] = parts.SECRET
+    told[0][1, 1:] = 7
+    secrets, false = made.recovered(told, here, here)
+    assert false == {} and secrets == {row: made.secrets[row][2] for row in range(3)}
+
+
 @pytest.mark.parametrize(
     ("number", "threshold", "silent", "lost", "away"),
     [

@@ -328,3 +328,19 @@ def test_most_pairs_without_a_negative_are_told_of() -> None:
                 with_negatives(graph)
         else:
             with_negatives(graph)
+
+
+def test_a_graph_with_fields_is_told_which_call_keeps_them() -> None:
+    ring = tensor([(k, (k + 1) % 12) for k in range(12)])
+    both = torch.cat([ring, ring.flip(0)], 1)
+    cases: list[tuple[Tensor, Any, str]] = [
+        (ring, None, "directed=True"),
+        (both, None, r"is_undirected=True"),
+        (both, torch.tensor([0] * 12 + [1] * 12), "edge_type=0, rev_edge_type=1"),
+        (both, torch.tensor([0, 1] * 12), "is_undirected=True"),
+    ]
+    for edges, kinds, call in cases:
+        times = torch.arange(edges.shape[1])
+        more = {} if kinds is None else {"edge_type": kinds}
+        with pytest.raises(ValueError, match=call):
+            edge_split(fgl.Graph(torch.eye(12), edges, edge_time=times, **more))
