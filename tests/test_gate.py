@@ -254,8 +254,9 @@ def test_forms_of_entries(value: Any, form: Any) -> None:
         assert form_of({"w": value}, ragged=["w"]) == {}
     with pytest.raises(ValueError, match="'rows' to be dense"):
         form_of({"rows": torch.eye(2).to_sparse()}, ragged={"rows"})
-    with pytest.raises(TypeError, match="upload"):
-        form_of([value])
+    for wrong in ([value], {"w": 3.0}, {3: W}):
+        with pytest.raises(TypeError, match="the upload"):
+            form_of(wrong)
 
 
 def plain(more: float = 0.0, **entries: Any) -> dict[str, Any]:
@@ -365,6 +366,11 @@ INBOX = fgl.federation.Inbox({0: {**plain(), "num_examples": torch.tensor(1)}}, 
         ({"aggregate": lambda *_: 3}, lambda m: m.aggregate(INBOX, {}), "aggregate to return"),
         ({"aggregate": lambda *_: (3, {})}, lambda m: m.aggregate(INBOX, {}), "outbox to be"),
         (welcomed(listed), lambda m: m.joining.welcome(INBOX, {}), "state"),
+        (
+            welcomed(lambda *_: ({0: {"model": {"weight": X}}}, {})),
+            lambda m: m.joining.welcome(INBOX, {}),
+            "model",
+        ),
         (welcomed(stray), lambda m: m.joining.welcome(INBOX, {}), "clients from 0 to 1"),
         (welcomed(lambda *_: 3), lambda m: m.joining.welcome(INBOX, {}), "welcome to return"),
         ({"account": lambda *_: 3}, lambda m: m.account(INBOX, {}), "state"),
@@ -379,3 +385,11 @@ def test_what_a_method_returns_is_checked(changed: Any, call: Any, error: str) -
     with pytest.raises((TypeError, ValueError), match=error):
         call(method)
     fgl.federation.checked(METHOD).aggregate(INBOX, {})
+
+
+@pytest.mark.parametrize("accept", [lambda message: None, lambda: None, lambda *, a, b, c: None])
+def test_accept_takes_three_arguments(accept: Any) -> None:
+    with pytest.raises(TypeError, match="accept to take"):
+        fgl.federation.checked(dataclasses.replace(METHOD, accept=accept))
+    for right in (lambda *given: None, lambda a, b, c, d=1: None, print):
+        fgl.federation.checked(dataclasses.replace(METHOD, accept=right))

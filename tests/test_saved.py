@@ -61,3 +61,10 @@ def test_an_architecture_is_that_of_the_model_that_trains() -> None:
     other = replace(METHOD, model=sage)
     assert identified(other)["architecture"] == identified(fgl.fedavg(sage))["architecture"]
     assert identified(other)["architecture"] != identified(METHOD)["architecture"]
+
+
+def test_tensors_on_the_processor_are_named_in_a_run_elsewhere() -> None:
+    there, here = torch.ones(1, device="meta"), torch.ones(1)
+    mixed = {"outbox": {"everybody": {"w": there}}, "server_state": {"n": here}}
+    assert checkpoint._on_processor(mixed) == ["server_state/n"]
+    assert checkpoint._on_processor({"server_state": {"n": here}}) == []

@@ -167,6 +167,28 @@ def test_clients_train_in_one_round_of_an_exchange() -> None:
     assert len(calls) == 2 * 2 * 2  # sums, clients, steps
 
 
+def test_a_method_inside_sees_its_own_context_and_counts_once() -> None:
+    plain, seen, counted = tiny(), set(), []
+
+    def send(params: Any, context: Any, state: Any, graph: Any) -> Any:
+        seen.update(context)
+        return plain.send(params, context, state, graph)
+
+    def account(inbox: Inbox, state: Any) -> Any:
+        counted.append(list(inbox.asked))
+        return state
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        inner = replace(plain, send=send, account=account)
+        method = secure_sum(inner, threshold=2, unprotected=True)
+        state = fgl.run(method, lines(2), num_rounds=8).server_state
+    assert seen == {"trained", "model", "start"}
+    assert method.account is not None
+    method.account(Inbox({}, 2, asked=[0, 1]), state)
+    assert counted[-1] == []  # between two sums nobody was asked for shares
+
+
 def test_a_share_of_another_kind_is_not_used_and_no_lie() -> None:
     made, here = Exchange(some_words(3), 2), flags(3)
     sealed = torch.stack([made.letters(row) for row in range(3)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -227,6 +228,103 @@ def sides(graph: fgl.Graph, pairs: Any) -> set[tuple[bool, bool]]:
     return {(u < users, v < users) for u, v in listed(pairs)}
 
 
+SHARES = (0.4, 0.3, 0.1, 0.2)
+
+
+def ways() -> list[dict[str, Any]]:
+    """What `pair_split` is told of edges in both directions, in relations 0, 1 and 2."""
+    own: dict[str, Any] = {"edge_type": 0, "rev_edge_type": 1}
+    return [
+        *({"is_undirected": value, "answers": y} for value in (True, False) for y in (True, False)),
+        *({**own, "is_undirected": False, "answers": y} for y in (True, False)),
+        {"edge_type": 2, "answers": True, "is_undirected": True},
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:Expected")
+@pytest.mark.parametrize("way", ways(), ids=str)
+def test_a_random_split_is_that_of_loops(way: dict[str, Any]) -> None:
+    way, rng, n = dict(way), random.Random(4), 9
+    answers, told = way.pop("answers"), way.get("edge_type")
+    both = way["is_undirected"]
+    for seed in range(12):
+        edges = [(rng.randrange(n), rng.randrange(n)) for _ in range(14)]
+        kinds = [0] * 14
+        if told == 0:
+            edges, kinds = [*edges, *((v, u) for u, v in edges)], [0] * 14 + [1] * 14
+        edges, kinds = [*edges, *((k, k + 1) for k in range(5))], [*kinds, *[2] * 5]
+        y = [float(sum(e)) if both else float(i) for i, e in enumerate(edges)]
+        y = [math.nan if value == 9 else value for value in y]
+        graph = fgl.Graph(torch.eye(n), tensor(edges), edge_type=torch.tensor(kinds))
+        split = pair_split(
+            graph, torch.tensor(y) if answers else None, shares=SHARES, seed=seed, **way
+        )
+        own = [i for i, (u, v) in enumerate(edges) if answers or u != v]
+        own = [i for i in own if told is None or kinds[i] == told]
+        if both:
+            have = {edges[i] for i in own}
+            for i in [i for i in own if edges[i][::-1] not in have]:
+                own.append(len(edges))
+                edges.append(edges[i][::-1])
+                kinds.append(kinds[i])
+                y.append(y[i])
+        unit = {i: tuple(sorted(edges[i])) if both else edges[i] for i in own}
+        units = sorted({*unit.values()})
+        if len(units) == len(own):  # nothing to join: in the order of the edges
+            units = [unit[i] for i in own]
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(units), generator=generator).tolist()
+        turned = (torch.rand(len(units), generator=generator) < 0.5).tolist()
+        rank = {unit_: order.index(place) for place, unit_ in enumerate(units)}
+        ends = [round(share * len(units)) for share in accumulate(SHARES[:3])]
+        held = [i for i in own if rank[unit[i]] >= ends[0]]
+        backs = {edges[i][::-1] for i in held} if "rev_edge_type" in way else set()
+        messages = [i for i in range(len(edges)) if i not in held]
+        messages = [i for i in messages if not (kinds[i] == 1 and edges[i] in backs)]
+        asked = [i for i in held if not (both or not answers) or i == min(
+            j for j in held if unit[j] == unit[i])]  # fmt: skip
+        asked.sort(key=lambda i: rank[unit[i]])
+        pairs = [
+            edges[i][::-1] if both and turned[units.index(unit[i])] else edges[i] for i in asked
+        ]
+        assert listed(split.edge_index) == [edges[i] for i in messages]
+        assert listed(split.edge_label_index) == pairs
+        want = [y[i] if answers else 1.0 for i in asked]
+        assert torch.equal(
+            torch.nan_to_num(split.y, 99.0), torch.nan_to_num(torch.tensor(want), 99.0)
+        )
+        for k, mask in enumerate(fgl.graph.MASKS):
+            inside = [ends[k] <= rank[unit[i]] < [*ends, len(units)][k + 1] for i in asked]
+            assert getattr(split, mask).tolist() == inside
+        assert (
+            split.edge_label_type is None
+            if told is None
+            else {*split.edge_label_type.tolist()} == {told}
+        )
+
+
+@pytest.mark.filterwarnings("ignore:Expected shares")
+def test_answers_of_an_edge_and_its_reverse_are_one() -> None:
+    edges = tensor([(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (0, 3), (3, 0)])
+    graph, y = (
+        fgl.Graph(torch.eye(4), edges),
+        torch.tensor([1.0, 1, math.nan, math.nan, 0, 0, 1, 1]),
+    )
+    pair_split(graph, y, is_undirected=True)
+    for wrong in (2.0, math.nan):
+        other = y.clone()
+        other[1] = wrong
+        with pytest.raises(ValueError, match="y to be the same for an edge and its reverse"):
+            pair_split(graph, other, is_undirected=True)
+    for kinds, call in (
+        ({}, r"pair_split\(graph, is_"),
+        ({"edge_type": 0}, r"pair_split\(graph, edge_type=0, is_"),
+    ):
+        typed = graph.replace(edge_type=torch.zeros(8, dtype=torch.int64)) if kinds else graph
+        with pytest.raises(ValueError, match=call):
+            pair_split(typed, **kinds)
+
+
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("typed", [True, False])
 def test_negatives_join_what_edges_join(typed: bool, directed: bool) -> None:
@@ -280,6 +378,12 @@ def test_negatives_of_types_are_as_frequent_as_edges() -> None:
 def test_cells_of_a_column_are_its_rows() -> None:
     free = FreeCells(torch.tensor([[1], [0]]), 4, 1)
     assert sorted(listed(free(3))) == [(0, 0), (2, 0), (3, 0)]
+    assert len(listed(free(9, replacement=True))) == 9
+    with pytest.raises(ValueError, match=r"\[0, 3\].*got 4"):
+        free(4)
+    none = FreeCells(torch.zeros(2, 0, dtype=torch.int64), 3, 0)
+    columns, has = none.of_rows(torch.tensor([0, 2]))
+    assert columns.tolist() == [] and has.tolist() == [False, False]
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -302,6 +406,11 @@ def test_no_negative_is_an_edge_or_a_pair(both: bool) -> None:
             own: Any = getattr(made, name)
             sources = Counter(pairs[0, own & false].tolist())
             assert sources <= Counter(pairs[0, own & ~false].tolist())
+            until: Any = made.train_mask | made.val_mask
+            until = until | own
+            nodes = {*split.edge_index.flatten().tolist()}
+            nodes |= {*pairs[:, until & ~false].flatten().tolist()}
+            assert {*pairs[1, own & false].tolist()} <= nodes
         assert not (made.train_mask & false).any()
 
 
@@ -315,16 +424,17 @@ def test_answers_are_zeros_and_ones_in_a_row(y: Tensor) -> None:
 
 
 def test_most_pairs_without_a_negative_are_told_of() -> None:
-    """Node 0 is joined to all of five; of four pairs one, of two pairs one has a negative."""
+    """Node 0 is joined to all of five; of five pairs two, of two pairs one has a negative."""
     full = [(0, v) for v in range(1, 6)]
-    for asked, told in (([(0, 1), (0, 2), (0, 3), (1, 2)], True), ([(0, 1), (1, 2)], False)):
+    many = [(0, 1), (0, 2), (0, 3), (1, 2), (2, 3)]
+    for asked, told in ((many, True), ([(0, 1), (1, 2)], False)):
         edges = [edge for edge in full if edge not in asked]
         graph = fgl.Graph(
             torch.eye(6), tensor(edges), edge_label_index=tensor(asked), y=torch.ones(len(asked)),
             val_mask=torch.ones(len(asked), dtype=torch.bool),
         )  # fmt: skip
         if told:
-            with pytest.warns(UserWarning, match="got 1"):
+            with pytest.warns(UserWarning, match="got 2"):
                 with_negatives(graph)
         else:
             with_negatives(graph)
