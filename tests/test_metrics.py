@@ -324,3 +324,9 @@ def test_numbers_on_the_processor() -> None:
         {},
     ]
     assert isinstance(found["rmse"], torch.Tensor)
+
+
+def test_a_class_of_no_label_is_in_no_mean() -> None:
+    from fgl.metrics.classes import f1_of
+
+    assert f1_of(torch.tensor([[1, 0, 0], [1, 1, 1], [2, 0, 0]])) == pytest.approx(1 / 3)

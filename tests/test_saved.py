@@ -12,7 +12,7 @@ from federations import CLASSES, FEATURES, end, graphs, local, model, same
 import fgl
 from fgl.federation import Broadcast
 from fgl.federation.saved import checkpoint
-from fgl.federation.saved.identity import identity
+from fgl.federation.saved.identity import _digest, identity
 
 METHOD = fgl.fedavg(model(dropout=0.0))
 
@@ -68,3 +68,19 @@ def test_tensors_on_the_processor_are_named_in_a_run_elsewhere() -> None:
     mixed = {"outbox": {"everybody": {"w": there}}, "server_state": {"n": here}}
     assert checkpoint._on_processor(mixed) == ["server_state/n"]
     assert checkpoint._on_processor({"server_state": {"n": here}}) == []
+    assert checkpoint._on_processor({"server_state": {"n": there}}) == []
+
+
+def test_a_digest_is_as_stored_and_builders_of_one_name_are_numbered() -> None:
+    assert _digest([{"w": torch.zeros(2)}]) == "04a84e98533fe762"
+    method = METHOD
+    for mu in (0.1, 0.2, 0.3):
+        method = fgl.methods.fedprox(method, mu=mu)
+    found = {
+        k: v["mu"] for k, v in identified(method).items() if k.startswith("settings of fedprox")
+    }
+    assert found == {
+        "settings of fedprox": 0.1,
+        "settings of fedprox 2": 0.2,
+        "settings of fedprox 3": 0.3,
+    }

@@ -35,7 +35,7 @@ pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
 from fgl.privacy import CannotUnmask, shares
 from fgl.privacy import masks as parts
-from fgl.transforms.secure_sum.client import Client, _encoded
+from fgl.transforms.secure_sum.client import Client, _encoded, _rows
 from fgl.transforms.secure_sum.messages import Terms
 
 F64 = torch.float64
@@ -187,6 +187,18 @@ def test_a_method_inside_sees_its_own_context_and_counts_once() -> None:
     assert method.account is not None
     method.account(Inbox({}, 2, asked=[0, 1]), state)
     assert counted[-1] == []  # between two sums nobody was asked for shares
+
+
+def test_only_whole_exchanges_have_a_line() -> None:
+    for count, lines_ in ((3, 0), (4, 1), (7, 1), (8, 2), (9, 2)):
+        assert len(summed_rounds([fgl.federation.Round(k, [0]) for k in range(count)])) == lines_
+
+
+def test_a_client_knows_its_own_keys_alone() -> None:
+    secrets = {name: parts.as_tensor(bytes([k]) * 32) for k, name in enumerate(("seal", "mask"), 1)}
+    pair = b"".join(parts.public_key(parts.as_bytes(each)) for each in secrets.values())
+    own = parts.as_tensor(pair)
+    assert _rows(torch.stack([own * 0, own, own * 0 + 255]), secrets) == [1]
 
 
 def test_a_share_of_another_kind_is_not_used_and_no_lie() -> None:

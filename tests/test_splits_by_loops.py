@@ -22,7 +22,7 @@ from fgl.data import (
     subgraph_split,
     with_negatives,
 )
-from fgl.data.splits import reverses
+from fgl.data.splits import negatives, reverses
 from fgl.data.splits.free_pairs import FreeCells
 
 Edge = tuple[int, int]
@@ -125,7 +125,7 @@ def timed(rng: random.Random, *, both: bool, n: int = 5, m: int = 14) -> fgl.Gra
     edges = [(rng.randrange(n), rng.randrange(n)) for _ in range(m)]
     edges += [(v, u) for u, v in edges if u != v] if both else []
     rng.shuffle(edges)
-    times = torch.tensor([rng.randrange(9) for _ in edges])
+    times = torch.tensor([rng.randrange(20) for _ in edges])
     marks = torch.arange(len(edges))[:, None].float()
     return fgl.Graph(torch.eye(n), tensor(edges), edge_time=times, edge_attr=marks)
 
@@ -151,8 +151,10 @@ def at_once(graph: fgl.Graph) -> list[Timed]:
     return early + [((v, u), t, mark) for (u, v), t, mark in early if (v, u) not in have]
 
 
-def by_time(every: list[Timed], shares: Sequence[float], presence: bool) -> list[list[Any]]:
-    """The messages, and the pairs of the three windows, as a loop would list them."""
+def by_time(
+    every: list[Timed], shares: Sequence[float], presence: bool
+) -> tuple[list[list[Any]], list[int]]:
+    """The messages and the pairs of the three windows, as a loop would list them; their sizes."""
     ordered = sorted(range(len(every)), key=lambda i: every[i][1])
     unordered = not presence and is_symmetric([edge for edge, _, _ in every])
     unit = [tuple(sorted(e)) if unordered else (e if presence else (i,))
@@ -162,11 +164,9 @@ def by_time(every: list[Timed], shares: Sequence[float], presence: bool) -> list
         first.setdefault(unit[i], i)
     loop = {i for i in ordered if presence and every[i][0][0] == every[i][0][1]}
     heads = [i for i in ordered if first[unit[i]] == i and i not in loop]
-    starts = [
-        every[heads[round(share * len(heads))]][1]
-        for share in accumulate(shares[:3])
-        if round(share * len(heads)) < len(heads)
-    ]
+    bounds = [round(share * len(heads)) for share in accumulate(shares[:3])]
+    starts = [every[heads[bound]][1] for bound in bounds if bound < len(heads)]
+    sizes = [b - a for a, b in zip([0, *bounds], [*bounds, len(heads)], strict=True)]
     window = [sum(t >= start for start in starts) for _, t, _ in every]
     parts: list[list[Any]] = [[], [], [], []]
     for i in range(len(every)):
@@ -176,14 +176,14 @@ def by_time(every: list[Timed], shares: Sequence[float], presence: bool) -> list
             parts[0].append((every[i][0], every[i][2]))
         elif asked:
             parts[window[i]].append((every[i][0], i))
-    return parts
+    return parts, sizes
 
 
 @pytest.mark.parametrize("presence", [True, False])
 @pytest.mark.parametrize("both", [True, False])
 def test_windows_of_time(both: bool, presence: bool) -> None:
-    rng, shares = random.Random(2), (0.4, 0.2, 0.2, 0.2)
-    for _ in range(25):
+    rng, shares, refused = random.Random(2), (0.4, 0.2, 0.2, 0.2), 0
+    for _ in range(30):
         graph = timed(rng, both=both)
         every = at_once(graph) if presence else [
             (e, int(t), float(a)) for e, t, (a,) in
@@ -193,8 +193,11 @@ def test_windows_of_time(both: bool, presence: bool) -> None:
         whole = split_by_time(graph, y, shares=(1.0, 0.0, 0.0, 0.0))
         found = zip(listed(whole.edge_index), whole.edge_attr[:, 0].tolist(), strict=True)
         assert Counter(found) == Counter((edge, mark) for edge, _, mark in every)
-        messages, *windows = by_time(every, shares, presence)
-        if not messages or not all(windows):
+        (messages, *windows), sizes = by_time(every, shares, presence)
+        if any(size and not part for size, part in zip(sizes, (messages, *windows), strict=True)):
+            refused += 1
+            with pytest.raises(ValueError, match="edge_time to leave"):
+                split_by_time(graph, y, shares=shares)
             continue
         split = split_by_time(graph, y, shares=shares)
         marks: Any = split.edge_attr
@@ -206,6 +209,7 @@ def test_windows_of_time(both: bool, presence: bool) -> None:
             assert sorted(listed(pairs[:, own])) == sorted(edge for edge, _ in window)
             if not presence:
                 assert sorted(split.y[own].tolist()) == sorted(float(i) for _, i in window)
+    assert 0 < refused < 20
     with pytest.raises(ValueError, match="sum 1"):
         split_by_time(graph, shares=(0.5, 0.25, 0.1, 0.1500015))
 
@@ -373,6 +377,26 @@ def test_negatives_of_types_are_as_frequent_as_edges() -> None:
     assert not {*listed(found)} & {*listed(edges)} and bool((found[0] < found[1]).all())
     with pytest.raises(ValueError, match="edge_index to have edges"):
         negative_edges(tensor([(1, 1)]), 30, 1, node_type=types)
+    for name, wrong in (("edge_index", (edges - 1, types)), ("node_type", (edges, types[:9]))):
+        with pytest.raises(ValueError, match=name):
+            negative_edges(wrong[0], 30, 3, node_type=wrong[1])
+    # Where two types are all joined, only pairs of the others are there to be drawn.
+    full = tensor([(0, 10), (0, 11), (1, 10), (1, 11), (20, 21), (12, 20)])
+    few = torch.tensor([0] * 2 + [3] * 8 + [1] * 2 + [2] * 18)
+    found = negative_edges(full, 30, 6, node_type=few)
+    kinds = Counter(tuple(sorted(few[list(pair)].tolist())) for pair in listed(found))
+    assert kinds == {(2, 2): 2}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "columns"), [([(1, 2), (2, 1), (3, 0)], 3), ([(2, 1), (3, 0)], 4), ([(1, 1)], 2)]
+)
+def test_pairs_without_messages_have_a_direction_if_one_has_its_reverse(
+    pairs: list[Edge], columns: int
+) -> None:
+    y = torch.ones(len(pairs))
+    graph = fgl.Graph(torch.eye(4), tensor([]), edge_label_index=tensor(pairs), y=y)
+    assert negatives._not_free(graph, None, y == 1).shape[1] == columns
 
 
 def test_cells_of_a_column_are_its_rows() -> None:
@@ -454,3 +478,22 @@ def test_a_graph_with_fields_is_told_which_call_keeps_them() -> None:
         more = {} if kinds is None else {"edge_type": kinds}
         with pytest.raises(ValueError, match=call):
             edge_split(fgl.Graph(torch.eye(12), edges, edge_time=times, **more))
+
+
+def test_a_random_split_of_pairs_puts_each_in_one_part() -> None:
+    rng = random.Random(5)
+    pairs = [(rng.randrange(6), rng.randrange(6)) for _ in range(40)]
+    y = torch.ones(40)
+    graph = fgl.Graph(torch.eye(6), tensor([(0, 1)]), edge_label_index=tensor(pairs), y=y)
+    split = fgl.data.random_split(graph, train=0.5, val=0.3)
+    masks: Any = torch.stack([getattr(split, name) for name in fgl.graph.MASKS])
+    assert torch.equal(masks.sum(0), torch.ones(40, dtype=torch.int64))
+    part = {}
+    for pair, which in zip(pairs, masks.int().argmax(0).tolist(), strict=True):
+        assert part.setdefault(frozenset(pair), which) == which
+    counts = Counter(part.values())
+    assert [counts[k] for k in range(3)] == [
+        round(0.5 * len(part)),
+        round(0.8 * len(part)) - round(0.5 * len(part)),
+        len(part) - round(0.8 * len(part)),
+    ]
