@@ -127,16 +127,6 @@ def test_each_term_is_in_the_gradient(build: Any) -> None:
     assert max(float(value.abs().max()) for value in terms.values()) > 0.05
 
 
-def test_clients_that_are_alike_step_twice() -> None:
-    """Without alpha: FedAvg's step, and once more, since all have drifted alike."""
-    own = [clients()[0]] * 2
-    first = fgl.run(feddyn(plain(), penalty=0.0), own, num_rounds=1, clients_at_once=1)
-    step = fgl.run(plain(), own, num_rounds=1, clients_at_once=1)
-    start, went = plain().initial(), step.outbox[0]["model"]
-    twice = {n: went[n] + (went[n] - start[n]) for n in start}  # type: ignore[index, union-attr]
-    assert apart(first.outbox[0]["model"], twice) < 1e-12
-
-
 def test_numbers_out_of_range_are_refused() -> None:
     base = plain()
     with pytest.raises(ValueError, match="Expected lr to be a number > 0"):
@@ -153,10 +143,3 @@ def test_with_adam_what_a_client_knows_of_its_gradient_is_one() -> None:
     result = fgl.run(method, own, num_rounds=1, clients_at_once=1)
     want = gradient(base, base.initial(), own[0], {})
     assert apart(result.client_states[0]["own"], want) < 1e-12
-
-
-def test_numbers_of_examples_are_no_jump() -> None:
-    """They are far above what a number of a server's message may grow by."""
-    own = clients((700, 20), train=1.0)
-    assert len(train_nodes(own[0])) > feddyn(plain()).max_change
-    assert fgl.run(feddyn(plain(steps=1)), own, num_rounds=1, clients_at_once=1).history

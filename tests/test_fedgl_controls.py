@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from federations import CLASSES, close, graph, same
-from papers.fedgl import TABLES, fused_alike
 from papers.fedgl_controls import (
     quality_of_own,
     random_columns,
@@ -125,34 +124,6 @@ def test_a_random_graph_has_the_learned_ones_rows_and_weights() -> None:
         close(block.sum(1), learned_block.sum(1))
 
 
-def test_random_positions_are_the_seeds_alone() -> None:
-    """Two embeddings, one place for the n-th edge of a row; another seed, other places."""
-    data = clients()
-    sizes = [each.num_nodes for each in data]
-    columns = random_columns(data, 5, seed=0)
-    for like in (lambda h, p: h, lambda h, p: -h):
-        _, result = trained(scattering(alike=like), data)
-        for client in range(3):
-            part, used = result.outbox[client], dict.fromkeys(range(sizes[client]), 0)
-            for row, col in zip(part["row"].tolist(), part["col"].tolist(), strict=True):
-                assert col == int(columns[client][row, used[row]])
-                used[row] += 1
-    assert not torch.equal(columns[0], random_columns(data, 5, seed=1)[0])
-
-
-def test_random_columns_are_different_and_alike_often() -> None:
-    data = clients()[:1]
-    n, times = data[0].num_nodes, 300
-    count = torch.zeros(n)
-    for seed in range(times):
-        (columns,) = random_columns(data, 4, seed)
-        assert columns.shape == (n, 4)
-        assert all(len(set(row)) == 4 for row in columns.tolist())
-        count += columns.flatten().bincount(minlength=n)
-    assert (count - 4 * times).abs().max() < 5 * (4 * times) ** 0.5
-    assert random_columns(data, 99, 0)[0].shape == (n, n)
-
-
 def test_what_was_scattered_stays_for_an_absent_client() -> None:
     def gone(index: int, client: int) -> bool:
         return (index, client) == (1, 2)
@@ -181,29 +152,6 @@ def test_early_uploads_are_of_the_model_that_was_sent() -> None:
         assert not torch.allclose(late[client]["embeddings"], logits)
 
 
-def test_early_uploads_see_the_pseudo_graph() -> None:
-    data = clients()
-    inbox, _ = trained(with_early_uploads(method(beta=0.5)), data, rounds=2)
-    for client, each in enumerate(data):
-        sent: Any = inbox.sent[client]
-        edges = pseudo.graph.from_edge_tensors(sent, like=each.adj)
-        wide = pseudo.augmented_operator(each.adj, edges, beta=0.5).as_operator()
-        model: Any = method().model.eval()
-        with torch.no_grad():
-            logits = torch.func.functional_call(model, sent["model"], each.with_adj(wide).inputs)
-        close(inbox[client]["embeddings"], logits)
-
-
-def test_a_control_has_a_key_of_its_own() -> None:
-    for table, name, kind in (
-        ("fedgl-controls", "own labels", "own_labels"),
-        ("fedgl-controls", "FedGL, random graph", "random_graph"),
-        ("fedgl-table2", "FedGL, uploads as printed", "early_uploads"),
-    ):
-        made = TABLES[table].at(TABLES[table].row(name), "cora", 6, 0).key
-        assert (made["method"], made["settings"]) == (kind, {"patience": 30})
-
-
 def uploads() -> list[dict[str, Any]]:
     made = []
     for ids in ([0, 1, 2], [1, 2, 3, 5], [2, 5]):
@@ -212,19 +160,6 @@ def uploads() -> list[dict[str, Any]]:
         count = torch.tensor(len(ids))
         made.append({"node_id": torch.tensor(ids), "num_examples": count, **rows})
     return made
-
-
-def test_fusion_with_equal_weights_is_the_mean_of_the_holders() -> None:
-    sent = uploads()
-    for got, key in zip(fused_alike(sent, 7), ("predictions", "embeddings"), strict=True):
-        for node in range(7):
-            rows = [
-                each[key][each["node_id"].tolist().index(node)]
-                for each in sent
-                if node in each["node_id"].tolist()
-            ]
-            close(got[node], torch.stack(rows).mean(0) if rows else torch.zeros(CLASSES))
-    assert [int(each["num_examples"]) for each in sent] == [3, 4, 2]
 
 
 def test_padded_and_thresholded_fusion_of_uploads() -> None:

@@ -23,6 +23,7 @@ from fgl.federation.gate.distances import (
     farthest,
     root_mean_square,
 )
+from fgl.federation.gate.guard import check_whole
 from fgl.federation.gate.uploads import form_of, of_whom, shortened, sift
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64)
@@ -393,3 +394,12 @@ def test_accept_takes_three_arguments(accept: Any) -> None:
         fgl.federation.checked(dataclasses.replace(METHOD, accept=accept))
     for right in (lambda *given: None, lambda a, b, c, d=1: None, print):
         fgl.federation.checked(dataclasses.replace(METHOD, accept=right))
+
+
+def test_a_part_of_ones_own_has_any_shape_and_no_other_name() -> None:
+    method = dataclasses.replace(METHOD, own=("bias",))
+    right = {"weight": torch.ones(1, 2), "bias": torch.ones(7)}
+    check_whole(method, right, GRAPH, "params")
+    for wrong in ({**right, "more": X}, {"weight": X, "bias": X}, {"bias": X}, None):
+        with pytest.raises((TypeError, ValueError), match="params"):
+            check_whole(method, wrong, GRAPH, "params")

@@ -158,27 +158,6 @@ def test_another_field_is_another_run(name: str, tmp_path: Path) -> None:
         fgl.run(other, graphs(), num_rounds=2, checkpoint=tmp_path)
 
 
-def test_another_dropout_of_the_model_is_another_run(tmp_path: Path) -> None:
-    """It is no tensor, and no function's name."""
-
-    def method(dropout: float) -> fgl.Method:
-        torch.manual_seed(0)
-        return fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=dropout))
-
-    fgl.run(method(0.5), graphs(), num_rounds=1, checkpoint=tmp_path)
-    with pytest.raises(ValueError, match=r"of this run with architecture=.*dropout=0\.25"):
-        fgl.run(method(0.25), graphs(), num_rounds=2, checkpoint=tmp_path)
-    assert len(fgl.run(method(0.5), graphs(), num_rounds=2, checkpoint=tmp_path).history) == 2
-
-
-def test_another_weight_of_a_method_is_another_run(tmp_path: Path) -> None:
-    prox = methods.fedprox
-    fgl.run(prox(PLAIN, mu=0.1), graphs(), num_rounds=1, checkpoint=tmp_path)
-    text = r"of this run with settings of fedprox={'mu': 5\.0}, but got {'mu': 0\.1}: take another"
-    with pytest.raises(ValueError, match=text):
-        fgl.run(prox(PLAIN, mu=5.0), graphs(), num_rounds=2, checkpoint=tmp_path)
-
-
 def test_a_builder_of_ones_own() -> None:
     @fgl.layer
     def mine(fedavg: fgl.Method, *, rate: float = 0.5, **how: Any) -> fgl.Method:

@@ -54,14 +54,6 @@ def test_local_shares_nothing() -> None:
     assert all(record.bytes_up == 0 for record in result.history)
 
 
-def test_fedprox_without_weight_is_fedavg_and_its_term_is_the_distance() -> None:
-    assert same(dict(run(fedprox(FEDAVG, mu=0), CLIENTS).outbox[0]),
-                dict(run(FEDAVG, CLIENTS).outbox[0]))  # fmt: skip
-    plain, held = (gradient(m, 0.1, CLIENTS[0]) for m in (FEDAVG, fedprox(FEDAVG, mu=0.7)))
-    for name, value in plain.items():
-        close(held[name] - value, torch.full_like(value, 0.07))
-
-
 def test_adaptive_fedprox_keeps_a_weight_for_each_client() -> None:
     fit = fgl.federation.supervised(FEDAVG.model)
     method = adaptive_fedprox(FEDAVG, fit=lambda params, own: fit(params, own, {}), mu=1.0)

@@ -70,16 +70,6 @@ def test_a_collection_scores_as_its_graphs_alone(pooling: Any) -> None:
     close(model(chosen.x.double(), chosen.adj, chosen.pool), out[order], atol=1e-9)
 
 
-def test_a_convolution_is_its_formula_in_loops() -> None:
-    graph = collection()[0]
-    conv = GIN(3, 8, 2).convs[0]
-    x = torch.rand(graph.num_nodes, 8)
-    total = x.clone()
-    for source, target in graph.edge_index.t().tolist():
-        total[target] += x[source]
-    close(conv(x, graph.edge_index), conv.nn(total), atol=1e-5)
-
-
 def test_gradients_in_double_precision() -> None:
     graph, _ = collection((3, 2))
     model = GIN(3, 4, 2, num_layers=2, pooling="mean").double().eval()
@@ -101,14 +91,6 @@ def test_clients_at_once(pooling: Any) -> None:
     out = vmap(logits)(cohort.index)
     for k, client in enumerate(clients):
         close(out[k, : client.num_graphs], model(*client.inputs), atol=1e-5)
-
-
-def test_dropout_in_training_only() -> None:
-    graph, _ = collection()
-    model = GIN(3, 8, 2, dropout=0.5)
-    assert not torch.equal(model(*graph.inputs), model(*graph.inputs))
-    model.eval()
-    assert torch.equal(model(*graph.inputs), model(*graph.inputs))
 
 
 def test_refuses() -> None:

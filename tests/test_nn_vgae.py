@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from fgl import SparseMatrix
 from fgl.nn import MLP, VGAE
 
 N, F, H, D = 9, 5, 8, 4
@@ -113,15 +112,6 @@ def test_equals_pyg() -> None:
     mine = MLP(F, H, 2).double()
     mine.load_state_dict(mlp.state_dict())
     torch.testing.assert_close(mine(x), mlp(x))
-
-
-def test_order_of_nodes_and_sparse_features() -> None:
-    net, (x, edges) = model().eval(), data()
-    order = torch.randperm(N)
-    torch.testing.assert_close(net(x[order], order.argsort()[edges]), net(x, edges)[order])
-    torch.testing.assert_close(net(SparseMatrix.from_dense(x), edges), net(x, edges))
-    alone = net(x, edges[:, :0])
-    assert alone.isfinite().all()
 
 
 def test_dropout_only_in_training() -> None:

@@ -309,35 +309,6 @@ def test_weights_of_nodes_follow_labels_and_homophily() -> None:
     assert len({round(each, 6) for each in remembered(own)}) > 1
 
 
-@pytest.mark.parametrize("term", ["alignment", "smoothness"])
-def test_each_term_of_the_server_moves_features_and_edges(term: str) -> None:
-    x = first_features(4, 3).double().requires_grad_()
-    weights = torch.tensor([[0, 3, 0, 9], [3, 0, 2, 0], [0, 2, 0, 5], [9, 0, 5, 0]]).double() / 10
-    weights.requires_grad_()
-    one = torch.ones(2, 6).double()
-    aim = SURROGATE.Moments(torch.tensor([1, 4]).double() / 5, one, one / 2)
-    off = {"alignment": 0.0, "smoothness": 0.0}
-    made = SURROGATE.Condensation(per_class=2, **{**off, term: 2.0})
-    loss = made.loss(x, weights, aim)
-    whole = weights.detach() + torch.eye(4)
-    rows = torch.cat([x, (whole / (whole.sum(1)[:, None] * whole.sum(1)).sqrt()) @ x], 1).detach()
-    wanted = 0.0
-    if term == "alignment":
-        for c, share in ((0, 0.2), (1, 0.8)):
-            a, b = rows[2 * c], rows[2 * c + 1]
-            mean, deviation = (a + b) / 2, (a - b).abs() / math.sqrt(2)
-            far = ((mean - 1) ** 2).mean() + ((deviation - 0.5) ** 2).mean()
-            wanted += 2.0 * share * float(far)
-    else:
-        pairs = [(i, j) for i in range(4) for j in range(4)]
-        near = {(i, j): (-0.5 * (x[i] - x[j]) ** 2).exp().mean() for i, j in pairs}
-        total: Any = sum(weights[p] * near[p] for p in pairs) / weights.sum()
-        wanted = 2.0 * total.item()
-    assert loss.item() == pytest.approx(wanted, abs=1e-12)
-    for each in torch.autograd.grad(loss, (x, weights)):
-        assert each.norm() > 1e-3
-
-
 # What stands around it
 
 

@@ -292,25 +292,6 @@ def test_the_network_is_its_formula_and_knows_directions() -> None:
         net(graph.x, graph.adj, edge_label_index=graph.edge_label_index)
 
 
-@pytest.mark.parametrize("negatives", [False, True])
-def test_loop_and_batch_agree(negatives: bool) -> None:
-    graphs = [asked(seed) for seed in range(3)]
-    if negatives:
-        graphs = [graph.replace(y=torch.ones_like(graph.y)) for graph in graphs]
-    graphs = [own.subgraph(torch.arange(12 - k)) for k, own in enumerate(graphs)]
-    torch.manual_seed(0)
-    net = fgl.nn.PairNet(3, 4, 1, edge_dim=1).double()
-    task = tasks.pair_task(graphs, net, ADAM, negatives=negatives)
-    one = fgl.run(task.fedavg, task, num_rounds=3, clients_at_once=1)
-    two = fgl.run(task.fedavg, task, num_rounds=3, clients_at_once=3)
-    assert not any(each.one_by_one for each in two.history)
-    for name, value in one.outbox[0]["model"].items():
-        assert torch.allclose(value, two.outbox[0]["model"][name], atol=1e-10)
-    metrics = one.history[-1].metrics
-    assert set(metrics) == {"val_auc", "test_auc", "test_ap"}
-    assert metrics == pytest.approx(two.history[-1].metrics)
-
-
 def test_the_loss_of_links_is_that_of_the_pairs_and_of_the_drawn_ones() -> None:
     split = asked().replace(y=torch.ones(30, dtype=torch.float64))
     net = fgl.nn.PairNet(3, 4, 1, edge_dim=1).double()

@@ -478,6 +478,13 @@ def test_noise_for_an_epsilon_of_a_sample(wanted: float, rate: float) -> None:
     assert noise < privacy.noise_for(epsilon=wanted, rounds=30, delta=1e-5)
 
 
+def test_noise_for_a_sample_is_little_more_than_it_takes() -> None:
+    how: Any = {"rounds": 1, "delta": 0.1, "sample_rate": 0.9}
+    noise = privacy.noise_for(epsilon=30.0, **how)
+    assert privacy.epsilon(noise_multiplier=noise, **how) <= 30
+    assert privacy.epsilon(noise_multiplier=0.9985 * noise, **how) > 30
+
+
 def test_noise_for_a_tiny_epsilon() -> None:
     """Renyi's orders told nothing below .009; the exact formula does."""
     noise = privacy.noise_for(epsilon=1e-5, rounds=40, delta=1e-5)

@@ -16,11 +16,9 @@ from federations import (
     METHODS,
     SGD,
     Elsewhere,
-    by_hand,
     close,
     end,
     fedavg,
-    fedopt,
     graph,
     graphs,
     local,
@@ -176,16 +174,6 @@ def test_a_run_goes_on_from_another_ones_end(name: str, clients_at_once: Any) ->
     assert same(end(longer)["outbox"], before["outbox"])
     assert same(end(longer)["clients"], before["clients"])
     assert longer.history == []
-
-
-def test_a_phase_is_the_same_by_hand() -> None:
-    method = fedopt(model())
-    phase = fgl.run(method, graphs(), num_rounds=2, seed=1, clients_at_once=1)
-    result = fgl.run(method, graphs(), num_rounds=2, seed=5, start=phase, clients_at_once=1)
-    first = by_hand(method, graphs(), num_rounds=2, seed=1)
-    want = by_hand(method, graphs(), num_rounds=2, seed=5, start=first)
-    assert same(dict(result.outbox), want.outbox)
-    assert same(dict(result.server_state), dict(want.server_state))
 
 
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import case, fedego, fedgl, gpfl, known
-from federations import close, end, same
+from federations import close, same
 from torch import Tensor
 
 import fgl
@@ -191,7 +191,11 @@ def test_a_method_inside_sees_its_own_context_and_counts_once() -> None:
 
 def test_only_whole_exchanges_have_a_line() -> None:
     for count, lines_ in ((3, 0), (4, 1), (7, 1), (8, 2), (9, 2)):
-        assert len(summed_rounds([fgl.federation.Round(k, [0]) for k in range(count)])) == lines_
+        rounds = [fgl.federation.Round(k, [0], padding=k / 9, bytes_up=1) for k in range(count)]
+        summed = summed_rounds(rounds)
+        assert [(each.padding, each.bytes_up) for each in summed] == [
+            ((4 * k + 3) / 9, 4) for k in range(lines_)
+        ]
 
 
 def test_a_client_knows_its_own_keys_alone() -> None:
@@ -564,21 +568,6 @@ def test_clipping_at_the_clients_goes_inside_and_noise_of_the_server_does_not() 
     last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 28)
     with pytest.raises(ValueError, match="central_gaussian.* reads the whole inbox"):
         secure_sum(central_gaussian(tiny(), length=0.1, noise_multiplier=1.0), threshold=3)
-
-
-def test_minibatches_and_a_kept_optimiser() -> None:
-    """Clients train in one round of four, and nothing of their optimiser is lost in the others."""
-    method, made = case("fedavg", "graphs", dropout=0.0, dtype=F64)
-    whole = replace(method.train, batches=None, num_steps=2)
-    method = replace(method, train=whole)
-    want = fgl.run(method, made, num_rounds=2)
-    for at_once in ("all",):
-        got = fgl.run(
-            secure_sum(method, threshold=3, bits=36, bound=64), made, num_rounds=8,
-            clients_at_once=at_once,  # type: ignore[arg-type]
-        )  # fmt: skip
-        close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-8)
-        close(got.client_states, want.client_states, atol=1e-8)
 
 
 def refuse(message: Any, client: int, state: Any) -> None:
@@ -969,54 +958,6 @@ def test_ragged_tensors_are_refused() -> None:
         got = fgl.run(secure_sum(ragged([1, 1, 2]), threshold=2), lines(3), num_rounds=4)
     want = fgl.run(tiny(), lines(3), num_rounds=1, dropouts=lambda index, client: client == 2)
     last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 28)
-
-
-def test_the_order_of_the_clients_does_not_matter() -> None:
-    order = [3, 0, 4, 2, 1]
-    how: Any = {"num_rounds": 8, "dropouts": gone((2, 1))}
-    summed = secure_sum(tiny(), threshold=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        one = fgl.run(summed, lines(5), **how)
-        how["dropouts"] = gone((2, order.index(1)))
-        two = fgl.run(summed, [lines(5)[k] for k in order], **how)
-    close(dict(one.outbox[0]), dict(two.outbox[0]), atol=1e-12)
-
-
-@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
-def test_a_run_that_is_resumed_has_the_same_sums(tmp_path: Path) -> None:
-    """In the middle of an exchange; bit for bit where masks are those of the run's seed."""
-    summed = secure_sum(tiny(), threshold=3)
-    want = fgl.run(summed, lines(4), num_rounds=8)
-    fgl.run(summed, lines(4), num_rounds=6, checkpoint=tmp_path / "one")
-    got = fgl.run(summed, lines(4), num_rounds=8, checkpoint=tmp_path / "one")
-    assert same(end(got)["outbox"], end(want)["outbox"])
-    with TEST():
-        known_masks = secure_sum(tiny(), threshold=3, unprotected=True)
-    for last in (2, 3, 4):
-        folder = tmp_path / str(last)
-        seen: list[Any] = []
-        watched = replace(unsealed(known_masks), aggregate=noting(known_masks, seen))
-        fgl.run(watched, lines(4), num_rounds=4)
-        fgl.run(watched, lines(4), num_rounds=last, checkpoint=folder)
-        fgl.run(watched, lines(4), num_rounds=4, checkpoint=folder)
-        assert len(seen) == 2
-        assert same(seen[0], seen[1])
-    other: list[Any] = []
-    watched = replace(unsealed(known_masks), aggregate=noting(known_masks, other))
-    fgl.run(watched, lines(4), num_rounds=4, seed=1)
-    assert not same(seen[0], other[0])
-
-
-def noting(method: Method, seen: list[Any]) -> Any:
-    """The aggregate, which notes the masked uploads."""
-
-    def aggregate(inbox: Inbox, state: Any) -> Any:
-        if all(message["phase"] == 2 for message in inbox.values()):
-            seen.append({client: dict(inbox[client]) for client in inbox})
-        return method.aggregate(inbox, state)
-
-    return aggregate
 
 
 def test_a_history_by_exchange_is_that_of_the_method() -> None:
