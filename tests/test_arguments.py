@@ -6,6 +6,7 @@ builder takes it, a run's identity holds it, and the results are those of the de
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -209,6 +210,91 @@ def test_each_argument_changes_the_run(name: str) -> None:
         assert same(ending(name, plain), before)
         unchanged = [key for key in other if same(ending(name, {**plain, key: other[key]}), before)]
     assert unchanged == []
+
+
+BOUNDS = {  # "builder argument argument; builder ..." by what is refused and what is taken
+    "at least 0": """
+        adaptive_fedprox mu; ditto penalty; fedamp penalty; fedaux scale; feddc penalty; feddyn
+        penalty; fedhgn align; fedopt server_lr momentum tau weight_decay; fedproto weight;
+        fedprox mu; fedpub sparsity proximity scale; fedssp weight; fedtgp weight margin; gcfl
+        eps1 eps2; gcfl_plus eps1 eps2; graphfl adapt_lr; heurfedamp scale penalty; moon contrast;
+        s2fgl knowledge alignment; scaffold server_lr; unlearned far; fedgm condense_lr fit_lr
+        fit_decay; opfgl feature_lr edge_lr alignment smoothness fit_lr distil distil_most; fedtad
+        generator_lr distil_lr distil_decay fit diversity; feddep count_weight embedding_weight
+        label_weight; fedsage_plus weight
+    """,
+    "above 0": """
+        fedamp sigma server_lr; feddc lr; fedtgp server_lr; fggp temperature; moon temperature;
+        pfedgraph prior; scaffold lr; unlearned radius max_norm; fedgta temperature; clipped
+        length
+    """,
+    "shares": """
+        fedselect top cap; heurfedamp own; mix_updates self_weight; s2fgl restart; fedgta
+        neighbour_share; fedgm reduction; opfgl sure label_share; feddep gen_hide
+    """,
+    "counts from 1": """
+        fedselect every; fedtgp server_epochs server_batch; fggp neighbours every; gcfl_plus
+        seq_length; s2fgl frequencies neighbours books; unlearned at; fedgta propagations
+        num_moments; fedgm feature_steps condense_width; opfgl nodes_per_class condense_width;
+        fedtad neighbours; feddep num_prototypes; quantised bucket; robust bucket
+    """,
+    "shares above 0": """
+        fedspa feature_share; s2fgl book_share; sparsified share
+    """,
+    "counts from 0": """
+        gcfl first_round seq_length; gcfl_plus first_round; graphfl adapt_steps; retrained client;
+        unlearned client; fedgm condense_steps adjacency_steps fit_steps; opfgl propagations
+        expand min_degree label_steps condense_steps fit_steps; fedtad epochs generator_steps
+        distil_steps; feddep encoder_epochs gen_local_epochs gen_epochs
+    """,
+}
+BOUNDS["choices"] = """
+    fedopt rule; feddc control; scaffold control; fedpub masks of; graphfl query; fedgta moments;
+    gcfl_plus sequence; feddep targets; rounded_downloads dtype
+"""
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "at least 0": (-0.1, math.nan, math.inf),
+    "above 0": (0.0, -0.1, math.nan, math.inf),
+    "shares": (-0.1, 1.1, math.nan),
+    "shares above 0": (0.0, 1.1, math.nan),
+    "counts from 0": (-1, 1.5),
+    "counts from 1": (0, -1, 1.5),
+    "choices": ("other", 3),
+}
+TAKEN: dict[str, tuple[Any, ...]] = {
+    **{"at least 0": (0.0,), "above 0": (1e-3,), "shares": (0.0, 1.0), "shares above 0": (1.0,)},
+    **{"counts from 0": (0,), "counts from 1": (1,), "choices": ()},
+}
+OTHER_BOUNDS: list[tuple[str, str, tuple[Any, ...], tuple[Any, ...]]] = [
+    ("fedopt", "beta2", (1.0, -0.1, math.nan), (0.0, 0.99)),
+    ("pfedgraph", "attraction", (math.nan, math.inf), (-1.0, 0.0)),
+    ("fedgta", "threshold", (1.1, math.nan), (-1.0, 1.0)),
+    ("quantised", "bits", (1, 17, 2.5), (2,)),
+    ("opfgl", "distil_least", (-0.1,), (0.0, 0.15)),
+]
+
+
+def built(name: str, **changed: Any) -> None:
+    plain, _, task, _ = GIVEN[name]
+    build = getattr(methods, name, None) or getattr(transforms, name)
+    build(known(task, 0.0, torch.float32).fedavg, **{**plain, **changed})
+
+
+def bounded(kind: str) -> list[tuple[str, str, tuple[Any, ...], tuple[Any, ...]]]:
+    rows = [row.split() for row in BOUNDS[kind].split(";")]
+    return [(name, key, REFUSED[kind], TAKEN[kind]) for name, *keys in rows for key in keys]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("kind", [*BOUNDS, "other"])
+def test_arguments_out_of_range_are_refused_by_name(kind: str) -> None:
+    for name, key, refused, taken in OTHER_BOUNDS if kind == "other" else bounded(kind):
+        for value in refused:
+            with pytest.raises((TypeError, ValueError), match=key):
+                built(name, **{key: value})
+                raise AssertionError(f"{name}({key}={value})")
+        for value in taken:
+            built(name, **{key: value})
 
 
 SGD = fgl.tasks.Local("sgd", lr=0.1, steps=2)
