@@ -297,6 +297,33 @@ def test_arguments_out_of_range_are_refused_by_name(kind: str) -> None:
             built(name, **{key: value})
 
 
+AVERAGES = """
+    ditto fedamp fedaux feddc feddyn fedproto fedpub fedspa fedssp fedtgp fggp heurfedamp
+    mix_updates pfedgraph s2fgl unlearned fedgta fedgm opfgl fedtad feddep robust
+"""
+ALIKE = """
+    ditto fedaux fedpub fedselect fedspa fedssp fggp graphfl moon s2fgl unlearned fedgm opfgl
+    fedtad feddep fedsage_plus
+"""
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_builders_that_need_one_mean_or_one_architecture_say_so(name: str) -> None:
+    plain, _, task, _ = GIVEN[name]
+    build = getattr(methods, name, None) or getattr(transforms, name)
+    ring = methods.ring(known(task, 0.0, torch.float32).fedavg)
+    differ = known("clients that differ", 0.0, torch.float32).fedavg
+    for names, inner, words in (
+        (AVERAGES, ring, "server"),
+        (ALIKE, differ, "given a method whose clients have one architecture"),
+    ):
+        if name in names.split():
+            with pytest.raises(ValueError, match=words):
+                build(inner, **plain)
+        elif inner is ring:
+            build(inner, **plain)
+
+
 SGD = fgl.tasks.Local("sgd", lr=0.1, steps=2)
 ADAM = fgl.tasks.Local("adam", lr=0.1, steps=2)
 SKEWED, LOST = fgl.data.Skew(skew_by="degrees"), fgl.data.Damage(missing_edges=0.5)

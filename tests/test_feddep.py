@@ -377,6 +377,9 @@ def test_impossible_prototypes_are_refused() -> None:
         (torch.tensor([2**62] * 3), three, "Expected counts to be integers from 0, 50"),
         (none, three[:0], "Expected counts to be integers"),
         (torch.ones(3).long(), three + 40, r"Expected prototypes in \[-1, 1\], but got 40"),
+        (torch.ones(3).long(), three - 40, r"Expected prototypes in \[-1, 1\], but got 40"),
+        (torch.ones(3).long(), three[0], "Expected a row of prototypes for each count"),
+        (torch.ones(3).long(), three[None].expand(3, 3, 3), "Expected a row of prototypes"),
     ):
         with pytest.raises(ValueError, match=why):
             made.accept({**message, "counts": counts, "prototypes": rows}, 0, {})
