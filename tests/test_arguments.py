@@ -270,6 +270,7 @@ OTHER_BOUNDS: list[tuple[str, str, tuple[Any, ...], tuple[Any, ...]]] = [
     ("pfedgraph", "attraction", (math.nan, math.inf), (-1.0, 0.0)),
     ("fedgta", "threshold", (1.1, math.nan), (-1.0, 1.0)),
     ("quantised", "bits", (1, 17, 2.5), (2,)),
+    ("fedselect", "passes", ((),), ()),
     ("opfgl", "distil_least", (-0.1,), (0.0, 0.15)),
 ]
 

@@ -372,13 +372,6 @@ def test_other_widths_still_need_a_word() -> None:
         fgl.run(plain(), clients(), num_rounds=1)
 
 
-@pytest.mark.parametrize("name", ["moon", "graphfl", "fedpub", "fedselect", "fedsage_plus"])
-def test_methods_that_know_one_architecture_say_so(name: str) -> None:
-    one = replace(plain(), layers=(replace(plain().layers[0], name=name),))
-    with pytest.raises(ValueError, match=f"own_models to be given a method without {name}"):
-        fedper(one, shared=["conv"], models=net)
-
-
 @pytest.mark.parametrize("build", [fgl.methods.moon, fgl.methods.graphfl, fgl.methods.fedselect])
 def test_methods_around_that_know_one_architecture_say_so(build: Any) -> None:
     with pytest.raises(ValueError, match="whose clients have one architecture, but got fedper"):

@@ -232,11 +232,3 @@ def test_it_wraps_another_aggregate_and_hooks() -> None:
     hooked = plain(replace(SGD, adjust=adjust, settle=settle))
     fgl.run(fedselect(hooked), graphs()[:1], num_rounds=1)
     assert calls == ["adjust", "settle"] * 2
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"top": 1.5}, {"top": -0.1}, {"cap": 2.0}, {"every": 0}, {"passes": ()}]
-)
-def test_malformed(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=f"Expected {next(iter(wrong))} to be"):
-        fedselect(plain(), **wrong)

@@ -326,22 +326,6 @@ def test_what_travels_decides_where_only_a_part_does() -> None:
     assert len(result.server_state["clusters"].unique()) > 1
 
 
-@pytest.mark.parametrize(
-    ("build", "name"),
-    [
-        (partial(gcfl, eps1=-1), "eps1"),
-        (partial(gcfl, eps2=float("nan")), "eps2"),
-        (partial(gcfl, first_round=-1), "first_round"),
-        (partial(gcfl, seq_length=-1), "seq_length"),
-        (partial(gcfl_plus, seq_length=0), "seq_length"),
-        (partial(gcfl_plus, sequence="losses"), "sequence"),
-    ],
-)
-def test_bounds(build: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected {name} to be "):
-        build(FEDAVG)
-
-
 def test_the_weights_of_a_cut_are_symmetric_where_long_products_are_not() -> None:
     """Ten long rows are multiplied in another order on either side: opposite ones are rounding."""
     one, small = rows(1, 92_231).float(), rows(10, 92_231, seed=1).float()

@@ -236,9 +236,3 @@ def test_a_graph_serves_others_after_it_was_first_seen_inside_a_transform() -> N
 def test_halves_of_other_entries_stay() -> None:
     context = {"received": torch.ones(4), "pairs": Ragged(torch.zeros(7, 2))}
     assert list(halves(own(), context)) == ["train_mask", "pairs"]
-
-
-@pytest.mark.parametrize("wrong", [{"adapt_steps": -1}, {"adapt_lr": -0.1}, {"query": "test"}])
-def test_malformed(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=f"Expected {next(iter(wrong))} to be"):
-        graphfl(smooth(), **wrong)

@@ -18,7 +18,6 @@ from fgl.methods import (
     adaptive_fedprox,
     fedopt,
     fedper,
-    fedprox,
     local,
     mix_updates,
     moon,
@@ -234,29 +233,6 @@ def test_each_row_of_the_matrix_is_a_clients_mix() -> None:
     assert float(outbox[0]["model"]["w"]) == pytest.approx(0 + 0.5 * 1 + 0.5 * 2)
     assert float(outbox[1]["model"]["w"]) == pytest.approx(10 + 0.5 * 2 + 0.5 * (0.25 + 1.5))
     assert torch.equal(state["network"], matrix)
-
-
-@pytest.mark.parametrize(
-    ("build", "name"),
-    [
-        (partial(fedprox, mu=-1), "mu"),
-        (partial(fedprox, mu=float("nan")), "mu"),
-        (partial(adaptive_fedprox, fit=print, mu=-1), "mu"),
-        (partial(fedopt, server_lr=-0.1), "server_lr"),
-        (partial(fedopt, momentum=-1), "momentum"),
-        (partial(moon, contrast=-1), "contrast"),
-        (partial(moon, temperature=0), "temperature"),
-        (partial(mix_updates, network=uniform, self_weight=1.5), "self_weight"),
-    ],
-)
-def test_bounds(build: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected {name} to be an? "):
-        build(FEDAVG)
-
-
-def test_unknown_server_rule() -> None:
-    with pytest.raises(ValueError, match="rule"):
-        fedopt(FEDAVG, rule="rmsprop")  # type: ignore[arg-type]
 
 
 def test_case_is_the_table() -> None:

@@ -425,27 +425,6 @@ def test_drawn_models_take_what_the_server_mixes(name: str) -> None:
         assert all(torch.equal(params[n], value) for n, value in message["model"].items())
 
 
-@pytest.mark.parametrize(
-    ("build", "name"),
-    [
-        (partial(fedamp, sigma=0), "sigma"),
-        (partial(fedamp, server_lr=0), "server_lr"),
-        (partial(fedamp, penalty=-1), "penalty"),
-        (partial(heurfedamp, own=1.1), "own"),
-        (partial(heurfedamp, scale=-1), "scale"),
-        (partial(heurfedamp, penalty=-1), "penalty"),
-        (partial(pfedgraph, prior=0), "prior"),
-        (partial(pfedgraph, attraction=math.nan), "attraction"),
-        (partial(fedpub, probes=PROBES, sparsity=-1), "sparsity"),
-        (partial(fedpub, probes=PROBES, proximity=-1), "proximity"),
-        (partial(fedpub, probes=PROBES, scale=-1), "scale"),
-    ],
-)
-def test_bounds(build: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected {name} to be "):
-        build(FEDAVG)
-
-
 # What a client trains beside the model
 
 

@@ -250,14 +250,6 @@ def test_a_rate_that_plain_sgd_does_not_have_is_refused(method: Any) -> None:
     method(plain(replace(base.train, settle=lambda new, old, context: new)), lr=0.05)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"control": "both"}, {"lr": 0.0}, {"lr": -1.0}, {"server_lr": -0.1}]
-)
-def test_malformed(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=f"Expected {next(iter(wrong))} to be"):
-        scaffold(plain(), **wrong)
-
-
 def test_a_rate_of_zero_has_no_path() -> None:
     still = plain(Training(partial(optim.SGD, lr=0.0)))
     with pytest.raises(ValueError, match="Expected lr to be a number > 0"):

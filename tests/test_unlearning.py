@@ -37,7 +37,10 @@ def ascent(own: fgl.Graph, start: Any, last: Any, radius: float, far: float, nor
     return w
 
 
-CASES = [(200.0, 1e9, 1e9), (0.05, 1e9, 5.0), (200.0, 1e9, 0.2), (200.0, 0.0, 5.0)]
+CASES = [
+    *((200.0, 1e9, 1e9), (0.05, 1e9, 5.0), (200.0, 1e9, 0.2), (200.0, 0.0, 5.0)),
+    (200.0, 0.05, 5.0),  # it stops after two steps
+]
 
 
 @pytest.mark.parametrize(("radius", "far", "norm"), CASES)
