@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 import torch
 from conformance import known
-from federations import end, same
+from federations import end, identified, same
 from scipy.sparse import csr_matrix
 
 import fgl
 from fgl import methods, transforms
 from fgl.aggregate.robust import median, multi_krum
+from fgl.federation import Method
 from fgl.tasks import Task
 
 
@@ -191,25 +192,33 @@ GIVEN: dict[str, Given] = {
 }
 
 
-def ending(name: str, how: dict[str, Any]) -> Any:
-    _, _, task, rounds = GIVEN[name]
-    made = known(task, 0.0, torch.float32)
+def made_with(name: str, how: dict[str, Any]) -> Method:
     build = getattr(methods, name, None) or getattr(transforms, name)
-    method = build(made.fedavg, **how)
+    method: Method = build(known(GIVEN[name].task, 0.0, torch.float32).fedavg, **how)
+    return method
+
+
+def ending(name: str, how: dict[str, Any]) -> Any:
+    clients = known(GIVEN[name].task, 0.0, torch.float32).clients[:3]
     absent: Any = {"dropouts": lambda index, client: (index, client) == (1, 0)}
-    clients = made.clients[:3]
+    rounds = GIVEN[name].rounds
+    method = made_with(name, how)
     return end(fgl.run(method, clients, num_rounds=rounds, clients_at_once=1, **absent))
 
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_each_argument_changes_the_run(name: str) -> None:
+    """And a checkpoint knows a run of other arguments from it."""
     plain, other, *_ = GIVEN[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        before = ending(name, plain)
+        before, known_as = ending(name, plain), identified(made_with(name, plain))
         assert same(ending(name, plain), before)
-        unchanged = [key for key in other if same(ending(name, {**plain, key: other[key]}), before)]
-    assert unchanged == []
+        assert identified(made_with(name, plain)) == known_as
+        for key, value in other.items():
+            how = {**plain, key: value}
+            assert not same(ending(name, how), before), key
+            assert identified(made_with(name, how)) != known_as, key
 
 
 BOUNDS = {  # "builder argument argument; builder ..." by what is refused and what is taken
@@ -276,9 +285,7 @@ OTHER_BOUNDS: list[tuple[str, str, tuple[Any, ...], tuple[Any, ...]]] = [
 
 
 def built(name: str, **changed: Any) -> None:
-    plain, _, task, _ = GIVEN[name]
-    build = getattr(methods, name, None) or getattr(transforms, name)
-    build(known(task, 0.0, torch.float32).fedavg, **{**plain, **changed})
+    made_with(name, {**GIVEN[name].plain, **changed})
 
 
 def bounded(kind: str) -> list[tuple[str, str, tuple[Any, ...], tuple[Any, ...]]]:

@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from federations import CLASSES, FEATURES, end, graphs, local, model, same
+from federations import CLASSES, FEATURES, end, graphs, identified, local, model, same
 
 import fgl
 from fgl.federation import Broadcast
 from fgl.federation.saved import checkpoint
-from fgl.federation.saved.identity import _digest, identity
+from fgl.federation.saved.identity import _digest
 
 METHOD = fgl.fedavg(model(dropout=0.0))
-
-
-def identified(method: fgl.Method) -> dict[str, Any]:
-    return identity(method, 0, 1.0, 0.0, None)
 
 
 def test_a_message_to_all_is_stored_once_and_others_each() -> None:
