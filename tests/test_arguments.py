@@ -127,7 +127,7 @@ GIVEN: dict[str, Given] = {
         },
     ),
     "scaffold": Given(
-        {"control": "path", "lr": 0.1}, {"control": "gradient", "server_lr": 0.5, "lr": 0.05}
+        {"control": "path", "lr": 0.1}, {"control": "gradient", "server_lr": 2.0, "lr": 0.05}
     ),
     "unlearned": Given(
         {"client": 2, "at": 1, "radius": 1e-3},

@@ -236,3 +236,8 @@ def test_a_graph_serves_others_after_it_was_first_seen_inside_a_transform() -> N
 def test_halves_of_other_entries_stay() -> None:
     context = {"received": torch.ones(4), "pairs": Ragged(torch.zeros(7, 2))}
     assert list(halves(own(), context)) == ["train_mask", "pairs"]
+
+
+def test_all_clients_weigh_the_same_unless_it_is_said() -> None:
+    assert graphfl(smooth()).max_examples == 1
+    assert graphfl(smooth(), equal=False).max_examples == smooth().max_examples

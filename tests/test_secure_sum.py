@@ -205,14 +205,29 @@ def test_a_client_knows_its_own_keys_alone() -> None:
     assert _rows(torch.stack([own * 0, own, own * 0 + 255]), secrets) == [1]
 
 
-def test_a_share_of_another_kind_is_not_used_and_no_lie() -> None:
-    made, here = Exchange(some_words(3), 2), flags(3)
-    sealed = torch.stack([made.letters(row) for row in range(3)])
-    told = {row: made.told(row, sealed, here, here) for row in range(3)}
-    told[0][1, 0] = parts.SECRET
+def test_each_direction_and_exchange_has_a_key_of_its_own() -> None:
+    made = Exchange(some_words(2), 1)
+    seals = [own[0] for own in made.secrets]
+
+    def key(own: int, writer: int, reader: int, about: bytes) -> bytes:
+        return parts._sealing_key(seals[own], made.keys, writer, reader, own=own, about=about)
+
+    for writer, reader in ((0, 1), (1, 0)):
+        assert key(0, writer, reader, b"a") == key(1, writer, reader, b"a")
+    keys = [key(0, 0, 1, b"a"), key(0, 1, 0, b"a"), key(0, 0, 1, b"b"), key(0, 1, 0, b"b")]
+    assert len({*keys}) == 4
+
+
+@pytest.mark.parametrize(("lost", "kind"), [((), parts.SECRET), ((1,), parts.SEED)])
+def test_a_share_of_another_kind_is_not_used_and_no_lie(lost: Any, kind: int) -> None:
+    made, here = Exchange(some_words(4), 2), flags(4)
+    sealed, sent = torch.stack([made.letters(row) for row in range(4)]), flags(4, lost)
+    told = {row: made.told(row, sealed, here, sent) for row in (0, 2, 3)}
+    told[0][1, 0] = kind
     told[0][1, 1:] = 7
-    secrets, false = made.recovered(told, here, here)
-    assert false == {} and secrets == {row: made.secrets[row][2] for row in range(3)}
+    secrets, false = made.recovered(told, here, sent)
+    which = [1 if row in lost else 2 for row in range(4)]
+    assert secrets == {row: made.secrets[row][which[row]] for row in range(4)} and false == {}
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,18 @@ def test_relations_that_reverse_or_copy_others(sample: int, monkeypatch: Any) ->
     assert min(counts.values()) > 10
 
 
+def test_a_share_that_chance_leaves_is_not_most() -> None:
+    """Of half of all possible edges three of four are chance: 2 * .75 = 1 + .5."""
+    other = [(0, 10), (0, 11), (1, 12), (1, 13)]
+    for last, share in (((5, 6), None), ((1, 13), 1.0)):
+        own = [*other[:3], last]
+        kinds = torch.tensor([0] * 4 + [1] * 4)
+        same = reverses.copying_relations(tensor([*own, *other]), kinds, 0, 14)
+        back = [(v, u) for u, v in own]
+        turned = reverses.turned_relations(tensor([*back, *other]), kinds, 14, only=0)
+        assert (same, turned) == (({1: share}, {(0, 1): share}) if share else ({}, {}))
+
+
 @pytest.mark.parametrize("sample", [reverses.SAMPLE, 3])
 def test_shares_of_reverses(sample: int, monkeypatch: Any) -> None:
     monkeypatch.setattr(reverses, "SAMPLE", sample)
