@@ -135,3 +135,14 @@ def test_with_adam_what_a_client_knows_of_its_gradient_is_one() -> None:
     result = fgl.run(method, own, num_rounds=1, clients_at_once=1)
     want = gradient(base, base.initial(), own[0], {})
     assert apart(result.client_states[0]["own"], want) < 1e-12
+
+
+def test_sizes_of_those_who_joined_are_counted() -> None:
+    from fgl.methods.feddyn import SIZES, add_sizes
+
+    for counts, want in (((5,), (5, 1)), ((5, 0, 2), (7, 2)), ((0, 0), (1, 1))):
+        uploads = {k: {"num_examples": torch.tensor(n)} for k, n in enumerate(counts)}
+        sent = dict.fromkeys(uploads, {"model": {}})
+        outbox, state = add_sizes(fgl.federation.Inbox(uploads, len(counts), sent), {})
+        assert tuple(int(state[name]) for name in SIZES) == want
+        assert tuple(int(outbox[0][name]) for name in SIZES) == want

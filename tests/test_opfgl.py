@@ -489,3 +489,18 @@ def test_methods_that_need_models_of_clients_refuse_it() -> None:
     for outer in (fgl.methods.fedopt, fgl.methods.scaffold):
         with pytest.raises(ValueError, match="its clients send sums, and no model"):
             outer(method())
+
+
+def test_a_class_of_one_node_has_its_mean_and_one_of_none_has_zeros() -> None:
+    from fgl.methods.surrogate import moments
+
+    sums = {
+        "count": torch.tensor([0.0, 1.0, 3.0]),
+        "clients": torch.tensor([0.0, 1.0, 1.0]),
+        "total": torch.tensor([[9.0], [5.0], [6.0]]),
+        "square": torch.tensor([[9.0], [25.0], [14.0]]),
+    }
+    found = moments(sums)
+    assert found.mean.tolist() == [[0.0], [5.0], [2.0]]  # of 1, 2 and 3
+    assert found.deviation.tolist() == [[0.0], [0.0], [1.0]]
+    assert found.share.tolist() == [0.0, 0.25, 0.75]

@@ -218,6 +218,18 @@ def test_each_direction_and_exchange_has_a_key_of_its_own() -> None:
     assert len({*keys}) == 4
 
 
+def test_letters_are_bound_to_all_terms() -> None:
+    keys = torch.arange(128, dtype=torch.uint8).view(2, 64)
+    signed = [fgl.transforms.Signatures({0: bytes(32), 1: bytes([k]) * 32}) for k in (1, 2)]
+    terms: list[dict[str, Any]] = [
+        *({"threshold": 3, **more} for more in ({}, {"bits": 20}, {"bound": 8.0})),
+        *({"threshold": 3, "equally": ("a",), "signed": each} for each in (None, *signed)),
+        *({"threshold": 4, "colluders": k, "signed": signed[0]} for k in (1, 2)),
+    ]
+    each = [Terms(**how).about(own) for how in terms for own in (keys, keys.flip(0))]
+    assert len({*each}) == len(each) and {len(own) for own in each} == {32}
+
+
 @pytest.mark.parametrize(("lost", "kind"), [((), parts.SECRET), ((1,), parts.SEED)])
 def test_a_share_of_another_kind_is_not_used_and_no_lie(lost: Any, kind: int) -> None:
     made, here = Exchange(some_words(4), 2), flags(4)
