@@ -417,3 +417,12 @@ def test_a_servers_minibatches_are_sampled_from_its_trees() -> None:
     torch.manual_seed(4)
     torch.randperm(20)
     assert first.equal(ego.resample(plain[0][0], fanouts=(2, 2))) and chosen.equal(plain[0][1])
+
+
+def test_no_pass_may_be_made_but_a_batch_has_a_node() -> None:
+    from fgl.ego.trees import check_steps
+
+    check_steps(0, 1)
+    for wrong in ((-1, 1), (1, 0), (0.5, 1), (1, 1.5)):
+        with pytest.raises((TypeError, ValueError), match="epochs|batch_size"):
+            check_steps(*wrong)  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from speed.predict.calibrate import COUNTS, _process, calibrate, flower_line, line
-from speed.predict.cost import Cost, Rates, cost
+from speed.predict.calibrate import _process, calibrate, flower_line
+from speed.predict.cost import Rates, cost
 from speed.predict.memory import estimate
 
 import fgl
@@ -100,30 +100,6 @@ def test_the_parts_of_the_time() -> None:
     assert half.training == pytest.approx(15.5)
 
 
-def test_the_parts_of_the_memory() -> None:
-    """A graph has 24,000 bytes, its operators 12,800; a step takes 29,000 and a message 120."""
-    own = 10_000 + 24_000 + 12_800 + 29_000 + 120
-    server = 10_000 + 100 + 2 * 10 * 120 + 1250
-    deployed = cost(RATES, **SIZES, place="deployed", cores=100)
-    assert (deployed.memory, deployed.client_memory) == (server, own)
-    simulated = cost(RATES, **SIZES, place="simulated", cores=4)
-    assert (simulated.memory, simulated.client_memory) == (server + 4 * own, own)
-    here = cost(RATES, **SIZES)
-    training = 100 + 9 * 120 + 29_000 + 120
-    assert here.memory == 10_000 + 10 * (24_000 + 12_800) + training
-
-
-@pytest.mark.parametrize("at_once", [1, 3])
-def test_memory_is_that_of_an_estimate(at_once: int) -> None:
-    """Of clients that are larger than the one that it was calibrated on."""
-    clients = [graph(3000, degree=7, seed=seed) for seed in range(6)]
-    rates = STILL(GCN, graph(1000), clients_at_once=at_once)
-    made = cost(rates, **sizes(clients))
-    held = 6 * (3000 * (20 * 4 + 8) + 21_000 * 16)
-    known = estimate(GCN, clients, clients_at_once=at_once).round
-    assert made.memory - held == pytest.approx(known, rel=0.05)
-
-
 def test_collections_of_graphs_have_rates_too() -> None:
     method = fgl.fedavg(fgl.nn.GIN(20, 8, 2), train=ADAM)
     some = fgl.Graph.join([graph(10, seed=k) for k in range(12)], torch.arange(12) % 2)
@@ -143,31 +119,6 @@ def test_a_process_has_a_size_and_a_client_is_not_changed() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_lines_have_no_negative_part() -> None:
-    assert line([(1, 1), (1, 2)], [3, 2])[1] == 0
-    assert line([(1, 1), (1, 2)], [0, 0]) == (0, 0)
-    assert flower_line([(4, 1000, 20.0)]) == (5, 0)
-    rounds = [(k, size, k * (0.1 + 2e-8 * size)) for k in (5, 50) for size in (10**6, 10**8)]
-    assert flower_line(rounds) == pytest.approx((0.1, 2e-8))
-
-
-def test_the_client_itself_counts_most() -> None:
-    """It does not fit a cache: a quarter of it takes a tenth of the time, and no line says so."""
-    rows = [(1, 100), (1, 50), (1, 25), (3, 75)]
-    values = [10.0, 5.0, 1.0, 3.0]
-    lines = [line(rows, values, counts) for counts in ((1.0,), COUNTS)]
-    apart = [abs(start + 100 * more - 10) / 10 for start, more in lines]
-    assert apart[0] > 0.3
-    assert apart[1] < 0.01
-
-
-def test_it_prints() -> None:
-    text = str(cost(RATES, **SIZES, place="deployed", cores=10, bandwidth=1100.0))
-    assert text.startswith("deployed: 31.5 s a round (training 3.5, Flower 26, sending 2), 2.2 kB")
-    assert text.endswith("13.8 kB for the server, 75.9 kB for a client")
-    assert isinstance(cost(RATES, **SIZES), Cost)
-
-
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -182,22 +133,6 @@ def test_it_prints() -> None:
 def test_what_is_out_of_range_is_named(more: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=f"Expected {words} to be"):
         cost(RATES, **{**SIZES, **more})
-
-
-def test_simulated_clients_come_in_waves_and_deployed_ones_share_the_cores() -> None:
-    """On four cores ten clients of 3 + 26 seconds need three waves, and eight need two."""
-    for clients, waves in ((10, 3), (8, 2), (4, 1), (3, 1)):
-        counts = {"clients": clients, "nodes": 100 * clients, "edges": 1000 * clients, "cores": 4}
-        simulated = cost(RATES, **counts, place="simulated")
-        assert simulated.seconds == pytest.approx(0.5 + waves * 29)
-        deployed = cost(RATES, **counts, place="deployed")
-        assert deployed.seconds == pytest.approx(0.5 + max(clients / 4, 1) * 29)
-
-
-@pytest.mark.parametrize("modules", ["fgl", (1,)])
-def test_modules_are_names(modules: Any) -> None:
-    with pytest.raises(TypeError, match="Expected modules to be a sequence of names, but got"):
-        calibrate(GCN, graph(20), modules=modules)
 
 
 def test_a_process_imports_nothing_from_the_working_folder(

@@ -5,21 +5,17 @@ from __future__ import annotations
 import dataclasses
 import gc
 import importlib
-import weakref
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from conformance import TASKS
 from speed.predict.live_bytes import LiveBytes
 from speed.predict.memory import estimate
 from torch.profiler import ProfilerActivity, profile
 
 import fgl
-from fgl.aggregate.robust import TooManyBad, krum
 from fgl.federation import Training, node_minibatches
-from fgl.transforms import robust
 
 pytestmark = pytest.mark.slow
 
@@ -92,25 +88,6 @@ def test_an_estimate_is_within_a_fifth_of_the_peak(method: Any, made: Any, at_on
     assert 0.8 * peak < promised < 1.2 * peak
 
 
-def test_a_share_of_the_clients_is_within_a_fifth_of_the_peak() -> None:
-    members = clients(30, 20)
-    promised = estimate(LARGE, members, clients_at_once=1, participation=0.1).round
-    peak = measured(
-        lambda: fgl.run(LARGE, members, num_rounds=2, clients_at_once=1, participation=0.1)
-    )
-    assert 0.8 * peak <= promised <= 1.2 * peak
-    assert estimate(LARGE, members, clients_at_once=1).round > 2 * promised
-
-
-@pytest.mark.parametrize("at_once", [1, 4])
-def test_clients_of_unequal_size_are_within_a_fifth_of_the_peak(at_once: int) -> None:
-    """The nodes of a batch are padded to its largest."""
-    members = [*clients(10, 200), *clients(1, 30_000)]
-    promised = estimate(GCN, members, clients_at_once=at_once).round
-    peak = measured(lambda: fgl.run(GCN, members, num_rounds=2, clients_at_once=at_once))
-    assert 0.8 * peak <= promised <= 1.2 * peak
-
-
 def test_a_large_client_is_tried_on_nodes_from_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its training nodes may be the last ones, and its first part would train on none."""
     monkeypatch.setattr(importlib.import_module("speed.predict.memory"), "ENTRIES", 1000)
@@ -132,23 +109,6 @@ def test_a_task_is_estimated_with_its_scores() -> None:
     assert made.evaluate > 0
     alone = estimate(task.fedavg, task.clients)
     assert made == dataclasses.replace(alone, evaluate=made.evaluate)
-
-
-def test_those_who_have_not_taken_part_are_scored_all_the_same() -> None:
-    made = TASKS["ego"](0.5, torch.float32)
-    assert estimate(made.fedavg, made).evaluate > 0
-
-
-def test_links_take_their_edges_from_the_graph() -> None:
-    task = fgl.tasks.Links(clients=3, partition="random", hidden=8).load(seed=0)
-    graph = task.clients[0]
-    batches: Any = task.fedavg.train.batches
-    (_, context), *_ = batches(graph.replace(), {})
-    split = fgl.data.edge_split(fgl.data.load("synthetic"))
-    assert torch.equal(fgl.data.splits.edges.each_once(split.graph.edge_index), split.train_edges)
-    assert torch.equal(
-        context["edges"].values, graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]].t()
-    )
 
 
 def test_a_validation_inside_a_method_knows_a_copy() -> None:
@@ -188,50 +148,6 @@ def test_an_estimate_leaves_graphs_and_randomness_as_they_are() -> None:
     assert not any("adj" in each.__dict__ for each in made)
     estimate(GCN, made, evaluate=fgl.evaluate_on(GCN, made[0], made))
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_rule_for_all_clients_is_tried_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four bad ones of ten are none that eight clients withstand."""
-    monkeypatch.setattr(importlib.import_module("speed.predict.memory"), "UPLOADS", 8)
-    method = robust(GCN, partial(krum, bad=4))
-    assert estimate(method, clients(10, 20)).aggregate > 0
-    with pytest.raises(TooManyBad, match="half of the 8 clients, but got 4"):
-        estimate(method, clients(8, 20))
-
-
-@pytest.mark.parametrize("task", ["sampled", "ego"])
-def test_copies_do_not_stay_with_a_task(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was drawn from them is let go of when the clients themselves are drawn from."""
-    module, copies = importlib.import_module("speed.predict.memory"), []
-    fresh = module.fresh
-
-    def noted(graph: fgl.Graph) -> fgl.Graph:
-        made: fgl.Graph = fresh(graph)
-        copies.append(weakref.ref(made))
-        return made
-
-    monkeypatch.setattr(module, "fresh", noted)
-    made = TASKS[task](0.5, torch.float32)
-    estimate(made.fedavg, made)
-    for own in made.clients:
-        next(iter(made.fedavg.train.batches(own, {})))  # type: ignore[misc]
-    gc.collect()
-    assert copies
-    assert not any(each() for each in copies)
-
-
-def test_scoring_may_be_what_needs_most() -> None:
-    made, whole = clients(3, 20), fgl.data.split(random_graph(20_000, 9), "random")
-    scored = estimate(GCN, made, evaluate=fgl.evaluate_on(GCN, whole, [whole] * 3))
-    assert scored.evaluate > 20_000 * 32 * 4
-    assert scored.round > 10 * estimate(GCN, made).round
-
-
-def test_fewer_at_once_fit() -> None:
-    made = estimate(GCN, clients(8), clients_at_once="all")
-    assert made.fitting(10 * made.round) == 8
-    assert made.fitting(made.at(4).round) == 4
-    assert made.fitting(1) is None
 
 
 def test_live_bytes_count_memory_once_and_until_it_is_freed() -> None:

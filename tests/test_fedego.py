@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 import re
 import sys
@@ -334,21 +333,6 @@ def test_the_loss_leaves_padded_centres_out() -> None:
     close(made.loss(params, CLIENTS[0], padded), made.loss(params, CLIENTS[0], step))
 
 
-def test_baselines_are_what_they_say() -> None:
-    result = {name: fgl.run(method(name), CLIENTS, num_rounds=2, clients_at_once=1) for name in
-              ("local", "fedavg", "dfedgnn")}  # fmt: skip
-    states: Any = result["fedavg"].client_states
-    for key, value in result["fedavg"].outbox[0]["model"].items():
-        close(value, sum(states[k]["model"][key] for k in range(4)) / 4)
-    near_by: Any = result["dfedgnn"]
-    for client in range(4):
-        for key, value in near_by.outbox[client]["model"].items():
-            near = [(client - 1) % 4, client, (client + 1) % 4]
-            close(value, sum(near_by.client_states[k]["model"][key] for k in near) / 3)
-    alone = fgl.run(method("local"), CLIENTS[:1], num_rounds=2, clients_at_once=1)
-    assert same(alone.client_states[0]["model"], result["local"].client_states[0]["model"])
-
-
 def test_scores_are_of_every_clients_own_model() -> None:
     made, task = build(dropout=0.5)
     evaluate = task.evaluate(made)
@@ -444,16 +428,6 @@ def test_a_batch_larger_than_the_client(batch_size: int) -> None:
     text = rf"Expected batch_size to be in \[1, {most}\].*{batch_size}"
     with pytest.raises(ValueError, match=text):
         task_of(batch_size=batch_size)
-
-
-def test_published_setting() -> None:
-    defaults = {k: p.default for k, p in inspect.signature(EXAMPLE.main).parameters.items()}
-    setting = defaults["task"]
-    assert (setting.hidden, setting.batch_size, setting.fanouts) == (512, 32, (6, 6))
-    assert (setting.share, setting.major_rate, setting.num_test) == (0.5, 0.8, 200)
-    assert setting.local == fgl.tasks.Local("adam", lr=3e-4, weight_decay=0.0, steps=5)
-    assert (setting.dropout, setting.linear, defaults["gamma"]) == (0.5, False, 0.5)
-    assert EgoNodes().dropout == 0.0  # as in the authors' code: dropout is FedEgo's alone
 
 
 def test_the_best_round_is_one_where_most_clients_have_a_model() -> None:

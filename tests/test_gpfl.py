@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from conformance import case
 from federations import close, same, script
-from harness.rows import Loaded
-from papers.gpfl import fedpub_as_gpfl, pfedgraph_as_gpfl
 from test_data_tu import write
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
@@ -88,18 +83,6 @@ def test_rho_1_is_self_training_bit_for_bit(at_once: Any) -> None:
     two = run(methods.local(fedavg()), clients, clients_at_once=at_once)
     assert same(models(one), own_models(two))
     assert not same(models(one)[0], models(one)[1])
-
-
-def test_fedavg_weighs_by_training_graphs() -> None:
-    clients, _ = federation(46)
-    counts = [client.num_graphs for client in clients]
-    assert len(set(counts)) > 1
-    method = replace(fedavg(), max_examples=max(counts))  # more graphs than the task's clients
-    result = run(method, clients, num_rounds=1)
-    own = run(methods.local(method), clients, num_rounds=1)
-    for name, value in models(result)[0].items():
-        want = sum(n * m[name] for n, m in zip(counts, own_models(own), strict=True)) / sum(counts)
-        close(value, want, atol=1e-6)
 
 
 def by_hand(inbox: Inbox, old: list[Any], prev: Any, rho: float, seeded: Any) -> Any:
@@ -419,41 +402,3 @@ def test_defaults_are_the_papers_and_the_score_is_of_test_graphs() -> None:
 
     assert evaluate(outbox, {})["test_accuracy"] == pytest.approx(share(tests))
     assert share(tests) != pytest.approx(share(clients))
-
-
-def test_fedpub_of_the_table_uses_the_mix_that_it_is_sent() -> None:
-    """With outer layers of its own, as in GPFL's code."""
-    _, task = case("fedavg", "graphs")
-    where: Any = SimpleNamespace(device="cpu")
-    method = fedpub_as_gpfl(Loaded(where, task, 0))
-    own, initial = task.clients[0], method.initial()
-    params, context = method.receive({"model": initial}, {}, own)
-    trained = {name: value + 1 for name, value in params.items() if not name.startswith("mask.")}
-    sent, state = method.send({**params, **trained}, context, {}, own)
-    told: Any = sent["model"]
-    mix = {name: torch.full_like(value, 7.0) for name, value in told.items()}
-    assert 0 < len(mix) < len(trained)
-    used = method.deploy({"model": mix}, state, own)
-    for name, value in trained.items():
-        assert used[name].equal(mix.get(name, value))
-
-
-def test_pfedgraph_of_the_table_is_scored_before_models_are_mixed() -> None:
-    """With a new Adam in each round, as in GPFL's code; what trains is the mix, as in pFedGraph."""
-    _, task = case("fedavg", "graphs")
-    keeping = replace(task.fedavg, train=replace(task.fedavg.train, keep_optimizer=True))
-    task = replace(task, fedavg=keeping)
-    where: Any = SimpleNamespace(device="cpu")
-    method = pfedgraph_as_gpfl(Loaded(where, task, 0))
-    plain = fgl.methods.pfedgraph(replace(keeping, train=method.train))
-    assert not method.train.keep_optimizer
-    got = fgl.run(method, task, num_rounds=2, clients_at_once=1)
-    want = fgl.run(plain, task, num_rounds=2, clients_at_once=1)
-    for client, own in enumerate(task.clients):
-        message, state = got.outbox[client], got.client_states[client]
-        close(message["model"], want.outbox[client]["model"])
-        assert "optimizer" not in state
-        scored: Any = method.deploy(message, state, own)
-        assert all(scored[name].equal(value) for name, value in state["trained"].items())
-        assert not all(scored[name].equal(value) for name, value in message["model"].items())
-    close(method.deploy(got.outbox[0], {}, task.clients[0]), dict(got.outbox[0]["model"]))

@@ -181,3 +181,21 @@ def test_a_pool_of_another_kind_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         GIN(3, 4, 2)(torch.rand(4, 3), torch.tensor([[0], [1]]), pool)
+
+
+def test_half_of_the_entries_take_one_random_bit_each() -> None:
+    """Eight entries a byte; of a quarter four, of a sixteenth two; other shares take floats."""
+    for p, each in ((0.5, 8), (0.25, 4), (0.0625, 2)):
+        torch.manual_seed(4)
+        kept = coarse_scale(torch.ones(128), p) > 0
+        torch.manual_seed(4)
+        words = torch.randint(-(2**63), 2**63 - 1, (128 // (8 * each) + 1,))
+        octets = words.view(torch.uint8)[: 128 // each].tolist()
+        counts = kept.view(-1, each).sum(1).tolist()
+        by_octet: dict[int, set[int]] = {}
+        for octet, count in zip(octets, counts, strict=True):
+            by_octet.setdefault(octet, set()).add(count)
+        assert all(len(each_) == 1 for each_ in by_octet.values())
+        if p == 0.5:
+            ones = [octet.bit_count() for octet in octets]
+            assert counts in (ones, [8 - count for count in ones])

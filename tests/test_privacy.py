@@ -564,3 +564,9 @@ def test_a_record_holds_what_its_kind_needs_with_all_digits() -> None:
 def test_numbers_of_noise_are_checked_first(call: Any, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} to be"):
         call()
+
+
+def test_one_use_of_a_sample_is_composed_as_it_is_counted_alone() -> None:
+    alone = privacy.epsilon(noise_multiplier=1.0, sample_rate=0.5, rounds=1, delta=0.1)
+    assert privacy.composed_epsilon({(1.0, 0.5): 1}, delta=0.1) == alone
+    assert alone < privacy.composed_epsilon({(1.0, 1.0): 1}, delta=0.1)

@@ -535,3 +535,15 @@ def test_a_score_of_a_method_that_deploys_otherwise_warns_once() -> None:
     hidden = fgl.transforms.quantised(fgl.methods.own_models(plain))
     with pytest.warns(UserWarning, match="deploy other models than those that are scored"):
         fgl.run(hidden, clients, num_rounds=2, evaluate=fgl.evaluate_on(coded, graph(), clients))
+
+
+def test_scoring_after_a_run_does_not_remember_it() -> None:
+    from fgl.federation.evaluate import _RUNNING, running
+
+    method = fedavg(model())
+    with running(method):
+        assert _RUNNING.get() is method
+        with running(replace(method, max_examples=3.0)):
+            assert _RUNNING.get() is not method
+        assert _RUNNING.get() is method
+    assert _RUNNING.get() is None

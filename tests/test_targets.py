@@ -451,23 +451,6 @@ def test_a_client_validates_by_minus_its_error() -> None:
     assert math.isnan(task.validate(params, nothing))
 
 
-def test_tasks_of_nodes_learn_numbers() -> None:
-    whole = numbers(40, node_id=torch.arange(40))
-    parts = [torch.arange(24), torch.arange(16, 40)]
-    clients = data.partition_graph(whole, parts)
-    train, how = fgl.Training(), {"target": REGRESSION}
-    made: list[Any] = [
-        tasks.overlapping_node_task(whole, clients, gcn(1), train, l2=0.1, **how),  # type: ignore[arg-type]
-        tasks.sampled_node_task(whole, clients, gcn(1), torch.optim.Adam, fanouts=(2, 2), **how),  # type: ignore[arg-type]
-    ]
-    for task in made:
-        assert task.select == "-val_rmse"
-        metrics_ = fgl.run(task.fedavg, task, num_rounds=2, strict=True).history[-1].metrics
-        assert {"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"} <= set(metrics_)
-        assert task.validate(task.fedavg.initial(), clients[0]) < 0
-    assert "local_rmse" in fgl.run(made[0].fedavg, made[0], num_rounds=1).history[-1].metrics
-
-
 def test_adaptive_fine_tuning_moves_a_worse_error_back() -> None:
     """FedVGAE's Algorithm 1 asks a task for its validation, of which more is better."""
     fedvgae = script("examples/fedvgae.py").fedvgae
@@ -591,15 +574,3 @@ def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
 
 PRIVATE: Any = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.5}
 PRIVATE |= {"expected_batch_size": 6, "num_steps": 2}
-
-
-@pytest.mark.parametrize("columns", [None, 2])
-def test_dp_sgd_takes_numbers_some_of_which_are_unknown(columns: int | None) -> None:
-    own = numbers(12, columns, edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    assert own.y is not None and own.y.isnan().any()
-    method = fgl.transforms.per_example_gaussian(
-        fgl.fedavg(gcn(columns or 1), target=REGRESSION), **PRIVATE
-    )
-    for known in (own, own.replace(y=own.y.nan_to_num(0.5))):
-        result = fgl.run(method, [known] * 2, num_rounds=1, strict=True)
-        assert not result.history[0].dropped
