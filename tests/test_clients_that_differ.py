@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from conformance import known
 from federations import Elsewhere, close, same, script
 from torch import nn
 
@@ -613,3 +614,12 @@ def test_embeddings_are_kept_at_home() -> None:
     ]
     for k in range(3):
         close(loop.client_states[k], batch.client_states[k], atol=1e-5)
+
+
+def test_what_is_described_of_a_client_is_its_own() -> None:
+    task = known("clients that differ", 0.0, torch.float32)
+    models: Any = task.fedavg.models
+    one, two, three = (models.described(task.clients[k]) for k in range(3))
+    own = {"enter.weight", "enter.bias", "head.weight", "head.bias", "architecture"}
+    assert {*one} == {*two} == own
+    assert one == three != two  # the first and the third are alike

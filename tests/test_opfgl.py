@@ -504,3 +504,31 @@ def test_a_class_of_one_node_has_its_mean_and_one_of_none_has_zeros() -> None:
     assert found.mean.tolist() == [[0.0], [5.0], [2.0]]  # of 1, 2 and 3
     assert found.deviation.tolist() == [[0.0], [0.0], [1.0]]
     assert found.share.tolist() == [0.0, 0.25, 0.75]
+
+
+def test_sums_are_those_that_one_client_can_have() -> None:
+    from fgl.methods.surrogate import check_sums, what_lacks
+
+    two = torch.tensor([2.0, 0.0])
+    right = {
+        "count": two,
+        "clients": torch.tensor([1.0, 0.0]),
+        "total": torch.tensor([[3.0], [0.0]]),
+        "square": torch.tensor([[5.0], [0.0]]),  # of 1 and 2
+    }
+    check_sums(right, 2.0)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"total": right["total"].long()}, "floats"),
+        ({"total": torch.zeros(2)}, r"\[C, D\]"),
+        ({"total": torch.zeros(2, 0), "square": torch.zeros(2, 0)}, r"\[C, D\]"),
+        ({"count": two + 1}, "one client, over 2 to 2"),
+        ({"clients": two}, "one client"),
+        ({"count": -two, "clients": 0 * two}, "impossible"),
+        ({"square": torch.tensor([[4.4], [0.0]])}, "impossible"),  # below 3 * 3 / 2
+    ]
+    for changed, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            check_sums({**right, **changed}, 2.0)
+    assert what_lacks(right, 1) == "" and "1 clients" in what_lacks(right, 0)
+    assert "two labelled nodes" in what_lacks({**right, "count": 0 * two}, 3)
+    assert "-1 at least" in what_lacks({**right, "square": right["square"] - 1}, 3)

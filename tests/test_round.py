@@ -547,3 +547,14 @@ def test_scoring_after_a_run_does_not_remember_it() -> None:
             assert _RUNNING.get() is not method
         assert _RUNNING.get() is method
     assert _RUNNING.get() is None
+
+
+def test_every_client_drops_out_with_the_probability_that_is_said() -> None:
+    from types import SimpleNamespace
+
+    from fgl.federation.round import drops
+
+    for share in (0.0, 0.3, 1.0):
+        plan: Any = SimpleNamespace(dropouts=share, seed=4)
+        count = sum(drops(plan, index, client) for index in range(20) for client in range(50))
+        assert abs(count - 1000 * share) <= 45 * (0 < share < 1)
