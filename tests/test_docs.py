@@ -5,11 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from federations import script
-from papers import TABLES
 
 import fgl
 
@@ -85,34 +83,6 @@ def test_every_table_of_results_ends_before_the_next_begins(page: Path) -> None:
     assert set(marks[1::2]) == {"end"} and len(marks) % 2 == 0
 
 
-def test_every_table_has_one_place() -> None:
-    text = "".join(page.read_text(encoding="utf-8") for page in RESULTS)
-    assert TABLES
-    assert [name for name in sorted(TABLES) if text.count(f"<!-- {name} -->") != 1] == []
-
-
-@pytest.mark.parametrize("page", ["fgssl", "fedgl", "fedego", "fedvgae", "gpfl"])
-def test_pictures_of_results_show_runs_and_the_papers_cells(
-    page: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    pictures = script("docs/pictures/results.py")
-    drawn: list[Any] = []
-    monkeypatch.setattr(pictures, "draw", lambda _, panels, *rest: drawn.append(panels))
-    pictures.PAGES[page]()
-    for panels in drawn:
-        points = [p for row in panels for panel in row for p in pictures.points(page, panel)]
-        assert any(paper is not None for _, _, paper, *_ in points)
-
-
-def test_the_picture_of_noise_shows_the_numbers_of_its_table() -> None:
-    pytest.importorskip("matplotlib")
-    picture, page = script("docs/pictures/noise.py"), (ROOT / "docs/privacy.md").read_text()
-    for kind, (label, *_) in picture.NOISY.items():
-        cells = " | ".join(f"{mean:.1f} ± {std:.1f}" for _, mean, std in picture.points(kind))
-        assert f"| {label} | {cells} |" in page
-
-
 def test_the_index_of_decisions_has_each_once_with_its_title() -> None:
     index = (ROOT / "docs/decisions/index.md").read_text(encoding="utf-8")
     listed = re.findall(r"^- \[(.+)\]\((\S+)\)$", index, re.MULTILINE)
@@ -123,13 +93,6 @@ def test_the_index_of_decisions_has_each_once_with_its_title() -> None:
         assert text.strip(), page.name
         written.append((title.removeprefix("# "), page.name))
     assert sorted(listed) == sorted(written)
-
-
-def test_every_guide_is_listed_and_in_the_navigation() -> None:
-    guides = {f"guides/{page.name}" for page in (ROOT / "docs/guides").glob("*.md")}
-    for place, link in [("docs/howto.md", r"\((guides/\S+)\)"), ("mkdocs.yml", r"(guides/\S+)$")]:
-        text = (ROOT / place).read_text(encoding="utf-8")
-        assert sorted(re.findall(link, text, re.MULTILINE)) == sorted(guides), place
 
 
 @pytest.mark.parametrize(
@@ -161,12 +124,3 @@ def test_every_formula_has_as_many_braces_open_as_closed() -> None:
     for tex in set_ones:
         bare = re.sub(r"\\[{}]", "", tex)
         assert bare.count("{") == bare.count("}"), tex
-
-
-def test_the_page_of_methods_is_what_its_script_writes() -> None:
-    page = script("docs/tables/methods.py")
-    assert page.PAGE.read_text(encoding="utf-8") == page.written(), (
-        "run python docs/tables/methods.py"
-    )
-    for name in ("fedprox", "fgssl", "secure_sum"):
-        assert name in page.written()

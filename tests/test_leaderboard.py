@@ -12,7 +12,7 @@ import pytest
 from harness import leaderboard_page as page
 from harness.critical import critical_difference, ranking
 from harness.rows import spelled
-from papers.leaderboard import BESIDE_BLOCKS, BLOCKS, WORSE_BLOCKS, cells, entrants
+from papers.leaderboard import BLOCKS, entrants
 from papers.matrix import SEEDS, TUNING_SEED
 from scipy.stats import friedmanchisquare
 
@@ -112,17 +112,6 @@ def test_a_run_that_was_stopped_goes_on(made: Any, tmp_path: Path) -> None:
     assert len(made) == 14
 
 
-def test_cells_come_block_after_block() -> None:
-    every = cells()
-    assert [cell[1:] for cell in every[:: len(entrants())]] == [
-        *BLOCKS,
-        *WORSE_BLOCKS,
-        *BESIDE_BLOCKS,
-    ]
-    assert BLOCKS[0] == ("cora", "disjoint") and len({*every}) == len(every)
-    assert {"FedAvg", "Local", "FED-PUB", "FedProx"} == {cell[0] for cell in every[:4]}
-
-
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Three of the four methods that apply, on two blocks."""
@@ -157,22 +146,6 @@ def put(found: dict[str, Any], name: str, block: Any, *values: float | None) -> 
     found[spelled(key)] = {"key": key, "chosen": {"lr": 0.1}, "trials": [], "runs": runs}
 
 
-def test_a_block_with_few_methods_is_in_no_average(found: dict[str, Any]) -> None:
-    put(found, "FedAvg", BLOCKS[2], 0.1, 0.1, 0.1)
-    put(found, "MOON", BLOCKS[2], 0.9, 0.9, 0.9)
-    text = page.text(found)
-    assert "**First so far is FED-PUB**: 83.0 % on average over 2 blocks" in text
-    assert "two thirds of the methods have been run there: CiteSeer, disjoint." in text
-    assert "| MOON | 90.0 ± 0.0 |" in text and "Left out" not in text
-
-
-def test_a_method_that_a_block_lacks_is_named(found: dict[str, Any]) -> None:
-    put(found, "MOON", BLOCKS[0], 0.99, 0.99, 0.99)
-    text = page.text(found)
-    assert "**First so far is FED-PUB**" in text
-    assert "**Left out, since a block lacks them:** MOON." in text
-
-
 def test_seeds_that_diverged_are_said_and_count_in_no_average(found: dict[str, Any]) -> None:
     put(found, "FED-PUB", BLOCKS[0], 0.99, None, None)
     put(found, "MOON", BLOCKS[0], None, None, None)
@@ -186,70 +159,3 @@ def test_a_diverged_cell_stops_no_other(made: Any, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(leaderboard, "one", lambda *given: run(given[2], None, None))  # type: ignore[arg-type]
     go(tmp_path / "out.jsonl")
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
-
-
-def test_costs_are_means_over_blocks_with_what_goes_before(found: dict[str, Any]) -> None:
-    for line in found.values():
-        if line["key"]["method"] == "FED-PUB" and line["key"]["dataset"] == BLOCKS[1][0]:
-            for each in line["runs"]:
-                each["bytes_before"] = 1e10  # 10 MB a client and round, of a hundred
-    spent = page.spending(found, "FED-PUB", BLOCKS[:2])
-    assert spent["sends"] == pytest.approx(0.6 + 10 / 2)
-    assert "With FedAvg's traffic" not in page.text(found)
-
-
-def test_worse_data_have_a_table_once_there_is_a_cell(found: dict[str, Any]) -> None:
-    assert "With worse data" not in page.text(found)
-    key = {"method": "Local", "dataset": "cora", "layout": "label-noise", "rounds": 100}
-    runs = [run(seed, 0.6, 0.5) for seed in SEEDS]
-    found[spelled(key)] = {"key": key, "chosen": {"lr": 0.1}, "trials": [], "runs": runs}
-    text = page.text(found)
-    assert "| Local | 81.0 ± 1.0 | 60.0 ± 0.0 |  |  |  |" in text and "`label_noise=0.3`" in text
-    assert f"6 of {4 * len(BLOCKS)} cells" in text
-
-
-def test_unseen_clients_have_a_score_of_their_own(found: dict[str, Any]) -> None:
-    key = {"method": "FedAvg", "dataset": "cora", "layout": "unseen", "rounds": 100}
-    own = {"unseen_accuracy": {"last": 0.1, "best_val": 0.3}}
-    runs = [{**run(seed, 0.6, 0.5), **own} for seed in SEEDS]
-    found[spelled(key)] = {"key": key, "chosen": {"lr": 0.1}, "trials": [], "runs": runs}
-    assert "|  | 30.0 ± 0.0 |" in page.text(found) and "`unseen=2`" in page.text(found)
-    setting = entrants()["FedAvg"].at("cora", "unseen", {"lr": 0.1}, 0, 4).setting
-    assert setting.skew.unseen == 2
-    assert "unseen_accuracy" in leaderboard.KEPT
-
-
-def test_what_a_notebook_prints_stands_beside_our_cell_and_in_no_average(found: Any) -> None:
-    assert "Cora, overlapping-30" not in page.text(found)
-    put(found, "FED-PUB", ("cora", "overlapping-30"), 0.7, 0.72)
-    text = page.text(found)
-    assert (
-        "## Cora, overlapping-30" in text and "| FED-PUB | 71.0 ± 1.4 | 61.0 ± 1.4 | 75.7 |" in text
-    )
-    assert "83.0 % on average over 2 blocks" in text
-
-
-def test_clients_with_five_steps_have_a_table_and_are_in_no_average(found: Any) -> None:
-    cell = ("FedAvg", "amazon_photo", "five-steps")
-    setting = entrants()["FedAvg"].at(*cell[1:], {"lr": 0.03}, seed=0, rounds=100).setting
-    assert (setting.local.steps, setting.local.lr, setting.clients) == (5, 0.03, 10)
-    put(found, cell[0], cell[1:], 0.9, 0.92)
-    text = page.text(found)
-    assert "## Photo, five-steps" in text and "| FedAvg | 91.0 ± 1.4 |" in text
-    assert "83.0 % on average over 2 blocks" in text
-
-
-def test_worse_cells_are_made_where_they_are_named(made: Any, tmp_path: Path) -> None:
-    go(tmp_path / "out.jsonl", "--layouts", "label-noise", "--methods", "Local")
-    (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
-    assert json.loads(line)["key"]["layout"] == "label-noise"
-    setting = entrants()["Local"].at("cora", "label-noise", {"lr": 0.1}, 0, 4).setting
-    assert setting.damage.label_noise == 0.3 and setting.clients == 10 and setting.local.lr == 0.1
-
-
-def test_the_picture_is_drawn(found: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
-    (tmp_path / "docs" / "images").mkdir(parents=True)
-    monkeypatch.setattr(page, "ROOT", tmp_path)
-    page.draw(found)
-    assert (tmp_path / "docs" / "images" / "leaderboard.png").stat().st_size > 5000

@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import matrix
 import pytest
-import torch
 from harness.record import append
 from harness.rows import flat, spelled
 from papers.matrix import (
     COLUMNS,
     ENTRIES,
     SEEDS,
-    SPLITS,
     TUNING_SEED,
     GraphsWithValidation,
-    clusters,
-    norms,
     quartered,
 )
 
@@ -42,13 +37,6 @@ def test_every_cell_has_four_different_trials() -> None:
     assert TUNING_SEED not in SEEDS
 
 
-def test_a_trial_has_half_the_rounds_of_a_run_that_counts() -> None:
-    for name, task in CELLS:
-        values = ENTRIES[name].trials(task)[0]
-        trial, final = (ENTRIES[name].at(task, values, s).run for s in (TUNING_SEED, SEEDS[0]))
-        assert 2 * trial.rounds == final.rounds == COLUMNS[task].run.rounds, (name, task)
-
-
 def test_a_cell_is_compared_with_the_same_network() -> None:
     """Only FedSage, which is the FedAvg of its network, and FedGCN's sums differ in their task."""
     usual = {"FedSage": {"model"}, "FedGCN": {"hops"}}
@@ -62,16 +50,6 @@ def test_a_cell_is_compared_with_the_same_network() -> None:
         )
         differ = {key for key in mine if mine[key] != other[key]} - {"lr"}
         assert differ <= usual.get(name, set()), (name, task)
-
-
-def test_bounds_of_clusters_are_multiples_of_fedavgs_norms() -> None:
-    for name, task in product(["GCFL", "GCFL+"], ENTRIES["GCFL"].tasks):
-        trials = ENTRIES[name].trials(task)
-        for values, (first, second) in zip(trials, 2 * SPLITS, strict=True):
-            mean, longest = norms(task, values["lr"])
-            assert values["eps1"] == pytest.approx(first * mean, rel=5e-3)
-            assert values["eps2"] == pytest.approx(second * longest, rel=5e-3)
-    assert clusters({"clusters": torch.tensor([0, 2, 0, 1])}) == {"clusters": 3.0}
 
 
 def test_a_line_is_written_after_one_that_was_cut(tmp_path: Path) -> None:
@@ -143,38 +121,6 @@ def test_the_trial_of_the_least_error_is_chosen_and_reported(tmp_path: Path, err
     assert "| method | test, less is better |" in said and "| FedProx | 0.600 ± 0.100 | 3 |" in said
 
 
-def test_the_picture_of_errors_has_the_least_at_the_right(
-    tmp_path: Path, errors: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "runs.jsonl"
-    for index, seed in [*((i, TUNING_SEED) for i in range(4)), *((0, seed) for seed in SEEDS)]:
-        append(of_error("FedAvg", errors, index, seed, 0.5, 0.5), path)
-    plt, panels = matrix.pyplot(), []
-    monkeypatch.setattr(plt, "close", lambda figure: panels.extend(figure.axes))
-    monkeypatch.setattr(matrix, "pyplot", lambda: plt)
-    monkeypatch.setattr(matrix, "ROOT", tmp_path)
-    (tmp_path / "docs/images").mkdir(parents=True)
-    matrix.draw(matrix.load(path))
-    (axes,) = panels
-    assert axes.xaxis_inverted() and axes.get_title().endswith(",\nless is better")
-
-
-def test_what_a_score_does_not_tell_stands_beside_it(tmp_path: Path) -> None:
-    task, path = "louvain-nodes", tmp_path / "runs.jsonl"
-    for name, told in (("GCFL", {}), ("FedSage+", {"new_nodes": 7}), ("FedSage", {})):
-        for index, seed in [*((i, TUNING_SEED) for i in range(4)), *((0, seed) for seed in SEEDS)]:
-            line = recorded(name, task, index, seed, 0.5, 0.5 + (name == "FedSage+") / 10) | told
-            if name == "GCFL":
-                line["metrics"]["clusters"] = {"last": float(1 + seed)}
-            append(line, path)
-    said = matrix.table(matrix.load(path), task)
-    row = {line.split(" | ")[0].removeprefix("| "): line for line in said.splitlines()}
-    assert row["GCFL"].endswith("| clusters 1, 2, 3 |")
-    assert row["FedSage+"].endswith("| new nodes 7, 7, 7 |")
-    assert "| +10.00 ± 0.00 | FedSage |" in row["FedSage+"]
-
-
 def test_validation_graphs_are_neither_trained_on_nor_tested() -> None:
     setting = GraphsWithValidation(clients=3, hidden=8)
     train, tests = setting.folds_of(0)
@@ -213,20 +159,3 @@ def test_a_cell_is_run_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert all(now.startswith("python examples/baseline.py fedavg links ") for now in elsewhere)
     matrix.run(matrix.parsed(flags))
     assert len(ran) == 7
-
-
-def test_a_cell_that_fails_stops_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tried: list[str] = []
-
-    def execute(experiment: Any, now: str, path: Path) -> None:
-        tried.append(experiment.method.__name__)
-        raise ValueError("Expected nothing, but got a run")
-
-    monkeypatch.setattr(matrix, "execute", execute)
-    flags = ["--tasks", "links", "--methods", "FedAvg", "FedProx"]
-    with pytest.raises(SystemExit, match="FedAvg on links; FedProx on links"):
-        matrix.run(matrix.parsed([*flags, "--results", str(tmp_path / "runs.jsonl")]))
-    assert tried == ["fedavg", "fedprox"]
-    assert "Expected nothing, but got a run" in capsys.readouterr().err

@@ -225,9 +225,10 @@ def test_of_tasks_nothing_to_score_and_bad_input(metric: Any) -> None:
 
 
 def test_an_answer_that_is_neither_yes_nor_no() -> None:
-    y = torch.tensor([0.0, 1.0, 0.5])
-    with pytest.raises(ValueError, match="y to be 0, 1 or NaN, but got 0.5: "):
-        mean_auc(torch.zeros(3), y)
+    for wrong in (0.5, 2.0, -1.0):
+        y = torch.tensor([0.0, 1.0, wrong])
+        with pytest.raises(ValueError, match=f"y to be 0, 1 or NaN, but got {wrong:g}: "):
+            mean_auc(torch.zeros(3), y)
     assert mean_auc(torch.zeros(3), y, torch.tensor([True, True, False])) == 0.5
 
 
@@ -250,3 +251,9 @@ def test_numbers_on_the_processor() -> None:
         {},
     ]
     assert isinstance(found["rmse"], torch.Tensor)
+
+
+def test_a_class_of_no_label_is_in_no_mean() -> None:
+    from fgl.metrics.classes import f1_of
+
+    assert f1_of(torch.tensor([[1, 0, 0], [1, 1, 1], [2, 0, 0]])) == pytest.approx(1 / 3)

@@ -121,13 +121,6 @@ def test_a_round_that_was_released_cannot_be_taken_back(tmp_path: Path) -> None:
         fgl.run(method, clients, num_rounds=1, checkpoint=tmp_path, evaluate=Looks(9))
 
 
-def test_what_is_kept_before_scoring_costs_other_methods_nothing(tmp_path: Path) -> None:
-    made = known("nodes", 0.0, torch.float32)
-    with pytest.raises(Killed):
-        fgl.run(made.fedavg, made.clients, num_rounds=1, checkpoint=tmp_path, evaluate=Looks(0))
-    assert not list(tmp_path.glob("*.ckpt"))
-
-
 # Rounds of which no answer counted
 
 

@@ -16,6 +16,7 @@ from federations import close, same
 from fgl import privacy
 from fgl.privacy import accountant
 from fgl.privacy.clip import clipped_gradient, length_of
+from fgl.privacy.discrete_gaussian import gap_of_sum
 from fgl.privacy.extra import need
 from fgl.privacy.gaussian import grid_step, on_grid, seed_from_system, standard_normal, uniform
 
@@ -412,6 +413,13 @@ def test_noise_for_an_epsilon_of_a_sample(wanted: float, rate: float) -> None:
     assert noise < privacy.noise_for(epsilon=wanted, rounds=30, delta=1e-5)
 
 
+def test_noise_for_a_sample_is_little_more_than_it_takes() -> None:
+    how: Any = {"rounds": 1, "delta": 0.1, "sample_rate": 0.9}
+    noise = privacy.noise_for(epsilon=30.0, **how)
+    assert privacy.epsilon(noise_multiplier=noise, **how) <= 30
+    assert privacy.epsilon(noise_multiplier=0.9985 * noise, **how) > 30
+
+
 def test_noise_for_a_tiny_epsilon() -> None:
     """Renyi's orders told nothing below .009; the exact formula does."""
     noise = privacy.noise_for(epsilon=1e-5, rounds=40, delta=1e-5)
@@ -454,3 +462,46 @@ def test_of_the_accountant_the_part_is_loaded_that_is_asked_for(
     accountant._dp_accounting("pld")
     accountant._dp_accounting()
     assert loaded == ["dp_accounting.pld"]
+
+
+def test_bits_of_a_rehearsal_are_pairs_of_words() -> None:
+    from fgl.privacy.gaussian import _bits
+
+    low, high = torch.randint(2**32, (6,), generator=torch.Generator().manual_seed(3)).view(3, 2).T
+    want = [int(a) + 2**32 * int(b) for a, b in zip(low, high, strict=True)]
+    assert _bits(3, torch.Generator().manual_seed(3)).tolist() == want
+
+
+def test_a_record_holds_what_its_kind_needs_with_all_digits() -> None:
+    from fgl.privacy.record import Noise, with_answers, with_noise
+
+    first = with_noise({}, Noise(0.1), num_clients=2, kind="central_gaussian", delta=1e-5)
+    assert {*first} == {"rounds", "noise_multiplier", "delta", "kind"}
+    later = with_noise(with_answers(first, {0: 1}), Noise(0.3), num_clients=2)
+    assert later["earlier_noise"].tolist() == [0.1] and later["noise_multiplier"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=0.0), "delta"),
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=1.0), "delta"),
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=0, delta=0.1), "rounds"),
+        (lambda: privacy.noise_for(epsilon=0.0, rounds=1, delta=0.1), "epsilon"),
+        (lambda: privacy.clipped_gradient(len, {}, (torch.ones(1),), length=0.0), "length"),
+        (
+            lambda: privacy.clipped_gradient(len, {}, (torch.ones(1),), length=1.0, sigma=0.0),
+            "sigma",
+        ),
+        (lambda: gap_of_sum(2, sigma=0.4), "sigma"),
+    ],
+)
+def test_numbers_of_noise_are_checked_first(call: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} to be"):
+        call()
+
+
+def test_one_use_of_a_sample_is_composed_as_it_is_counted_alone() -> None:
+    alone = privacy.epsilon(noise_multiplier=1.0, sample_rate=0.5, rounds=1, delta=0.1)
+    assert privacy.composed_epsilon({(1.0, 0.5): 1}, delta=0.1) == alone
+    assert alone < privacy.composed_epsilon({(1.0, 1.0): 1}, delta=0.1)

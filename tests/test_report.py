@@ -175,17 +175,6 @@ def test_a_table_without_runs() -> None:
     assert markdown(table(), {}, ["PROTEINS"]) == "No runs yet.\n"
 
 
-@pytest.mark.parametrize("name", ["gpfl-table2", "gpfl-other-draw-table2"])
-def test_gpfl_pools_a_method_over_its_alphas(name: str) -> None:
-    from papers import TABLES
-
-    made = TABLES[name]
-    assert made.pooled and made.folds
-    for row in made.rows:
-        assert row.name.startswith(f"{row.pool}, alpha ")
-    assert len({row.pool for row in made.rows}) == 6
-
-
 def test_a_figure_that_misses_is_bold_and_one_not_measured_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from conformance import known
-from federations import close, end, same
+from federations import close, same
 from torch import Tensor
 
 import fgl
@@ -385,28 +384,6 @@ def rehearsed(method: Method) -> Method:
         return summed_gaussian(
             method, threshold=3, length=LENGTH, noise_multiplier=1.0, unprotected=True
         )
-
-
-@pytest.mark.parametrize("task", ["nodes", "graphs"])
-@pytest.mark.usefixtures("quiet")
-def test_loop_batch_and_a_resumed_run_are_one(task: str, tmp_path: Path) -> None:
-    made = known(task, 0.0, F64)
-    method = rehearsed(made.fedavg)
-    how: Any = {"dropouts": gone((2, 1), (7, 0)), "seed": 3}
-    loop = fgl.run(method, made, num_rounds=8, clients_at_once=1, **how)
-    assert [sorted(r.dropped) for r in summed_rounds(loop.history)] == [[1], []]
-    batch = fgl.run(method, made, num_rounds=8, clients_at_once="all", **how)
-    close(dict(batch.outbox[0]), dict(loop.outbox[0]), atol=1e-7)
-    fgl.run(method, made, num_rounds=3, checkpoint=tmp_path, clients_at_once=1, **how)
-    torch.manual_seed(5)
-    again = fgl.run(method, made, num_rounds=8, checkpoint=tmp_path, clients_at_once=1, **how)
-    for part in ("outbox", "server", "history"):  # shares of secrets are the system's, always
-        assert same(end(again)[part], end(loop)[part])
-    other = fgl.run(method, made, num_rounds=8, clients_at_once=1, **{**how, "seed": 4})
-    assert not same(dict(other.outbox[0]), dict(loop.outbox[0]))
-    assert privacy_spent(loop.server_state)["epsilon"] == math.inf
-    state: Any = loop.server_state
-    assert set(state["privacy"]) == {"rounds", "noise_multiplier", "delta"}
 
 
 @pytest.mark.usefixtures("quiet")
