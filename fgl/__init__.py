@@ -39,17 +39,21 @@ from .federation import (
 from .graph import Graph
 from .predict import predict
 from .sparse import SparseMatrix
+from .study import LogUniform, Tuned, Uniform, study, tune
 
 __version__ = "0.2.0"
 
 __all__ = [
     "Graph",
+    "LogUniform",
     "Message",
     "Method",
     "Ragged",
     "Result",
     "SparseMatrix",
     "Training",
+    "Tuned",
+    "Uniform",
     "aggregate",
     "augment",
     "blocks",
@@ -76,7 +80,9 @@ __all__ = [
     "run",
     "sampler",
     "sparse",
+    "study",
     "targets",
     "tasks",
     "transforms",
+    "tune",
 ]
