@@ -22,13 +22,12 @@ import torch
 from harness.flags import arguments
 from harness.machine import RESULTS, machine, write
 from harness.record import load
-from matrix import best
 from torch import Tensor
 from torch.func import functional_call
 
 from fgl import Graph, Method, data
 from fgl.federation import Evaluate, deployed, in_mode, together
-from papers.matrix import ENTRIES, SEEDS
+from papers.matrix import ENTRIES, SEEDS, best
 
 TASK = "louvain-nodes"
 METHODS = ("FedSage", "FedSage+")

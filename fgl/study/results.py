@@ -166,6 +166,10 @@ class Study:
         values = {name: [point.values.get(name) for point in points] for name in names}
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
+    def edges(self, setting: str, method: str) -> list[str]:
+        """The chosen numbers beyond which nothing was tried, where the search did not end."""
+        return self.plan.edges(setting, method, self._store)
+
     def _megabytes(self, setting: str, method: str) -> float:
         """Megabytes of a run; NaN where nothing is sent: training alone, or with one client."""
         runs = [r for r in self._tests[setting, method].values() if r["status"] == "finished"]
@@ -197,7 +201,7 @@ class Study:
         sent = self._megabytes(setting, method)
         cells += ["-" if math.isnan(sent) else f"{sent:.3g}"]
         cells += [f"{statistics.fmean(spent):.1f}" if spent else "", str(bad) if bad else ""]
-        edges = self.plan.edges(setting, method, self._store)
+        edges = self.edges(setting, method)
         note = f"; at an edge: {', '.join(edges)}" if edges else ""
         lost = f"given up: {cell.lost.splitlines()[0][:120]}" if cell.lost else ""
         return [*cells, lost or _listed(self.chosen(setting, method)) + note]

@@ -75,7 +75,9 @@ def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> b
 def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
     """Where a record is from, and the command that makes it again."""
     command = f"python -m fgl.study {folder} --again {job.id}"
-    return {"environment": where, "process": f"{platform.node()} {os.getpid()}", "command": command}
+    process = f"{platform.node()} {os.getpid()}"
+    about = {"environment": where, "process": process, "ended": time.time()}
+    return {**about, "command": command}
 
 
 def _needs(job: Job, store: Store) -> float:
