@@ -487,3 +487,29 @@ def test_long_runs_go_on_inside(tmp_path: Path) -> None:
     record = execute(found.plan, job, tmp_path)
     again = Store(tmp_path).full(job.id)
     assert record["report"]["curves"] == again["report"]["curves"]
+
+
+def test_equal_clients_are_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials load the same clients; another seed, graph or number of clients is cut anew."""
+    from fgl.tasks import settings
+
+    cuts: list[int] = []
+
+    def cut(graph: Any, num_clients: int, *, seed: int) -> Any:
+        cuts.append(seed)
+        return fgl.data.random_partition(graph, num_clients, seed=seed)
+
+    monkeypatch.setitem(settings.PARTITIONS, "louvain", cut)
+    small = fgl.tasks.Nodes(clients=2, hidden=4, model="gcn")
+    first = small.load(0)
+    other_rate = fgl.tasks.Nodes(clients=2, hidden=4, model="gcn", local=fgl.tasks.Local(lr=9.0))
+    again = other_rate.load(0)
+    assert cuts == [0]
+    pairs = zip(first.clients, again.clients, strict=True)
+    assert all(a.edge_index.equal(b.edge_index) and a.y.equal(b.y) for a, b in pairs)
+    small.load(1)
+    fgl.tasks.Nodes(clients=3, hidden=4, model="gcn").load(0)
+    assert cuts == [0, 1, 0]
+    parts = settings.partitioned("louvain", fgl.data.load("synthetic"), 2, seed=0)
+    parts[0].zero_()  # a caller's change is its own
+    assert settings.partitioned("louvain", fgl.data.load("synthetic"), 2, seed=0)[0].any()

@@ -1,4 +1,4 @@
-"""One run of a study: its record, whatever happens."""
+"""A run of a study: its record, whatever happens."""
 
 from __future__ import annotations
 

@@ -100,7 +100,8 @@ def _array(value: Any) -> Iterator[str]:
 
 def _function(function: types.FunctionType, memo: Memo) -> Iterator[str]:
     cells = _cells(function)
-    if is_installed(function.__module__):
+    named = "<" not in function.__qualname__  # a lambda has no name of its own
+    if named and is_installed(function.__module__):
         name = f"function {function.__module__}.{function.__qualname__}"
         yield from _all(name, cells, memo)
         return

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -134,20 +135,20 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
     with FileLock(folder / "plan.lock"):
         before = saved_plan(folder)
-        known = before.get("fingerprints", {})
+        earlier = before.get("fingerprints", {})
         now = {"Python": PYTHON, **plan.fingerprints()}
-        check_same(known, now, folder)
+        check_same(earlier, now, folder)
         stages = [count for count in before.get("stages", []) if count < tries]
         plan.stages = [*stages, tries]
         all_stages = sorted({*before.get("stages", []), tries})
-        text = {"fingerprints": {**known, **now}, "stages": all_stages, "path": plan.path}
+        text = {"fingerprints": {**earlier, **now}, "stages": all_stages, "path": plan.path}
         write(folder / "plan.pkl", cloudpickle.dumps(plan))
         write(folder / "plan.json", json.dumps(text, indent=1).encode())
     return plan
 
 
 def saved_plan(folder: Path) -> dict[str, Any]:
-    """What is known of a plan without its functions; {} if there is none."""
+    """Read a plan's fingerprints, stages and path; {} if there is no plan."""
     path = folder / "plan.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
@@ -233,15 +234,18 @@ def environment(folder: Path) -> str:
     """Describe this process' environment in a file that is named by its content."""
     import torch
 
-    from .. import __version__
-
+    here = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        commit = subprocess.run(here, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git
+        commit = ""
     packages = {f"{d.metadata['Name']}=={d.version}" for d in distributions()}
     about = {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": platform.node(),
         "cores": os.cpu_count(),
-        "fgl": __version__,
+        "commit of fgl": commit,
         "torch": torch.__config__.show(),
         "packages": sorted(packages),
     }

@@ -56,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a method on a setting with a point and a seed."""
+    """A run: a method on a setting with a point and a seed."""
 
     setting: str
     method: str
@@ -83,7 +83,7 @@ class Trial:
 
 @dataclass
 class Cell:
-    """What is known of a method on a setting.
+    """The trials, choices and tests of a method on a setting, as far as they are known.
 
     Args:
         trials: the trials so far, by group of tuning seeds.
@@ -108,7 +108,7 @@ class Cell:
 
 @dataclass
 class Plan:
-    """What a study runs.
+    """A plan of a study: methods, settings, spaces and seeds.
 
     Args:
         methods, settings: by name.
@@ -149,7 +149,7 @@ class Plan:
         return self.stages[-1]
 
     def fingerprints(self) -> dict[str, str]:
-        """What must not change under the same name, by name."""
+        """Fingerprints, by name, of all that must not change under its name."""
         local = [sorted(space.items()) for space in self.local]
         texts = {f"method {n}": fingerprint((m.build, m.space)) for n, m in self.methods.items()}
         texts |= {f"setting {name}": fingerprint(each) for name, each in self.settings.items()}
@@ -182,7 +182,7 @@ class Plan:
         return len(self.local) > 1 or any(map(is_free, spaces))
 
     def cell(self, setting: str, method: str, records: Records) -> Cell:
-        """What is known of a method on a setting."""
+        """The trials, choices and tests of a method on a setting, as far as they are known."""
         if (setting, method) in self._whole:
             return self._whole[setting, method]
         cell, open_groups = Cell(), 0
@@ -214,7 +214,7 @@ class Plan:
             return [], self._wide(method, 0), ""
         trials: list[Trial] = []
         wide: list[Trial] = []
-        near = 0
+        refined = 0
 
         def trial(index: int, best: Point | None = None) -> Trial:
             key = (setting, method, seeds[0], index, best and best.key)
@@ -235,9 +235,9 @@ class Plan:
             best = _best(trials, records)
             if best is None:
                 return trials, None, "no trial has a validation score"
-            numbers = range(near, near + count - done - more)
+            numbers = range(refined, refined + count - done - more)
             trials = trials + [trial(k, best) for k in numbers]
-            near += len(numbers)
+            refined += len(numbers)
             if not _all_there(trials, records):
                 return trials, None, ""
         return trials, _best(trials, records), ""
@@ -259,15 +259,15 @@ class Plan:
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
         """Chosen numbers that are at the edge of all trials."""
         cell = self.cell(setting, method, records)
-        found: list[str] = []
+        notes: list[str] = []
         groups = cell.trials if self.tuning_seeds == "each" else cell.trials[:1]
         chosen = list(cell.chosen.values())
         for trials, point in zip(groups, chosen, strict=False):
             if trials:
                 space = {**self.local[point.which], **self.methods[method].space}
                 tried = [each.values for each in alike(point, trials)]
-                found += edges(space, point.values, tried)
-        return list(dict.fromkeys(found))
+                notes += edges(space, point.values, tried)
+        return list(dict.fromkeys(notes))
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:

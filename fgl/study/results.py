@@ -126,7 +126,7 @@ class Study:
         return {seed: value - base[seed] for seed, value in mine.items() if seed in base}
 
     def mean_gains(self, method: str) -> dict[int, float]:
-        """Of each seed the mean difference over all settings; {} where their metrics differ."""
+        """The mean difference over all settings, by seed; {} if the settings' metrics differ."""
         if len({self.metric(setting) for setting in self.plan.settings}) > 1:
             return {}
         each = [self.gains(setting, method) for setting in self.plan.settings]
@@ -141,8 +141,8 @@ class Study:
         """
         methods = list(self.plan.methods)[1:]
         keys = [(s, m) for s in self.plan.settings for m in methods if not self._cells[s, m].lost]
-        found = _tested({key: self.gains(*key) for key in keys})
-        return {key: replace(test, better=self._better(*key)) for key, test in found.items()}
+        tests = _tested({key: self.gains(*key) for key in keys})
+        return {key: replace(test, better=self._better(*key)) for key, test in tests.items()}
 
     def _better(self, setting: str, method: str) -> float:
         """The probability of improvement over the first method; NaN where a run failed."""
@@ -392,13 +392,13 @@ def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
     """A test of each entry, corrected over all of them."""
     each = {key: difference(list(own.values())) for key, own in gains.items()}
     adjusted = holm([own.p for own in each.values()])
-    found = {}
+    tests = {}
     for (key, own), p in zip(each.items(), adjusted, strict=True):
-        known = math.isfinite(own.deviation)
-        least = own.deviation * least_effect(own.count, len(each)) if known else math.inf
-        needed = seeds_needed(own.deviation, POINT, len(each)) if known else MANY
-        found[key] = Tested(own, p, math.nan, least, needed)
-    return found
+        finite = math.isfinite(own.deviation)
+        least = own.deviation * least_effect(own.count, len(each)) if finite else math.inf
+        needed = seeds_needed(own.deviation, POINT, len(each)) if finite else MANY
+        tests[key] = Tested(own, p, math.nan, least, needed)
+    return tests
 
 
 def _mean(scores: Sequence[float], scale: float) -> list[str]:

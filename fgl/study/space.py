@@ -223,7 +223,7 @@ def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
         >>> edges({"lr": LogUniform(0.01, 1)}, {"lr": 0.1}, [{"lr": 0.1}, {"lr": 0.02}])
         ['lr 0.1 of 0.02 to 0.1']
     """
-    found = []
+    notes = []
     for name, kind in space.items():
         values = kind if isinstance(kind, list) else [each[name] for each in tried]
         if isinstance(kind, Uniform):
@@ -231,8 +231,8 @@ def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
         else:
             ordered = isinstance(kind, list) and len(kind) > 2 and all(map(_is_number, kind))
         if ordered and min(values) < max(values) and best[name] in (min(values), max(values)):
-            found.append(f"{name} {best[name]:g} of {min(values):g} to {max(values):g}")
-    return found
+            notes.append(f"{name} {best[name]:g} of {min(values):g} to {max(values):g}")
+    return notes
 
 
 def _is_number(value: Any) -> bool:

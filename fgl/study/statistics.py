@@ -111,7 +111,7 @@ def least_effect(count: int, tests: int = 1) -> float:
 
     Example:
         >>> round(least_effect(10), 3)
-        0.997
+        0.996
     """
     from scipy import optimize, stats
 

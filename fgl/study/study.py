@@ -39,7 +39,7 @@ def study(
     seeds: Iterable[int] = range(5),
     tuning_rounds: int | None = None,
     patience: int | None = None,
-    workers: int | Literal["ray"] | None = None,
+    workers: int | Literal["ray", "later"] | None = None,
     folder: str | os.PathLike[str] = "study",
     metric: str | None = None,
     checkpoint: bool = False,
@@ -70,8 +70,8 @@ def study(
         tuning_rounds: number of rounds of a trial; default `num_rounds`.
         patience: in the second half of a run, stop after this number of rounds without a better
             validation.
-        workers: number of processes; 0 for this one alone; ``"ray"`` for a Ray cluster; default one
-            for each core.
+        workers: number of processes; 0 for this one alone; ``"ray"`` for a Ray cluster;
+            ``"later"`` for none, if others will work; default one for each core.
         folder: the study's folder.
         metric: the metric to compare; default the test metric that belongs to the task's `select`.
         checkpoint: whether runs save their rounds, so that long ones go on inside.
@@ -93,7 +93,7 @@ def study(
     Example:
         >>> methods = {
         ...     "FedAvg": lambda task: task.fedavg,
-        ...     "FedProx": Tuned(fgl.methods.fedprox, mu=LogUniform(1e-3, 1)),
+        ...     "FedProx": Tuned(fgl.methods.fedprox, mu=fgl.LogUniform(1e-3, 1)),
         ... }
         >>> settings = {"made up": fgl.tasks.Nodes(clients=3, hidden=8)}
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +101,7 @@ def study(
         ...         methods,
         ...         settings,
         ...         num_rounds=1,
-        ...         local={"lr": LogUniform(0.1, 1)},
+        ...         local={"lr": fgl.LogUniform(0.1, 1)},
         ...         trials=2,
         ...         seeds=range(2),
         ...         workers=0,
@@ -129,7 +129,7 @@ def study(
         checkpoint=checkpoint,
         how=how,
     )
-    return _made(plan, trials, workers, folder)
+    return _carried_out(plan, trials, workers, folder)
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ class Chosen:
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
-        >>> Chosen("FedProx", fgl.methods.fedprox, {"lr": 0.1}, {"mu": 0.5})(task)
-        fedprox(fedavg(GAT), mu=0.5)
+        >>> Chosen("FedProx", fgl.methods.fedprox, {"lr": 0.1}, {"mu": 0.5})(task).layers[-1].name
+        'fedprox'
     """
 
     method: str
@@ -158,8 +158,8 @@ class Chosen:
     def __call__(self, task: Task) -> Method | Task:
         from functools import partial
 
-        made, own = method_of(self.method, partial(self.build, **self.own), task)
-        return made if own is task else own
+        method, own = method_of(self.method, partial(self.build, **self.own), task)
+        return method if own is task else own
 
     def __str__(self) -> str:
         values = {**self.local, **self.own}
@@ -179,7 +179,7 @@ def tune(
     trials: int = 12,
     tuning_seeds: Iterable[int] = (1000,),
     patience: int | None = None,
-    workers: int | Literal["ray"] | None = None,
+    workers: int | Literal["ray", "later"] | None = None,
     folder: str | os.PathLike[str] | None = None,
     **how: Any,
 ) -> dict[str, Chosen]:
@@ -211,8 +211,8 @@ def tune(
     rounds = num_rounds, num_rounds
     plan = Plan(_tuned(methods), settings, spaces, [trials], own, [], *rounds, patience, how=how)
     with tempfile.TemporaryDirectory(prefix="fgl-tune-") as empty:
-        made = _made(plan, trials, workers, empty if folder is None else folder)
-        store = Store(made.folder)
+        results = _carried_out(plan, trials, workers, empty if folder is None else folder)
+        store = Store(results.folder)
         best = {name: plan.cell("the setting", name, store) for name in plan.methods}
         edges = {name: plan.edges("the setting", name, store) for name in plan.methods}
     for name, cell in best.items():
@@ -225,10 +225,10 @@ def tune(
     }
 
 
-def _made(
+def _carried_out(
     plan: Plan,
     trials: int,
-    workers: int | Literal["ray"] | None,
+    workers: int | Literal["ray", "later"] | None,
     folder: str | os.PathLike[str],
 ) -> Study:
     """Check a plan, write it, run it, and open its results."""
@@ -238,7 +238,7 @@ def _made(
     if plan.patience is not None:
         check_count(patience=plan.patience)
     count = default_workers() if workers is None else workers
-    if count != "ray":
+    if count not in ("ray", "later"):
         check_number("workers", count, at_least=0, integer=True)
     if not plan.settings:
         raise ValueError("Expected settings to be tasks by name, but got none")
@@ -253,7 +253,9 @@ def _made(
             check_local(name, setting, space)
     plan.path = [str(Path(place).absolute()) for place in sys.path if not place.endswith(".zip")]
     place = Store(folder).folder
-    finish(place, save_plan(place, plan, tries=trials), count)
+    plan = save_plan(place, plan, tries=trials)
+    if count != "later":
+        finish(place, plan, count)
     return Study(place, plan)
 
 

@@ -73,7 +73,7 @@ def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> b
 
 
 def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
-    """Where a record is from, and the command that makes it again."""
+    """The process, time and environment of a record, and the command that makes it again."""
     command = f"python -m fgl.study {folder} --again {job.id}"
     process = f"{platform.node()} {os.getpid()}"
     about = {"environment": where, "process": process, "ended": time.time()}
