@@ -190,6 +190,48 @@ def test_what_is_tuned_can_be_compared() -> None:
         fgl.tune({"a": lambda f: 3}, SETTING, num_rounds=1, local=RATES, trials=2, workers=0)
 
 
+def test_all_workers_but_the_first_wait_while_memory_is_short(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder, tmp_path / "s")
+    plan, store = Study(tmp_path / "s").plan, Store(tmp_path / "s")
+    jobs = list(plan.jobs(store))
+    peak = max(store[job.id]["peak"] for job in jobs)
+    assert peak > 10**8
+    store.path(jobs[0].id).unlink()
+    module = sys.modules["fgl.study.work"]
+    monkeypatch.setattr(module, "available_memory", lambda: 1.1 * peak)
+    assert not _try(plan, jobs[0], store, "", 1)
+    monkeypatch.setattr(module, "available_memory", lambda: 1.3 * peak)
+    assert _try(plan, jobs[0], store, "", 1)
+    store.path(jobs[0].id).unlink()
+    monkeypatch.setattr(module, "available_memory", lambda: 0)
+    assert _try(plan, jobs[0], store, "", 0)
+
+
+def test_another_metric_needs_no_run(folder: Path) -> None:
+    how = {**HOW, "folder": folder, "settings": {"a": SETTING}, "methods": METHODS}
+    times = {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
+    found = fgl.study(**how, metric="test_macro_f1")
+    for record in found.raw():
+        if record["stage"] == "test":
+            f1 = record["report"]["metrics"]["test_macro_f1"]["best_val"]
+            assert found.scores("a", record["method"])[record["seed"]] == f1
+    with pytest.raises(ValueError, match="Expected metric to be one of .* but got 'auc'"):
+        repr(fgl.study(**how, metric="auc"))
+    assert found.metric("a") == "test_macro_f1"
+    assert times == {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
+
+
+def test_a_plan_can_be_written_for_others(tmp_path: Path) -> None:
+    how = {**HOW, "workers": "later"}
+    found = fgl.study(METHODS, {"a": SETTING}, folder=tmp_path, **how)
+    assert found.raw() == [] and "not finished: 0 of at most 10 runs" in repr(found)
+    assert "--" in found.to_latex()
+    work(tmp_path)  # another process would read the plan, too
+    assert len(Study(tmp_path).raw()) == 10
+
+
 # Tables, from records that are written by hand.
 
 
@@ -264,6 +306,7 @@ def test_settings_with_different_metrics_have_no_common_mean(tmp_path: Path) -> 
     found = made_up(tmp_path, {s: {"x": [0.1, 0.3], "y": [0.2, 0.5]} for s in "ab"})
     for run in found._tests["b", "x"].values():
         run["metric"] = "test_auc"
+        run["report"]["metrics"]["test_auc"] = {"best_val": 0.5}
     assert found.mean_gains("y") == {} and "mean of 2 settings" not in repr(found)
 
 

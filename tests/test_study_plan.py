@@ -178,6 +178,10 @@ def other(fedavg: Any) -> Any:
 LIMIT = 0.5
 
 
+def averaged(task: Any) -> Any:
+    return task.fedavg
+
+
 def test_a_fingerprint_follows_what_a_function_does(monkeypatch: pytest.MonkeyPatch) -> None:
     def enclosing(mu: float) -> Any:
         return lambda task: fedprox(task.fedavg, mu=mu)
@@ -215,6 +219,9 @@ def test_a_fingerprint_follows_what_a_function_does(monkeypatch: pytest.MonkeyPa
     before = fingerprint(other)
     monkeypatch.setitem(other.__globals__, "LIMIT", 0.6)
     assert fingerprint(other) != before  # a global that it reads
+    before = fingerprint(averaged)
+    monkeypatch.setitem(averaged.__globals__, "fedavg", 3)
+    assert fingerprint(averaged) == before  # an attribute is no global
     ring: list[Any] = []
     loop = lambda: ring  # noqa: E731
     ring.append(loop)

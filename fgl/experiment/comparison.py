@@ -233,7 +233,7 @@ def check_seeds(seeds: Any, argument: str = "seeds") -> list[int]:
         )
     for seed in numbers:
         check_number("seed", seed, at_least=0, below=2**63, integer=True)
-    return numbers
+    return [int(seed) for seed in numbers]
 
 
 SAME = ", whose data are the same for every seed: lambda seed: task says that this is meant"

@@ -38,7 +38,7 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
     store = Store(folder)
     if not missing(plan, store):
         return
-    with shown("study", plan.count(), unit="run", bar_after=0.0) as advance:
+    with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
         count = Counting(advance, plan)
         if workers == "ray":
             on_ray(folder, plan, store, count)

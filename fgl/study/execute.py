@@ -83,7 +83,7 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
         **plan.how,
     )
     report = report_of(job.method, job.seed, result, own, job.rounds)
-    metric, at = chosen_metric(report, own.select, plan.metric, None)
+    metric, at = chosen_metric(report, own.select, None, None)
     name = own.select.removeprefix("-")
     best = report["metrics"].get(name, {}).get("best_val", math.nan)
     validation = selected({name: best}, own.select)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
 import re
@@ -126,8 +127,10 @@ def _cells(function: types.FunctionType) -> list[Any]:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The names that code refers to, also in the functions inside of it."""
-    yield from code.co_names
+    """The globals that code refers to, also in the functions inside of it; no attributes."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)

@@ -104,8 +104,9 @@ class Study:
     def _score(self, run: Mapping[str, Any]) -> float:
         if run["status"] != "finished":
             return math.nan
-        ways = run["report"]["metrics"].get(self.plan.metric or run["metric"], {})
-        value = ways.get(run["at"])
+        metrics, metric = run["report"]["metrics"], self.plan.metric or run["metric"]
+        check_choice("metric", metric, [name for name in metrics if "/" not in name])
+        value = metrics[metric].get(run["at"])
         return math.nan if value is None else float(value)
 
     def metric(self, setting: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import random
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,7 +75,7 @@ def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> b
 
 def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
     """The process, time and environment of a record, and the command that makes it again."""
-    command = f"python -m fgl.study {folder} --again {job.id}"
+    command = f"python -m fgl.study {shlex.quote(str(folder))} --again {job.id}"
     process = f"{platform.node()} {os.getpid()}"
     about = {"environment": where, "process": process, "ended": time.time()}
     return {**about, "command": command}
