@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import Any, NoReturn
 
+from .crew import counted
 from .execute import same_again
 from .folder import Store, load_plan, take_back_marks
 from .results import Study
@@ -33,8 +34,12 @@ def main(argv: list[str] | None = None) -> None:
             print(Study(args.folder))
         elif args.again:
             again(args.folder, args.again)
-        else:
+        elif args.index is not None:
             work(args.folder, index=args.index)
+        else:
+            plan = load_plan(args.folder)
+            with counted(plan) as count:
+                work(args.folder, plan=plan, advance=count)
     except (ValueError, OSError) as error:
         print(f"python -m fgl.study: error: {error}", file=sys.stderr)
         raise SystemExit(2) from error

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from .plan import Job, Plan
 from .work import missing, one_torch_thread, origin, work
 
 LOOK = 0.2  # seconds between two looks at the folder
+LONG = 5  # looks at the folder without a new run until the plan and the workers are looked at
 PATIENCE = 5.0  # seconds until a worker that was told to end is killed
 STILLBORN = 3  # deaths of a worker that has not begun a run
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -38,14 +39,21 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
     store = Store(folder)
     if not missing(plan, store):
         return
-    with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
-        count = Counting(advance, plan)
+    with counted(plan) as count:
         if workers == "ray":
             on_ray(folder, plan, store, count)
         elif workers == 0:
             work(folder, index=0, plan=plan, advance=count)
         else:
-            _watch(folder, plan, store, int(workers), count)
+            left = plan.count() - sum(job.id in store for job in plan.jobs(store))
+            _watch(folder, plan, store, max(1, min(int(workers), left)), count)
+
+
+@contextmanager
+def counted(plan: Plan) -> Iterator[Counting]:
+    """A context with a bar over all runs; it yields the function that moves the bar."""
+    with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
+        yield Counting(advance, plan)
 
 
 class Counting:
@@ -71,11 +79,14 @@ def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Counting
             stack.callback(worker.end)  # all are told before the first is waited for
         while missing(plan, store):
             count(store)
+            seen, start = len(store), time.monotonic()
             idle = all(worker.process.poll() == 0 for worker in crew.values())
             for worker in crew.values():
                 if idle or worker.process.poll():  # idle: a record was deleted meanwhile
                     worker.start_again()
-            time.sleep(LOOK)
+            while len(store) == seen and time.monotonic() - start < LONG * LOOK:
+                time.sleep(LOOK)  # looking at the plan of a large study takes a tenth of a second
+                store.refresh()
         count(store)
 
 
@@ -114,8 +125,7 @@ class Worker:
         """
         code = self.process.poll()
         self.end()
-        own = f" {self.process.pid} "
-        worked = any(own in mark.read_text() for mark in self.marks.glob("*.begun"))
+        worked = any(str(self.process.pid) in text.split() for text in self._marks())
         self.stillborn = 0 if worked else self.stillborn + 1
         if self.stillborn >= STILLBORN:
             lines = self.log.read_text(errors="replace").strip().splitlines() or ["no message"]
@@ -124,6 +134,12 @@ class Worker:
                 f"its last line, of {self.log}: {lines[-1]}"
             )
         self.start()
+
+    def _marks(self) -> Iterator[str]:
+        """The marks of runs that processes have begun; another worker may take one back."""
+        for mark in self.marks.glob("*.begun"):
+            with suppress(FileNotFoundError):
+                yield mark.read_text()
 
     def end(self) -> None:
         """Tell the process to end."""

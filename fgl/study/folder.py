@@ -62,6 +62,9 @@ class Store:
             self._read.pop(name, None)
         self._names = names
 
+    def __len__(self) -> int:
+        return len(self._names)
+
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
