@@ -42,6 +42,10 @@ class Tested:
         better: probability of improvement; NaN in the mean over settings.
         least: the least difference that as many seeds find with a power of 80 %.
         needed: number of seeds that finds 0.01.
+
+    Example:
+        >>> Tested(difference([0.01, 0.03]), 0.03, 1.0, 0.05, 9).survives
+        True
     """
 
     difference: Difference

@@ -26,9 +26,8 @@ class Difference:
         count: number of seeds.
 
     Example:
-        >>> found = difference([0.01, 0.03, 0.02])
-        >>> round(found.mean, 3), round(found.low, 4), round(found.p, 3)
-        (0.02, -0.0048, 0.074)
+        >>> Difference(0.02, 0.01, -0.005, 0.045, 0.074, 3).count
+        3
     """
 
     mean: float
@@ -47,6 +46,11 @@ def difference(gains: Sequence[float]) -> Difference:
 
     Args:
         gains: the difference of each seed.
+
+    Example:
+        >>> found = difference([0.01, 0.03, 0.02])
+        >>> round(found.low, 4), round(found.high, 4)
+        (-0.0048, 0.0448)
 
     Source: Student's t test of paired samples, as `scipy.stats.ttest_1samp`
     """
