@@ -209,7 +209,8 @@ def test_all_workers_but_the_first_wait_while_memory_is_short(
     assert _try(plan, jobs[0], store, "", 0)
 
 
-def test_another_metric_needs_no_run(folder: Path) -> None:
+def test_another_metric_needs_no_run(folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(folder, tmp_path / "s")
     how = {**HOW, "folder": folder, "settings": {"a": SETTING}, "methods": METHODS}
     times = {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
     found = fgl.study(**how, metric="test_macro_f1")
@@ -221,6 +222,37 @@ def test_another_metric_needs_no_run(folder: Path) -> None:
         repr(fgl.study(**how, metric="auc"))
     assert found.metric("a") == "test_macro_f1"
     assert times == {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
+
+
+def test_failed_runs_are_made_again_when_asked(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fgl.study.__main__ import main
+
+    shutil.copytree(folder, tmp_path / "s")
+    first = min((tmp_path / "s" / "runs").glob("*.json"))
+    before = first.read_text()
+    broken = {**json.loads(before), "status": "failed", "error": "OSError: no space"}
+    first.write_text(json.dumps({**broken, "validation": None}))
+    main([str(tmp_path / "s")])
+    assert json.loads(first.read_text())["status"] == "failed"
+    main([str(tmp_path / "s"), "--retry"])
+    assert (
+        json.loads(first.read_text())["report"]["curves"] == json.loads(before)["report"]["curves"]
+    )
+    main([str(tmp_path / "s"), "--show"])
+    assert "FedProx" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main([str(tmp_path / "s"), "--again", first.stem])
+    changed = json.loads(before)
+    changed["report"]["curves"]["test_accuracy"][0] += 1e-9
+    first.write_text(json.dumps(changed))
+    with pytest.raises(SystemExit, match="1"):
+        main([str(tmp_path / "s"), "--again", first.stem])
+    for wrong in ([str(tmp_path / "nothing")], [str(tmp_path / "s"), "--again", "x"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(wrong)
+    assert "Expected folder to hold a study" in capsys.readouterr().err
 
 
 def test_a_plan_can_be_written_for_others(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("folder", help="the folder of fgl.study(..., folder=)")
     parser.add_argument("--show", action="store_true", help="print the table, run nothing")
     parser.add_argument("--again", metavar="ID", help="make a finished run again and compare")
+    parser.add_argument("--retry", action="store_true", help="make failed runs again, then work")
     parser.add_argument("--index", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, _end)
     if args.index is not None:  # started by a process that holds the other end of the input
         threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -38,6 +38,8 @@ def main(argv: list[str] | None = None) -> None:
             work(args.folder, index=args.index)
         else:
             plan = load_plan(args.folder)
+            if args.retry:
+                forget_failed(args.folder)
             with counted(plan) as count:
                 work(args.folder, plan=plan, advance=count)
     except (ValueError, OSError) as error:
@@ -57,6 +59,14 @@ def again(folder: str, name: str) -> None:
     raise SystemExit(0 if same else 1)
 
 
+def forget_failed(folder: str) -> None:
+    """Delete the records of runs that failed or diverged, so that they are made again."""
+    store = Store(folder)
+    for path in (store.folder / "runs").glob("*.json"):
+        if store[path.stem]["status"] != "finished":
+            path.unlink()
+
+
 def _end(*_: Any) -> NoReturn:
     raise SystemExit(128 + signal.SIGTERM)  # through all `finally`: the run is given back
 
@@ -71,4 +81,5 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
     main()

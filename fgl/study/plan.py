@@ -170,11 +170,12 @@ class Plan:
         return sum(self._count(method) for _, method in self.cells())
 
     def _count(self, method: str) -> int:
-        groups = 1 if self.tuning_seeds == "each" else len(self.tuning_seeds)
-        groups = len(self.seeds) if self.tuning_seeds == "each" else groups
-        same = self.tuning_seeds == "each" and self.rounds == self.tuning_rounds
-        tests = 0 if same and self.tunes(method) else len(self.seeds)
-        return tests + (groups * self.trials if self.tunes(method) else 0)
+        if not self.tunes(method):
+            return len(self.seeds)
+        if self.tuning_seeds != "each":
+            return len(self.seeds) + len(self.tuning_seeds) * self.trials
+        again = self.rounds != self.tuning_rounds  # else the chosen trial is the test run
+        return len(self.seeds) * (self.trials + again)
 
     def tunes(self, method: str) -> bool:
         """Return whether a method has anything to choose."""
@@ -260,10 +261,11 @@ class Plan:
         """Chosen numbers that are at the edge of all trials."""
         cell = self.cell(setting, method, records)
         notes: list[str] = []
-        groups = cell.trials if self.tuning_seeds == "each" else cell.trials[:1]
-        chosen = list(cell.chosen.values())
-        for trials, point in zip(groups, chosen, strict=False):
-            if trials:
+        each = self.tuning_seeds == "each"
+        seeds = self.seeds if each else list(cell.chosen)[:1]
+        for trials, seed in zip(cell.trials, seeds, strict=False):
+            point = cell.chosen.get(seed)
+            if trials and point is not None:
                 space = {**self.local[point.which], **self.methods[method].space}
                 tried = [each.values for each in alike(point, trials)]
                 notes += edges(space, point.values, tried)
