@@ -112,15 +112,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
     signature = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__").rsplit(".", 1)[-1]
 
-    @functools.cache
-    def hints() -> dict[str, Any]:
-        try:
-            own = typing.get_type_hints(inspect.unwrap(function))
-        except NameError:  # annotations for a type checker alone
-            own = {}
-        return {
-            key: own[key] if key in own else first.get(key, Any) for key in signature.parameters
-        }
+    hints = Hints(function, first, tuple(signature.parameters))
 
     def bound(way: Callable[..., inspect.BoundArguments], args: Any, kwargs: Any) -> dict[str, Any]:
         try:
@@ -137,6 +129,31 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
         return bound(signature.bind, args, kwargs)  # a missing argument is named last
 
     return bind
+
+
+class Hints:
+    """The kinds of a function's parameters, read at the first call.
+
+    It can be pickled with a function of a script, and is then as before the first call.
+    """
+
+    __slots__ = ("_first", "_function", "_kinds", "_names")
+
+    def __init__(self, function: Callable[..., Any], first: Any, names: tuple[str, ...]) -> None:
+        self._function, self._first, self._names = function, first, names
+        self._kinds: dict[str, Any] | None = None
+
+    def __call__(self) -> dict[str, Any]:
+        if self._kinds is None:
+            try:
+                own = typing.get_type_hints(inspect.unwrap(self._function))
+            except NameError:  # annotations for a type checker alone
+                own = {}
+            self._kinds = {n: own[n] if n in own else self._first.get(n, Any) for n in self._names}
+        return self._kinds
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hints, (self._function, self._first, self._names)
 
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -113,6 +113,9 @@ def test_another_method_space_setting_or_patience_is_refused(folder: Path) -> No
     for other, name in cases:
         with pytest.raises(ValueError, match=f"Expected .*{name}"):
             fgl.study(**{**same, **other})
+    lock = __import__("threading").Lock()
+    with pytest.raises(TypeError, match="Expected methods and settings .* cloudpickle"):
+        fgl.study(**{**same, "methods": {"locked": lambda task: lock and task.fedavg}})
     for wrong in ({"methods": {"a": 3}}, {"settings": {"a": SETTING.load(0)}}):
         with pytest.raises(TypeError):
             fgl.study(**{**same, **wrong})
@@ -360,11 +363,15 @@ import fgl
 from fgl import LogUniform, Tuned
 from fgl.methods import fedprox
 
+@fgl.layer
+def own(fedavg, *, mu):  # a method of a script
+    return fedprox(fedavg, mu=mu)
+
 def slow(task, mu):  # each run is noted once it begins
     with open(os.environ["NOTES"], "a") as notes:
         notes.write(f"{os.getpid()}\\n")
     time.sleep(float(os.environ.get("NAP", "0")))
-    return fedprox(task.fedavg, mu=mu)
+    return own(task.fedavg, mu=mu)
 
 class Own(fgl.tasks.Nodes):  # a class of a script
     pass
@@ -432,7 +439,7 @@ def test_any_number_of_workers_and_a_notebook_give_the_same_bits(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert numbers(folder) == alone and "FedAvg" in done.stdout
-    other = SCRIPT.replace("mu=mu)", "mu=2 * mu)")
+    other = SCRIPT.replace("fedprox(fedavg, mu=mu)", "fedprox(fedavg, mu=2 * mu)")
     for text in (SCRIPT, other):
         done = subprocess.run(
             [sys.executable, "-"], input=text, text=True, env=environment(folder, 1),

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -133,6 +134,7 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
     Raises:
         ValueError: for another method, setting, space or patience under the same name.
+        TypeError: for a method or setting that cannot be pickled.
     """
     import cloudpickle
 
@@ -145,7 +147,15 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
         plan.stages = [*stages, tries]
         all_stages = sorted({*before.get("stages", []), tries})
         text = {"fingerprints": {**earlier, **now}, "stages": all_stages, "path": plan.path}
-        write(folder / "plan.pkl", cloudpickle.dumps(plan))
+        try:
+            code = cloudpickle.dumps(plan)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise TypeError(
+                "Expected methods and settings to be such that cloudpickle can send them to other "
+                f"processes, but got {error}: make such an object inside of the function that "
+                "needs it, or in a module"
+            ) from error
+        write(folder / "plan.pkl", code)
         write(folder / "plan.json", json.dumps(text, indent=1).encode())
     return plan
 
