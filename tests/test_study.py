@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 import fgl
@@ -36,6 +37,18 @@ RATES = {"lr": LogUniform(0.05, 1), "steps": [1, 2]}
 
 def averaged(task: Any) -> Any:
     return task.fedavg
+
+
+def tiny(seed: int, lr: float = 0.1, steps: int = 1) -> Any:
+    """A task of 60 nodes: a setting that is a function."""
+    graph = fgl.data.large_graph(60, 200, num_features=4, seed=seed)
+    graph = fgl.data.random_split(graph, seed=seed)
+    clients = fgl.data.partition_graph(graph, fgl.data.random_partition(graph, 2, seed=seed))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = fgl.nn.GCN(4, 4, graph.num_classes)
+    train = fgl.tasks.Local(lr=lr, steps=steps).training()
+    return fgl.tasks.node_task(graph, clients, model, train)
 
 
 METHODS = {"FedAvg": averaged, "FedProx": Tuned(fedprox, mu=LogUniform(0.1, 10))}
@@ -116,6 +129,11 @@ def test_another_method_space_setting_or_patience_is_refused(folder: Path) -> No
     lock = __import__("threading").Lock()
     with pytest.raises(TypeError, match="Expected methods and settings .* cloudpickle"):
         fgl.study(**{**same, "methods": {"locked": lambda task: lock and task.fedavg}})
+    for wrong in ({"trial": 3}, {"callbacks": []}):  # else each run would fail
+        with pytest.raises(
+            TypeError, match=f"Expected arguments .* {[*wrong]}".replace("[", r"\[")
+        ):
+            fgl.study(**{**same, **wrong})
     for wrong in ({"methods": {"a": 3}}, {"settings": {"a": SETTING.load(0)}}):
         with pytest.raises(TypeError):
             fgl.study(**{**same, **wrong})
@@ -144,7 +162,7 @@ def test_a_failure_is_a_record_and_hides_no_other(tmp_path: Path) -> None:
         "picky": Tuned(picky, mu=LogUniform(0.1, 10)),
         "noisy": noisy,
     }
-    found = fgl.study(methods, {"a": SETTING}, folder=tmp_path, **HOW)
+    found = fgl.study(methods, {"a": tiny}, folder=tmp_path, **HOW)
     runs = {name: [r for r in found.raw() if r["method"] == name] for name in methods}
     assert len(runs["wrong"]) == 1 and "AttributeError" in runs["wrong"][0]["error"]
     assert "wrong" in runs["wrong"][0]["traceback"]
@@ -160,7 +178,7 @@ def test_a_failure_is_a_record_and_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_process_died_three_times_is_a_record(tmp_path: Path) -> None:
-    found = fgl.study({"FedAvg": averaged}, {"a": SETTING}, folder=tmp_path, **HOW)
+    found = fgl.study({"FedAvg": averaged}, {"a": tiny}, folder=tmp_path, **HOW)
     store, plan = Store(tmp_path), found.plan
     job = plan.cell("a", "FedAvg", store).tests[1]
     store.path(job.id).unlink()
@@ -180,17 +198,15 @@ def test_a_run_whose_process_died_three_times_is_a_record(tmp_path: Path) -> Non
 
 
 def test_what_is_tuned_can_be_compared() -> None:
-    best = fgl.tune(METHODS, SETTING, num_rounds=2, local=RATES, trials=3, workers=0)
+    best = fgl.tune(METHODS, tiny, num_rounds=2, local=RATES, trials=3, workers=0)
     assert set(best["FedProx"].own) == {"mu"} and set(best["FedProx"].local) == {"lr", "steps"}
-    compared = fgl.compare(best, SETTING, num_rounds=2, seeds=[0])
+    compared = fgl.compare(best, tiny, num_rounds=2, seeds=[0])
     chosen = best["FedProx"].local
-    task = fgl.tasks.Nodes(
-        clients=2, hidden=4, model="gcn", partition="random", local=fgl.tasks.Local(**chosen)
-    ).load(0)
+    task = tiny(0, **chosen)
     result = fgl.run(fedprox(task.fedavg, **best["FedProx"].own), task, num_rounds=2)
     assert compared.lines[1].mean == best_round(result.history).metrics["test_accuracy"]
     with pytest.raises(RuntimeError, match="No trial of a"):
-        fgl.tune({"a": lambda f: 3}, SETTING, num_rounds=1, local=RATES, trials=2, workers=0)
+        fgl.tune({"a": lambda f: 3}, tiny, num_rounds=1, local=RATES, trials=2, workers=0)
 
 
 def test_all_workers_but_the_first_wait_while_memory_is_short(
@@ -260,7 +276,7 @@ def test_failed_runs_are_made_again_when_asked(
 
 def test_a_plan_can_be_written_for_others(tmp_path: Path) -> None:
     how = {**HOW, "workers": "later"}
-    found = fgl.study(METHODS, {"a": SETTING}, folder=tmp_path, **how)
+    found = fgl.study(METHODS, {"a": tiny}, folder=tmp_path, **how)
     assert found.raw() == [] and "not finished: 0 of at most 10 runs" in repr(found)
     assert "--" in found.to_latex()
     work(tmp_path)  # another process would read the plan, too
@@ -558,13 +574,11 @@ def test_an_interrupt_gives_the_run_back(folder: Path, monkeypatch: pytest.Monke
 
 def test_long_runs_go_on_inside(tmp_path: Path) -> None:
     how = {**HOW, "trials": 1, "local": None, "seeds": [0]}
-    found = fgl.study(
-        {"SCAFFOLD": scaffold}, {"a": SETTING}, folder=tmp_path, checkpoint=True, **how
-    )
+    found = fgl.study({"SCAFFOLD": scaffold}, {"a": tiny}, folder=tmp_path, checkpoint=True, **how)
     job = found.plan.cell("a", "SCAFFOLD", Store(tmp_path)).tests[0]
     place = tmp_path / "checkpoints" / job.id
     assert not place.exists()  # removed at the end
-    task = SETTING.load(0)
+    task = tiny(0)
     fgl.run(scaffold(task.fedavg), task, num_rounds=1, seed=0, checkpoint=place)
     record = execute(found.plan, job, tmp_path)
     again = Store(tmp_path).full(job.id)
@@ -595,3 +609,18 @@ def test_equal_clients_are_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = settings.partitioned("louvain", fgl.data.load("synthetic"), 2, seed=0)
     parts[0].zero_()  # a caller's change is its own
     assert settings.partitioned("louvain", fgl.data.load("synthetic"), 2, seed=0)[0].any()
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_gives_the_same_bits(folder: Path, tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False)
+    try:
+        found = fgl.study(
+            METHODS, {"a": SETTING}, folder=tmp_path, **{**HOW, "workers": "ray", "seeds": [0, 1]}
+        )
+    finally:
+        ray.shutdown()
+    theirs, mine = numbers(tmp_path), numbers(folder)
+    assert len(theirs) == 10 and all(mine[name] == value for name, value in theirs.items())
+    assert len(found.raw()) == 10

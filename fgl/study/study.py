@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from ..checks import check_count, check_number
 from ..experiment.comparison import check_seeds
 from ..experiment.single import method_of
-from ..federation import Method
+from ..federation import Method, run
 from ..kinds import typed
 from ..tasks import Task
 from .crew import default_workers, finish
@@ -25,6 +26,7 @@ from .space import LOCAL_DIMS, Tuned, Values, check_space
 
 Methods = Mapping[str, Tuned | Callable[..., Method | Task]]
 Spaces = Values | Sequence[Values] | None
+OWN = {"method", "clients", "num_rounds", "seed", "callbacks", "checkpoint", "config"}  # of a run
 
 
 @typed
@@ -240,6 +242,11 @@ def _carried_out(
     count = default_workers() if workers is None else workers
     if count not in ("ray", "later"):
         check_number("workers", count, at_least=0, integer=True)
+    others = set(plan.how) - set(inspect.signature(run).parameters) | set(plan.how) & OWN
+    if others:
+        raise TypeError(
+            f"Expected arguments of fgl.study or further ones of fgl.run, but got {sorted(others)}"
+        )
     if not plan.settings:
         raise ValueError("Expected settings to be tasks by name, but got none")
     for name, setting in plan.settings.items():
