@@ -219,6 +219,12 @@ def test_a_fingerprint_follows_what_a_function_does(monkeypatch: pytest.MonkeyPa
     before = fingerprint(other)
     monkeypatch.setitem(other.__globals__, "LIMIT", 0.6)
     assert fingerprint(other) != before  # a global that it reads
+    layered = fgl.layer(other)
+    before, by_name = fingerprint(layered), fingerprint(fedprox)
+    monkeypatch.setattr(fgl.kinds, "binder", None)  # the library's own code may change
+    assert (fingerprint(layered), fingerprint(fedprox)) == (before, by_name)
+    monkeypatch.setitem(other.__globals__, "LIMIT", 0.7)
+    assert fingerprint(layered) != before  # what is decorated counts
     before = fingerprint(averaged)
     monkeypatch.setitem(averaged.__globals__, "fedavg", 3)
     assert fingerprint(averaged) == before  # an attribute is no global

@@ -100,11 +100,12 @@ def _array(value: Any) -> Iterator[str]:
 
 
 def _function(function: types.FunctionType, memo: Memo) -> Iterator[str]:
-    cells = _cells(function)
-    named = "<" not in function.__qualname__  # a lambda has no name of its own
-    if named and is_installed(function.__module__):
-        name = f"function {function.__module__}.{function.__qualname__}"
-        yield from _all(name, cells, memo)
+    cells, home = _cells(function), function.__globals__.get("__name__")
+    if is_installed(home) and function.__name__ != "<lambda>":
+        inner = getattr(function, "__wrapped__", None)  # of a decorator, such as `fgl.layer`
+        name = f"function {home}.{function.__qualname__ if inner is None else 'decorated'}"
+        local = "<locals>" in function.__qualname__ and inner is None
+        yield from _all(name, [inner, *(cells if local else ())], memo)
         return
     code = function.__code__
     if function.__doc__ is not None and code.co_consts[:1] == (function.__doc__,):
