@@ -32,6 +32,7 @@ from .federation import Message, Method, Ragged, Result, Training, evaluate_on, 
 from .graph import Graph
 from .predict import predict
 from .sparse import SparseMatrix
+from .study import LogUniform, Tuned, Uniform, study, tune
 
 __version__ = "0.2.0"
 
@@ -39,12 +40,15 @@ keep_old_paths()
 
 __all__ = [
     "Graph",
+    "LogUniform",
     "Message",
     "Method",
     "Ragged",
     "Result",
     "SparseMatrix",
     "Training",
+    "Tuned",
+    "Uniform",
     "aggregate",
     "augment",
     "blocks",
@@ -71,9 +75,11 @@ __all__ = [
     "run",
     "sampler",
     "sparse",
+    "study",
     "targets",
     "tasks",
     "transforms",
+    "tune",
 ]
 
 kinds.name_methods(__name__)

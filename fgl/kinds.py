@@ -326,18 +326,8 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
     """
     signature, name = inspect.signature(function), _short(function)
 
-    @functools.cache
-    def hints() -> dict[str, tuple[Any, list[Check]]]:
-        inner = inspect.unwrap(function)
-        try:
-            own, bounded = (typing.get_type_hints(inner, include_extras=x) for x in (False, True))
-        except NameError:  # annotations for a type checker alone
-            own = bounded = {}
-        return {
-            key: (own.get(key, first.get(key, Any)), bounds_of(bounded.get(key)))
-            for key, parameter in signature.parameters.items()
-            if parameter.kind not in VARIADIC
-        }
+    plain = {k: each for k, each in signature.parameters.items() if each.kind not in VARIADIC}
+    hints = Hints(function, first, tuple(plain))
 
     def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
         error: TypeError | None = None
@@ -358,6 +348,37 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
         return arguments
 
     return bind
+
+
+class Hints:
+    """The kinds and bounds of a function's parameters, read at the first call.
+
+    It can be pickled with a function of a script, and is then as before the first call.
+    """
+
+    __slots__ = ("_first", "_function", "_kinds", "_names")
+
+    def __init__(self, function: Callable[..., Any], first: Any, names: tuple[str, ...]) -> None:
+        self._function, self._first, self._names = function, first, names
+        self._kinds: dict[str, tuple[Any, list[Check]]] | None = None
+
+    def __call__(self) -> dict[str, tuple[Any, list[Check]]]:
+        if self._kinds is None:
+            inner = inspect.unwrap(self._function)
+            try:
+                own, bounded = (
+                    typing.get_type_hints(inner, include_extras=x) for x in (False, True)
+                )
+            except NameError:  # annotations for a type checker alone
+                own = bounded = {}
+            self._kinds = {
+                name: (own.get(name, self._first.get(name, Any)), bounds_of(bounded.get(name)))
+                for name in self._names
+            }
+        return self._kinds
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hints, (self._function, self._first, self._names)
 
 
 def bounds_of(hint: Any) -> list[Check]:

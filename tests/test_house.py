@@ -71,6 +71,7 @@ FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no 
 FLOORS["transforms"] = FLOORS["methods"]
 FLOORS["tasks"] = PRIMITIVES | {"federation", "methods"}
 FLOORS["experiment"] = {"checks", "kinds", "progress", "sparse", "graph", "federation", "tasks"}
+FLOORS["study"] = {"checks", "kinds", "progress", "targets", "federation", "tasks", "experiment"}
 EVERYWHERE = {"kinds", "warn"}
 
 

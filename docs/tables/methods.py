@@ -35,9 +35,11 @@ FedAvg first, and training alone beside it: they are one line each. Then ask who
 - **One model for everybody** (as in the table below): with equal trials few methods gain over
   FedAvg, and most differences are within the errors. Choose by what you need, such as fewer bytes,
   a secure sum, or a robust mean.
-- **Each client's own model on its own nodes**, where clients are communities of a graph: training
-  alone may beat FedAvg, and then methods that keep or correct something of each client pay.
-  [The leaderboard](leaderboard.md#what-to-use-when) says which, with bytes and seconds.
+- **Each client's own model on its own nodes**, where clients are communities of a graph: tune the
+  optimizer, the steps and the server first. With one step of Adam at the clients an average hardly
+  learns, with one of SGD and Adam at the server it is as good as the best method that was tried.
+  [The leaderboard](leaderboard.md#what-is-known-today) says what is known; its older numbers, which
+  are below as "measured on clients' own nodes", are of that one step of Adam.
 - **Clients with other features, classes or networks**: [FedPer](guides/clients_that_differ.md).
 
 """

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from ..checks import imported, install
 from ..kinds import explained
+from .fields import changed, flat, leaves, members
 from .run import NOT_CONFIG, Run, command, over_seeds
 from .words import choose_names, first_line, option, preset_table, sentence
 
@@ -180,7 +181,7 @@ def _parse(
             values = {n: tyro.MISSING if v is REQUIRED else v for n, v in defaults.items()}
         elif dataclasses.is_dataclass(info.default) and info.type is type(info.default):
             kinds, sources = typing.get_type_hints(info.type, include_extras=True), (info.type,)
-            values, make = _members(info.default), build
+            values, make = members(info.default), build
         else:
             return None
         fields = []
@@ -275,39 +276,9 @@ def _is_function(kind: Any) -> bool:
     return any(each in functions or typing.get_origin(each) in functions for each in kinds)
 
 
-def _members(settings: Any) -> dict[str, Any]:
-    """The fields of a dataclass, or the arguments of a main."""
-    if isinstance(settings, dict):
-        return settings
-    return {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.init}
-
-
-def _leaves(settings: Any, *path: str) -> Iterator[tuple[str, str, Any]]:
-    """Name, place (such as ``"task.local.lr"``) and value of each flag."""
-    for name, value in _members(settings).items():
-        if dataclasses.is_dataclass(value):
-            yield from _leaves(value, *path, name)
-        else:
-            yield name, ".".join((*path, name)), value
-
-
-def flat(settings: Any) -> dict[str, Any]:
-    """The value of each flag, by name."""
-    return {name: value for name, _, value in _leaves(settings)}
-
-
-def changed(settings: Any, values: Mapping[str, Any]) -> Any:
-    """The same arguments with other values of some flags, also in nested dataclasses."""
-    new = {
-        name: changed(own, values) if dataclasses.is_dataclass(own) else values.get(name, own)
-        for name, own in _members(settings).items()
-    }
-    return new if isinstance(settings, dict) else dataclasses.replace(settings, **new)
-
-
 def _published(settings: Any) -> Iterator[Presets]:
     """The tables of settings, inner settings before outer ones."""
-    for value in _members(settings).values():
+    for value in members(settings).values():
         if dataclasses.is_dataclass(value):
             yield from _published(value)
             yield getattr(value, "published", {})
@@ -321,7 +292,7 @@ def _usual(
     Presets are the values that published tables use; a recipe's own go before a setting's.
     """
     places: dict[str, str] = {}
-    for name, place, _ in _leaves(defaults):
+    for name, place, _ in leaves(defaults):
         if (first := places.setdefault(name, place)) != place:
             raise TypeError(f"Expected each flag to have one meaning, but got {first} and {place}")
     table = _joined([*_published(defaults), presets or {}], places.keys() - {"dataset"})

@@ -19,7 +19,7 @@ from ..sparse import SparseMatrix
 from .apart import warn_of_trained
 from .networks import Networks
 from .scores import evaluate_own, node_scores, validation
-from .settings import PARTITIONS, setting
+from .settings import partitioned, setting
 from .task import Local, Task, bounded, weighed_equally
 from .unseen import with_unseen
 
@@ -111,7 +111,7 @@ class SubgraphNodes(Networks):
             return self.cut(graph, seed)
         count = self.clients // self.overlap
         options = {"recursive": False} if self.partition == "metis" else {}
-        parts: list[Tensor] = PARTITIONS[self.partition](graph, count, seed=seed, **options)
+        parts = partitioned(self.partition, graph, count, seed=seed, **options)
         if self.overlap == 1:
             return parts
         return data.partitions.community_clients(
