@@ -75,7 +75,16 @@ def test_code_in_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
 
 
-RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
+RESULTS = sorted((ROOT / "benchmarks/results/tables").glob("*.md"))
+
+
+def test_the_short_tables_of_results_are_what_their_script_writes() -> None:
+    short = script("docs/tables/results.py")
+    pages = {path: path.read_text(encoding="utf-8") for path in short.PAGES.glob("*.md")}
+    assert {path.name: short.written(text) == text for path, text in pages.items()} == {
+        f"{name}.md": True for name in ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl")
+    }, "run python docs/tables/results.py"
+    assert all(any(f"<!-- short {t} -->" in text for text in pages.values()) for t in short.TABLES)
 
 
 @pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)

@@ -124,7 +124,7 @@ def test_a_page_shows_all_runs_that_are_there(table: str) -> None:
     args = reproduce.parsed([table, "--report"])
     shown = "".join(
         path.read_text(encoding="utf-8")
-        for path in sorted((ROOT / "docs" / "results").glob("*.md"))
+        for path in sorted((ROOT / "benchmarks/results/tables").glob("*.md"))
     )
     made = reproduce.text(args, recorded(TABLES[table].results))
     assert f"<!-- {table} -->\n{made}<!-- end -->" in shown

@@ -149,7 +149,7 @@ def spellings() -> dict[str, str]:
 def results(title: str) -> list[str]:
     """Links to the pages of results that have this method in a table."""
     found = []
-    for page in sorted((DOCS / "results").glob("*.md")):
+    for page in sorted((DOCS.parent / "benchmarks/results/tables").glob("*.md")):
         lines = page.read_text(encoding="utf-8").splitlines()
         cell = re.compile(rf"\| (?:[^|]*[ ,])?{re.escape(title)}(?:[ ,][^|]*)? \|")
         if any(line.startswith("|") and cell.search(line) for line in lines):
