@@ -14,8 +14,8 @@ ROWS = json.loads(RUNS_ON.FILE.read_text(encoding="utf-8"))
 
 
 def test_the_page_says_where_a_method_ran() -> None:
-    text = (ROOT / "docs/idea.md").read_text(encoding="utf-8")
-    assert RUNS_ON.page(text, ROWS) == text
+    text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    assert RUNS_ON.needs_table(ROWS) in text
 
 
 def test_every_method_is_in_the_table() -> None:
