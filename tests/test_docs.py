@@ -46,6 +46,21 @@ def test_reference_shows_the_names() -> None:
         assert f"::: {value.__module__}.{value.__name__}\n" in pages[room]
 
 
+def test_public_names_in_a_page_become_links_outside_of_code() -> None:
+    links = script("docs/hooks/links.py").with_links
+    place = "reference/losses.md#fgl.losses.ranking"
+    assert links("Use `fgl.losses.ranking` here.", "../").startswith(
+        f"Use [`fgl.losses.ranking`](../{place}"
+    )
+    for text in (
+        "# `fgl.losses`",
+        "```python\n`fgl.losses`\n```",
+        "[`fgl.losses`](a.md)",
+        "`fgl.x`",
+    ):
+        assert links(text) == text
+
+
 def test_top_level_names_exist() -> None:
     assert fgl.__all__
     assert set(fgl.__all__) <= set(dir(fgl))

@@ -165,7 +165,7 @@ def call_of(*names: str) -> str:
     if not calls:
         return ""
     task, _, call = calls.get("Nodes", next(iter(calls.values()))).partition(": ")
-    return f"`{call}`" if task.endswith("()") else f"`{call}` with `{task}`"
+    return f"`{call}`" if task.endswith("()") else f"`{call}` on `{task}`"
 
 
 def source(doc: str) -> str:
@@ -208,7 +208,7 @@ def entry(name: str, function: Callable[..., Any], where: str) -> Entry:
         changes=doc.split("\n\n")[0].replace("\n", " "),
         published=source(doc),
         runs_on=places().get(key, "every task"),
-        call=call_of(title, CALLED.get(name, name), name),
+        call=call_of(title, CALLED.get(name, name), name) or f"`{function.__name__}`",
         measured=gains().get(key, {}),
         pages=results(title),
     )
@@ -224,7 +224,7 @@ def recipe(path: Path) -> Entry:
     )
     return Entry(
         title=title,
-        where=f"`examples/{path.name}`, [equations](papers/{path.stem}.md)",
+        where=f"in `examples/{path.name}`, [equations](papers/{path.stem}.md)",
         changes=changes[0].upper() + changes[1:],
         published=published,
         runs_on=places().get(plain(title), "every task"),
@@ -240,30 +240,30 @@ def builders(room: str) -> Iterator[Entry]:
     for name in module.__all__:
         value = getattr(module, name)
         if inspect.isfunction(value) and inspect.signature(value).return_annotation == "Method":
-            yield entry(name, value, reference(f"fgl.{room}.{name}", value))
+            yield entry(name, value, reference(value))
 
 
-def reference(name: str, function: Callable[..., Any]) -> str:
-    """A public name as a link to its place in the reference."""
+def reference(function: Callable[..., Any]) -> str:
+    """A link to a function's place in the reference."""
     room = function.__module__.split(".")[1]
     place = f"reference/{room}.md#{function.__module__}.{function.__name__}"
-    return f"[`{name}`]({place})"
+    return f"[reference]({place})"
 
 
 def groups() -> dict[str, list[Entry]]:
     beside = [
-        entry("fedavg", fgl.fedavg, reference("fgl.fedavg", fgl.fedavg)),
+        entry("fedavg", fgl.fedavg, reference(fgl.fedavg)),
         entry(
             "centralized",
             fgl.tasks.centralized,
-            reference("fgl.tasks.centralized", fgl.tasks.centralized),
+            reference(fgl.tasks.centralized),
         ),
         entry(
             "neighbour_sums",
             fgl.data.neighbour_sums,
-            reference("fgl.data.neighbour_sums", fgl.data.neighbour_sums),
+            reference(fgl.data.neighbour_sums),
         ),
-        entry("mended", fgl.tasks.mended, reference("fgl.tasks.mended", fgl.tasks.mended)),
+        entry("mended", fgl.tasks.mended, reference(fgl.tasks.mended)),
     ]
     recipes = [path for path in sorted((DOCS.parent / "examples").glob("*.py"))]
     return {
@@ -289,15 +289,13 @@ def overview(entries: list[Entry]) -> str:
 
 def section(e: Entry) -> str:
     """What the page says of a method."""
-    lines = [f"### {e.title}\n", f"{e.changes}\n", f"- **Where**: {e.where}"]
-    if e.call:
-        lines.append(f"- **Call**: {e.call}")
+    lines = [f"### {e.title}\n", f"{e.changes}\n", f"- {e.call}{', ' * bool(e.call)}{e.where}"]
     if e.published:
-        lines.append(f"- **Published**: {e.published}")
+        lines.append(f"- Published: {e.published}")
     if e.runs_on != "every task":
-        lines.append("- **Runs on**: [some tasks](#which-method-runs-where)")
+        lines.append("- [Some tasks](#which-method-runs-where)")
     if e.pages:
-        lines.append(f"- **Results**: {', '.join(e.pages)}")
+        lines.append(f"- Results: {', '.join(e.pages)}")
     return "\n".join(lines) + "\n"
 
 

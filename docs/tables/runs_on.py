@@ -232,8 +232,8 @@ def written(places: dict[str, str]) -> str:
     missing = [name for name in TASKS if name not in places]
     if len(missing) > 3:
         return ", ".join(f"`{name}`" for name in places)
-    but = " and ".join(f"`{name}`" for name in missing)
-    return f"every task but {but}" if missing else "every task"
+    without = ", ".join(f"`{name}`" for name in missing)
+    return f"every task except {without}" if missing else "every task"
 
 
 def needs_table(rows: dict[str, dict[str, str]]) -> str:
