@@ -1,4 +1,4 @@
-"""Links from a public name in the text of a page, such as `fgl.losses.ranking`, to the reference."""
+"""Links to the reference from public names in the text of a page, such as `fgl.losses.ranking`."""
 
 from __future__ import annotations
 
