@@ -44,7 +44,8 @@ PATTERNS = {  # a word or phrase that was read twice: what to write
     r"none other": "no other",
 }
 CLAUSE = re.compile(r"(?:What|Where|Who|Whoever|Whatever|However many)\b[^?]*$")
-ALLOWED: dict[str, int] = {}  # accepted breaks per room; 0 for a room that is not listed
+# Accepted breaks per room; 0 for a room that is not listed.
+ALLOWED: dict[str, int] = {"docs/leaderboard.md": 6, "docs/matrix.md": 4, "docs/speed.md": 15}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
