@@ -161,7 +161,7 @@ def _mixed(numbers: Tensor) -> Tensor:
 
 
 def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if edges that are asked about are messages, train, or are said to be no edges.
+    """Warn if edges that are asked about are messages, train, or count as no edges.
 
     Example:
         >>> warn_of_known_edges([fgl.data.edge_split(fgl.data.load("synthetic"))])

@@ -133,7 +133,7 @@ def _encoded(
 def _decoded(
     code: Code, message: Message, sent: Message, parts: Sequence[str], template: Params
 ) -> Message:
-    """A message with whole parts in the place of codes."""
+    """A message with whole parts instead of codes."""
     columns = {part: [f"{part}_{key}" for key in code.keys] for part in parts}
     coded = {column for names in columns.values() for column in names}
     out = {key: value for key, value in message.items() if key not in coded}

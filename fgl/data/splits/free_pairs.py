@@ -1,6 +1,6 @@
 """Pairs of nodes as numbers, and those without an edge, to be drawn from.
 
-Where nodes have sides (types, or sources apart from targets), an edge joins certain sides alone. A
+If nodes have sides (types, or sources apart from targets), an edge joins certain sides alone. A
 pair of other sides could never be an edge, and teaches a model nothing else.
 """
 
