@@ -120,7 +120,9 @@ def plain(name: str) -> str:
 def rows(page: str, head: str) -> Iterator[tuple[str, dict[str, str]]]:
     """The rows of a page's tables whose first column is called so, with the section they are in."""
     section, columns = "", None
-    for line in (DOCS / page).read_text(encoding="utf-8").splitlines():
+    long = DOCS.parent / "benchmarks/results/tables" / page  # tables that are not on the site
+    texts = [path.read_text(encoding="utf-8") for path in (DOCS / page, long) if path.exists()]
+    for line in "\n\n".join(texts).splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("#"):
             section = line.lstrip("# ")
