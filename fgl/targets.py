@@ -165,7 +165,7 @@ def less_is_better(name: str) -> bool:
 
 @explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a client without NaN, which stands for metrics without examples.
+    """The metrics of a client without NaN, which marks metrics without examples.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})

@@ -435,7 +435,7 @@ def test_every_method_of_the_library_is_in_the_table() -> None:
 
 @pytest.mark.slow
 def test_every_method_runs_where_the_page_says() -> None:
-    """Tasks as settings make them; `docs/idea.md` has the table."""
+    """Tasks as settings make them; `docs/methods.md` has the table."""
     runs_on = script("docs/tables/runs_on.py")
     stored = json.loads(runs_on.FILE.read_text(encoding="utf-8"))
     assert runs_on.table(list(runs_on.CALLS)) == stored

@@ -85,7 +85,7 @@ def damaged(
 ) -> list[Graph]:
     """Clients' graphs after damage to edges, features and labels, in this order.
 
-    Where clients overlap and train on the same nodes of one graph (`node_id`), wrong labels are
+    If clients overlap and train on the same nodes of one graph (`node_id`), wrong labels are
     drawn by node: the share is one of all nodes that train, and a node has the same wrong label at
     every client that trains on it. All else that is missing or wrong is each client's own.
 

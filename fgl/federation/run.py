@@ -119,7 +119,7 @@ def run(
             message with a missing or extra key or a wrong shape, a checkpoint of another run or
             another format, or a folder that another run uses. An error inside a client is raised
             again with its round, client and stage.
-        TypeError: for features of another floating type than the model, a model in the place of the
+        TypeError: for features of another floating type than the model, a model instead of the
             method, and the like.
         RuntimeError: if no upload counted in three rounds in a row, in a round of three exchanges
             in a row, or in the whole run, with each client's reason. These rounds are not saved.

@@ -214,7 +214,7 @@ class Graph(Facts):
         """The induced subgraph on `nodes` (int64 ``[m]``, no repeats), in that order.
 
         Edges and pairs with an end outside are lost. `node_id` is carried along, or set to `nodes`.
-        Where the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
+        If the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
         """
         if self.batch is not None:
             raise ValueError("Expected a graph without batch (see select), but got one with it")
@@ -254,7 +254,7 @@ class Graph(Facts):
     ) -> Graph:
         """The graph with new nodes after its own, which nothing is trained or scored on.
 
-        They are in no mask, and their label is 0, which stands for none, or their number NaN; where
+        They are in no mask, and their label is 0, which means none, or their number NaN; where
         all nodes trained there is a training mask of the old ones. Features become dense unless
         both are sparse.
 

@@ -263,7 +263,7 @@ def check_upload(model: Any, message: Any, client: int, state: State, most: floa
 
 
 def check_offer(model: Any, message: Any, most: float) -> None:
-    """Refuse all but P neighbours a row and two numbers for each, for at most `most` nodes."""
+    """Require P neighbours a row and two numbers for each, for at most `most` nodes."""
     generated, count, missing = (message[name] for name in UPLOADS[OFFER])
     _check(model, "made", generated, count.numel())
     if count.dim() != 1 or count.dtype != generated.dtype:
@@ -277,7 +277,7 @@ def check_offer(model: Any, message: Any, most: float) -> None:
 
 
 def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
-    """Refuse all but one gradient for each offer of the others."""
+    """Require one gradient for each offer of the others."""
     fed.check_keys(sent, [k for k in rows if k != str(client)], "gradients")
     for owner, gradient in sent.items():
         _check(model, f"gradients[{owner!r}]", gradient, int(rows[owner]))

@@ -249,7 +249,7 @@ def known_labels(graph: Graph) -> Tensor:
 def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
     """Labels along edges: ``F <- clamp(share D^-1/2 A D^-1/2 F + (1 - share) Y, 0, 1)``, from Y.
 
-    Y are the training nodes' labels, one-hot. Where no label arrives all classes are alike.
+    Y are the training nodes' labels, one-hot. If no label arrives all classes are alike.
 
     Args:
         graph: with class labels.

@@ -104,7 +104,7 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
 
 
 def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if edges that are asked about are messages, train, or are said to be no edges.
+    """Warn if edges that are asked about are messages, train, or count as no edges.
 
     Example:
         >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])

@@ -220,7 +220,7 @@ def mended(
     weight, in a divergence, or in the number of local steps. If no client gets one, a warning says
     so and the task is unchanged.
 
-    Defaults are the public code's (src/utils/config.py), but for the clients' weights, as in
+    Defaults are the public code's (src/utils/config.py), except for the clients' weights, as in
     `fedsage`; see also `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the
     public code calls no `eval()` there. All generators start from one draw; there each client draws
     its own.

@@ -38,7 +38,7 @@ def node_task(
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask. None if nobody
-            has it: each client is then scored on its own nodes, and a score is their mean. Where a
+            has it: each client is then scored on its own nodes, and a score is their mean. If a
             client's answers do not define a metric, ``pooled_test_`` metrics of all of them are
             added, and a warning says why.
         clients: graphs with labels, and a training mask unless all nodes train.

@@ -94,7 +94,7 @@ def pair_task(
 
 
 def _with_negatives(clients: Sequence[Graph], seed: int) -> list[Graph]:
-    """The clients with pairs that are no edge, to validate and test with."""
+    """The clients with pairs without an edge, to validate and test with."""
     seeds = [fed.fold_in(seed, client, "negatives") for client in range(len(clients))]
     return [data.splits.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
 

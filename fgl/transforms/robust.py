@@ -1,4 +1,4 @@
-"""A robust mean in the place of FedAvg's, in any method whose server averages models."""
+"""A robust mean instead of FedAvg's, in any method whose server averages models."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
     Args:
         method: what `outer` is given.
-        outer: the name of the transform that puts another mean in the place of the models'.
+        outer: the name of the transform that puts another mean instead of the models'.
 
     Raises:
         ValueError: if the server reads more, or belongs to a transform that must be outermost.

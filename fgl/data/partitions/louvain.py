@@ -36,7 +36,7 @@ def louvain_partition(
     With ``s = floor(num_nodes / num_clients)``, a community of more than ``s - delta`` nodes is cut
     into chunks of that size, in order of node id; the remainder stays a community. Communities are
     dealt in order of size, largest first, round-robin; a client that would exceed ``s + delta``
-    nodes is skipped. What the rule leaves open: chunks have at least one node; among communities of
+    nodes is skipped. Left open by the rule: chunks have at least one node; among communities of
     equal size that with the smallest node id is first; one that fits nowhere goes to the smallest
     client (among equals the first).
 

@@ -148,7 +148,7 @@ class OfMeans:
         return self.serve_model(model, inbox, state)
 
     def serve_model(self, model: Params | None, inbox: Inbox, state: State) -> Made:
-        """Serve `model` in the place of the mean of the inbox's models; None if there is none."""
+        """Serve `model` instead of the mean of the inbox's models; None if there is none."""
         return self.serve(
             Means.over(inbox, model=model, equally=self.equally, reads=self.reads), state
         )
