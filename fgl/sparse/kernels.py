@@ -1,4 +1,4 @@
-"""Kernels of two backends: torch's own for CSR, and torch-sparse's with torch-scatter."""
+"""Kernels of two backends: torch's own, and torch-sparse's with torch-scatter."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+
+WIDE = 16  # columns from which `torch.embedding_bag` is faster for any number of entries a row
+FEW = 12  # entries a row up to which it is not slower for fewer columns
 
 
 class Backend(Protocol):
@@ -29,10 +32,29 @@ class Backend(Protocol):
         """Largest value of each row, ``-inf`` where it is empty."""
 
 
+@cache
+def has_bags() -> bool:
+    """Whether this build and processor have FBGEMM; without it `embedding_bag` is a slow loop."""
+    return "fbgemm" in torch.backends.quantized.supported_engines
+
+
+def sums_bags(pattern: Any, x: Tensor) -> bool:
+    """Whether `torch.embedding_bag` multiplies a matrix; the rule is that of docs/speed.md."""
+    if x.dtype != torch.float32 or x.device.type != "cpu" or not has_bags():
+        return False
+    return x.shape[1] >= WIDE or pattern.nnz <= FEW * pattern.shape[0]
+
+
 class Torch:
-    """Torch's CSR kernels."""
+    """Torch's own kernels: `embedding_bag` where it is the faster product, else those for CSR."""
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
+        if sums_bags(pattern, x):
+            # Another layout would take another kernel, which rounds in another way.
+            x, value = x.contiguous(), value.contiguous()
+            crow, col = pattern.crow, pattern.col
+            out: Tensor = torch.embedding_bag(x, col, crow, False, 0, False, value, True)[0]
+            return out
         out = x.new_empty(pattern.shape[0], x.shape[1])
         matrix = pattern.csr(value)
         return torch.addmm(out, matrix, x, beta=0, out=out)  # `@` fills and copies the output first
