@@ -27,7 +27,7 @@ from .holdings import Holdings
 from .steps import View
 
 AFTER = 32  # ordinary steps of a cohort; a trace takes the time of about 50 small ones
-MOST = 6  # traces of a cohort; a loss that needs more changes too often
+MOST = 4  # traces of a cohort; a loss that needs more changes too often
 
 
 class Tracer:
