@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -405,3 +407,19 @@ def test_an_operation_that_reads_numbers_is_recorded_as_one() -> None:
     call = make_fx(lambda x: first_rows(x, 1)[0])(torch.tensor([1.0, 0.0, 0.0]))
     for x in (torch.tensor([0.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.0])):
         assert call(x).equal(first_rows(x, 1)[0])
+
+
+def test_a_trace_keeps_no_parameters_after_a_round(tracers: Tracers) -> None:
+
+    kept: list[Any] = []
+    original = traced.Trace.run
+
+    def run_and_note(self: Any, inputs: Any, leaves: Any) -> Tensor:
+        kept.extend(weakref.ref(each) for each in inputs[: len(self.names)])
+        return original(self, inputs, leaves)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traced.Trace, "run", run_and_note)
+        result = run(fedavg(), graphs())
+    gc.collect()
+    assert result is not None and kept and all(ref() is None for ref in kept)

@@ -7,6 +7,7 @@ a counter, a flag of a module, a tensor in a closure.
 from __future__ import annotations
 
 import functools
+import operator
 import random
 import sys
 import types
@@ -59,8 +60,11 @@ class Holdings:
     def __init__(self, roots: Sequence[Any]) -> None:
         self.refused = ""
         self._seen: dict[int, Any] = {}
-        self._entries: list[tuple[Any, Any, Any]] = []  # container, key, value
-        self._lengths: list[tuple[Any, int]] = []
+        self._of: list[Any] = []  # containers, one for each entry, with its key and its value
+        self._keys: list[Any] = []
+        self._values: list[Any] = []
+        self._containers: list[Any] = []
+        self._lengths: list[int] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._versions: list[tuple[Tensor, int]] = []
         waiting = list(roots)
@@ -73,8 +77,8 @@ class Holdings:
         """Whether every object still holds what it held."""
         try:
             return (
-                all(container[key] is value for container, key, value in self._entries)
-                and all(len(container) == length for container, length in self._lengths)
+                all(map(operator.is_, map(operator.getitem, self._of, self._keys), self._values))
+                and all(map(operator.eq, map(len, self._containers), self._lengths))
                 and all(cell.cell_contents is value for cell, value in self._cells)
                 and all(tensor._version == version for tensor, version in self._versions)
             )
@@ -102,7 +106,7 @@ class Holdings:
         if isinstance(value, (list, tuple)):
             return self._contents(value, range(len(value)))
         if isinstance(value, (set, frozenset)):
-            self._lengths.append((value, len(value)))
+            self._sized(value)
             return list(value)
         if isinstance(value, types.FunctionType):
             return self._of_function(value)
@@ -119,10 +123,18 @@ class Holdings:
         return [*held, type(value)]
 
     def _contents(self, container: Any, keys: Any) -> list[Any]:
-        self._lengths.append((container, len(container)))
-        values = [container[key] for key in keys]
-        self._entries += [(container, k, v) for k, v in zip(keys, values, strict=True)]
-        return values
+        self._sized(container)
+        return [self._entry(container, key) for key in keys]
+
+    def _sized(self, container: Any) -> None:
+        self._containers.append(container)
+        self._lengths.append(len(container))
+
+    def _entry(self, container: Any, key: Any) -> Any:
+        self._of.append(container)
+        self._keys.append(key)
+        self._values.append(container[key])
+        return self._values[-1]
 
     def _of_function(self, function: types.FunctionType) -> list[Any]:
         held: list[Any] = [function.__defaults__, function.__kwdefaults__]
@@ -141,9 +153,7 @@ class Holdings:
         if effects:
             self.refused = f"its loss calls {effects[0]}"
         for name in names & set(function.__globals__):
-            value = function.__globals__[name]
-            self._entries.append((function.__globals__, name, value))
-            held.append(value)
+            held.append(self._entry(function.__globals__, name))
         return held
 
 

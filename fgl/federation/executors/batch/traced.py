@@ -67,6 +67,11 @@ class Tracer:
             return differentiated(view, stacks, leaves)
         return self._recorded(traces, view, stacks, leaves)
 
+    def rest(self, cohort: Cohort) -> None:
+        """Let go of the last step's tensors, at the end of a cohort's round."""
+        for trace in self._traces.get(cohort, ()):
+            trace.last = None
+
     def _repeated(
         self,
         trace: Trace,
@@ -166,18 +171,36 @@ class Trace:
     ) -> None:
         self.call, self.names, self.leaves, self.keys = call, names, leaves, keys
         self.form, self.holdings, self.held = form, holdings, held
+        self.masked = not form.settings[0]
         self.uses = 0
+        self.last: tuple[Any, Params, list[Tensor]] | None = None
         self._shared: set[int] = set()  # gradients that are views of something else
 
     def inputs(
         self, view: View, stacks: Params, leaves: Mapping[str, Tensor]
     ) -> list[Tensor] | None:
         """The inputs of the operations at this step; None if they do not hold for it."""
-        if list(leaves) != self.leaves or not self.holdings.unchanged():
+        if not self.holdings.unchanged():
+            return None
+        if self.last is not None and self.last[0] is view.contexts and self.last[1] is stacks:
+            return self._with_mask(self.last[2], view.mask)  # all other tensors are the same
+        if list(leaves) != self.leaves:
             return None
         inputs, form = _inputs(view, stacks, self.names, self.keys)
         same = all(inputs[place] is tensor for place, tensor in self.held)
-        return inputs if same and self.form.fits(form) else None
+        if not same or not self.form.fits(form):
+            return None
+        self.last = view.contexts, stacks, inputs
+        return inputs
+
+    def _with_mask(self, inputs: list[Tensor], mask: Tensor | None) -> list[Tensor] | None:
+        """The inputs of the step before, with another mask."""
+        place = len(self.names)
+        if mask is None:
+            return None if self.masked else inputs
+        if not self.masked or inputs[place].shape != mask.shape:
+            return None
+        return [*inputs[:place], mask, *inputs[place + 1 :]]
 
     def run(self, inputs: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> Tensor:
         """Repeat the operations; the leaves get their gradients."""
@@ -244,7 +267,10 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
     Raises:
         RuntimeError: if the loss cannot be recorded, since it reads a number from a tensor.
     """
-    from torch.fx.experimental.proxy_tensor import make_fx  # takes .5 s, which few runs need
+    # These imports take half a second, which few runs need.
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from .replay import compiled
 
     names = [*leaves, *(name for name in stacks if name not in set(leaves))]
     keys = view.read()
@@ -263,18 +289,17 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
             grads = torch.autograd.grad(losses, trained, ones, allow_unused=True)
         return [losses.detach(), *grads]
 
-    module: Any = make_fx(step)(*inputs)
-    _without_detach(module)
-    return Trace(module.forward, names, leaves, keys, form, holdings, held)
+    module = make_fx(step)(*inputs)
+    _leave_out_detach(module)
+    return Trace(compiled(module), names, leaves, keys, form, holdings, held)
 
 
-def _without_detach(module: Any) -> None:
+def _leave_out_detach(module: Any) -> None:
     """Leave out `detach`, which does nothing where no gradient is asked for."""
     for node in list(module.graph.nodes):
         if node.target is torch.ops.aten.detach.default:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
-    module.recompile()
 
 
 def _inputs(

@@ -117,6 +117,8 @@ def train_cohort(
                 check_padding(view, params, left, checked)
                 losses.append(_step(view, stacks, leaves, stepper, tracer))
                 advance(1)
+    if tracer is not None:
+        tracer.rest(cohort)
     history = torch.stack(losses, 1).tolist() if losses else [[]] * len(cohort)
     ends = {name: stack.detach() for name, stack in stacks.items()}
     for client, (early, _) in finished.items():
