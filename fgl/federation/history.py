@@ -142,6 +142,8 @@ class Round:
         one_by_one: the reason why clients could not train as a batch, if there was one. They
             trained one at a time, and so do all clients of later rounds. Empty if `clients_at_once`
             was set.
+        untraced: the reason why local steps of a batch are ordinary ones from this round on, in the
+            first round with one; ignored when rounds are compared.
         bytes_down, bytes_up: size of the messages to and from the clients, without malformed ones.
             In round 0 `bytes_up` also counts what all clients said when they joined.
         seconds: time from the broadcast to the end of evaluation; ignored when rounds are compared.
@@ -159,6 +161,7 @@ class Round:
     loss: float = math.nan
     padding: float = 0.0
     one_by_one: str = ""
+    untraced: str = field(default="", compare=False)
     bytes_down: int = 0
     bytes_up: int = 0
     seconds: float = field(default=0.0, compare=False)

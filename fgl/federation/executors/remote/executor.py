@@ -70,6 +70,7 @@ class RemoteClients:
 
     padding = 0.0
     one_by_one = ""
+    untraced = ""
     elsewhere = True
     limits = Limits()
 
