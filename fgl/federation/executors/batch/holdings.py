@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ....graph import Graph
-from ....sparse import Pattern, SparseMatrix
+from ....sparse import SparseMatrix
+from ....sparse.pattern import Pattern
 
 # The globals of these do not change.
 LIBRARIES = {
