@@ -531,7 +531,7 @@ def test_a_random_split_of_pairs_puts_each_in_one_part() -> None:
     pairs = [(rng.randrange(6), rng.randrange(6)) for _ in range(40)]
     y = torch.ones(40)
     graph = fgl.Graph(torch.eye(6), tensor([(0, 1)]), edge_label_index=tensor(pairs), y=y)
-    split = fgl.data.random_split(graph, train=0.5, val=0.3)
+    split = fgl.data.splits.random_split(graph, train=0.5, val=0.3)
     masks: Any = torch.stack([getattr(split, name) for name in fgl.graph.MASKS])
     assert torch.equal(masks.sum(0), torch.ones(40, dtype=torch.int64))
     part = {}

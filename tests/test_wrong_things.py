@@ -236,10 +236,12 @@ def test_a_warning_points_at_the_line_of_the_caller() -> None:
     gaps = {"y": torch.tensor([0, 0, 0, 1000, 1000, 1000]), "num_classes": None}
     pairs = torch.tensor([[0, 1, 2], [1, 2, 0]])
     calls: dict[str, Callable[[], Any]] = {
-        "split": lambda: fgl.data.random_split(graph(3), train=0.1),
-        "class_capped_split": lambda: fgl.data.split(graph(3), "class_capped"),
-        "pair_split": lambda: fgl.data.pair_split(fgl.Graph(torch.eye(3), pairs)),
-        "partition": lambda: fgl.data.partition_graph(graph(), [*torch.arange(20).view(10, 2)]),
+        "split": lambda: fgl.data.splits.random_split(graph(3), train=0.1),
+        "class_capped_split": lambda: fgl.data.splits.split(graph(3), "class_capped"),
+        "pair_split": lambda: fgl.data.splits.pair_split(fgl.Graph(torch.eye(3), pairs)),
+        "partition": lambda: fgl.data.partitions.partition_graph(
+            graph(), [*torch.arange(20).view(10, 2)]
+        ),
         "graph": lambda: graph(6).replace(**gaps),
         "noise": lambda: fgl.privacy.gaussian(
             {"a": torch.zeros(1)}, sigma=1.0, unprotected=torch.Generator()
