@@ -11,7 +11,7 @@ from torch import nn
 
 from .. import data
 from ..blocks import logits_in_blocks
-from ..checks import check_choice, check_count, check_number
+from ..checks import check_choice, check_count, check_fanouts, check_number
 from ..federation import (
     Evaluate,
     Method,
@@ -25,7 +25,7 @@ from ..federation import (
 )
 from ..graph import Graph
 from ..kinds import typed
-from ..sampler import NeighbourSampler, check_fanouts
+from ..sampler import NeighbourSampler
 from ..targets import CLASSES, Target
 from ..transfer import to_device
 from .apart import warn_of_trained
@@ -82,7 +82,9 @@ def sampled_node_task(
     """
     check_number("epochs", epochs, at_least=0, integer=True)
     check_count(batch_size=batch_size, block_size=block_size)
-    sampler = Once(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)), len(clients))
+    sampler = Once(
+        partial(NeighbourSampler, fanouts=check_fanouts(fanouts, unlimited=True)), len(clients)
+    )
     warn_of_trained(clients, whole)
 
     def batches(graph: Graph, context: Any) -> Steps:
@@ -163,7 +165,7 @@ class SampledNodes(Cut):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("model", self.model, ("gcn", "gat", "sage"))
-        check_fanouts(self.fanouts)
+        check_fanouts(self.fanouts, unlimited=True)
         check_count(batch_size=self.batch_size, block_size=self.block_size)
 
     def load(self, seed: int = 0) -> Task:
