@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from ..checks import check_choice, check_length, check_number
+from ..checks import check_choice, check_length, check_mask, check_number
 from ..sparse.autograd import batched
 from ..sparse.precision import full_precision
 from ..sparse.rows import widened
@@ -77,9 +77,9 @@ def node_contrast(
             f"Expected keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d], "
             f"but got {list(keys.shape)}"
         )
-    check_length(len(anchor), y=y, mask=mask)
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
+    check_length(len(anchor), y=y)
+    if mask is not None:
+        check_mask("mask", mask, len(anchor))
     check_number("temperature", temperature, above=0)
     check_choice("denominator", denominator, ("negatives", "all"))
     check_choice("direction", direction, ("anchor", "symmetric"))
