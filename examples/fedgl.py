@@ -83,7 +83,8 @@ def fedgl(
     changed = {"send": send, "accept": accept}
     reads = (*pseudo.ROWS, "num_examples")
     changed["aggregate"] = after(fedavg.aggregate, with_labels, reads=reads)
-    return replace(fedavg, receive=receive, loss=loss, ragged=pseudo.ROWS, **changed)
+    rules = replace(fedavg.rules, ragged=pseudo.ROWS)
+    return replace(fedavg, receive=receive, loss=loss, rules=rules, **changed)
 
 
 @takes_options_of(fedgl)

@@ -33,8 +33,7 @@ NOW = {
     "fgl.experiment": {"fgl": "compare plot", "fgl.federation": "best_round"},
     "fgl.federation": {
         "fgl.federation.executors.batch.train_cohort": "train_cohort",
-        "fgl.federation.participants": "num_participants",
-        "fgl.federation.training.train": "Trained",
+        "fgl.federation.round": "num_participants",
     },
     "fgl.losses": {"fgl.losses.reconstruction_loss": "dense_reconstruction"},
     "fgl.metrics": {
@@ -89,16 +88,16 @@ def keep_old_paths() -> None:
 
 
 def _finder(room: str, other: Callable[[str], Any] | None) -> Callable[[str], Any]:
-    moved = homes(room)
+    names = homes(room)
 
     def find(name: str) -> Any:
-        if name in moved:
+        if name in names:
             warnings.warn(
-                f"{room}.{name} is deprecated and goes in 0.4; write {moved[name]}.{name}",
+                f"{room}.{name} is deprecated and goes in 0.4; write {names[name]}.{name}",
                 DeprecationWarning,
                 stacklevel=2,
             )
-            return getattr(importlib.import_module(moved[name]), name)
+            return getattr(importlib.import_module(names[name]), name)
         if other is not None:
             return other(name)
         raise AttributeError(f"module {room!r} has no attribute {name!r}")

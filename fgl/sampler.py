@@ -12,6 +12,7 @@ from .checks import check_fanouts
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
 from .graph.fields import changed_copy, taken
+from .kinds import explained
 from .sparse import SparseMatrix, row_sum
 from .sparse.degrees import check_degrees
 from .sparse.matrix import rows_of
@@ -242,6 +243,7 @@ class SampledMatrix(SparseMatrix):
         return SparseMatrix(pattern, out.index_copy(0, pattern.crow[:n], loop * scale * scale))
 
 
+@explained
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from federations import CLASSES, FEATURES, graph, script
+from federations import CLASSES, FEATURES, graph, ruled, script
 from torch import nn
 from torch_geometric import nn as pyg
 
@@ -229,7 +229,7 @@ def differing(dropout: float, dtype: torch.dtype) -> Task:
 
     fedavg = fgl.fedavg(first(partial(OwnEnds, 1, 1, dropout), dtype), train=SGD)
     method = fedper(fedavg, shared=["body"], models=models)
-    method = replace(method, max_examples=max(own.num_nodes for own in clients))
+    method = ruled(method, max_examples=max(own.num_nodes for own in clients))
     score = tasks.node_scores(method.model)
     validate = tasks.scores.validation(score, "val_accuracy")
     return Task(clients, method, partial(tasks.evaluate_own, score), "val_accuracy", validate)

@@ -160,8 +160,8 @@ ADVICE: dict[str, Callable[[], Any]] = {
     "lambda seed: task says that this is meant": lambda: fgl.compare(
         {"a": lambda task: task.fedavg}, lambda seed: TASK, num_rounds=1, seeds=[0]
     ),
-    "such as fgl.federation.Here(clients)": lambda: fgl.run(
-        TASK.fedavg, on=fgl.federation.Here(CLIENTS), num_rounds=1
+    "as Here(task, at_once=1, score=score)": lambda: fgl.run(
+        TASK.fedavg, fgl.federation.Here(TASK, at_once=1), num_rounds=1
     ),
     "num_classes=None": lambda: GRAPH.replace(num_classes=None),
 }

@@ -146,6 +146,7 @@ def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> 
         ({"a": lambda task: 3}, SETTING, {}, TypeError, "a to make a Method, but got int"),
         ({"a": scaffold}, SETTING, {"seeds": [1, 1]}, ValueError, "seeds to be different"),
         ({"a": scaffold}, SETTING, {"seeds": []}, ValueError, "seeds to be different"),
+        ({"a": scaffold}, SETTING, {"patience": 0}, ValueError, "patience to be"),
         (
             {"a b": scaffold, "A/b": local},
             SETTING,

@@ -352,19 +352,6 @@ def test_scaffold_split_is_its_twin(n: int, kinds: int, seed: int) -> None:
         assert not (owners[0] & owners[1] or owners[0] & owners[2] or owners[1] & owners[2])
 
 
-def test_names_of_scaffolds_do_not_matter() -> None:
-    scaffolds = draw(40, 12, 1)
-    one = fgl.data.splits.scaffold_split(collection(40), scaffolds)
-    two = fgl.data.splits.scaffold_split(collection(40), [f"ring {each}" for each in scaffolds])
-    assert torch.equal(one.train_mask, two.train_mask)  # type: ignore[arg-type]
-    assert torch.equal(one.val_mask, two.val_mask)  # type: ignore[arg-type]
-
-
-def test_groups_are_the_largest_first() -> None:
-    assert scaffold_groups([]) == []
-    assert scaffold_groups(["", "b", "", "c", "b", ""]) == [[0, 2, 5], [1, 4], [3]]
-
-
 @pytest.mark.parametrize("clients", [1, 2, 7])
 def test_every_scaffold_has_one_client(clients: int) -> None:
     scaffolds = draw(100, 40, 3)

@@ -62,15 +62,6 @@ def test_as_few_edges_are_cut_as_by_networkx(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_two_cliques_are_two_parts(name: str) -> None:
-    cliques = [(i, j) for k in (0, 30) for i in range(k, k + 30) for j in range(k, i)]
-    whole = bare(60, [*zip(*cliques, (0, 59), strict=True)])
-    options = {} if name == "metis" else {"delta": 0}
-    parts = FAST[name](whole, 2, **options)
-    assert sorted(part.tolist() for part in parts) == [[*range(30)], [*range(30, 60)]]
-
-
-@pytest.mark.parametrize("name", FAST)
 def test_it_depends_on_the_undirected_edges_and_the_seed_alone(name: str) -> None:
     parts = FAST[name](SMALL, 4)
     half = SMALL.edge_index[:, SMALL.edge_index[0] > SMALL.edge_index[1]]

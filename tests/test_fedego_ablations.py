@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from federations import close, end, same
-from harness.rows import Loaded, spelled
+from harness.rows import Loaded
 from papers.fedego import TABLES
 from papers.fedego_methods import SAGEFirst, SAGEThenMLP, server_steps
 from torch import Tensor
@@ -27,7 +25,6 @@ from fgl.personalize import part, rest
 from fgl.tasks import EgoNodes, Local, Task, ego_node_task
 from fgl.tasks.scores import evaluate_ego
 
-DATA = Path(os.environ.get("FGL_DATA", "no"))
 SMALL = fgl.data.csbm(num_nodes=260, num_features=20, words_per_set=5, seed=1)
 TEST, CLIENTS = fgl.data.partitions.major_label_partition(SMALL, 4, share=0.4, num_test=15)
 FEATURES, CLASSES, HIDDEN, FANOUTS, BATCH = SMALL.num_features, 7, 8, (3, 3), 8
@@ -251,17 +248,6 @@ def test_the_network_without_ego_on_trees_is_that_on_graphs(fanouts: tuple[int, 
     close(sparse, got, atol=1e-5)
 
 
-def test_every_parameter_without_ego_has_a_gradient() -> None:
-    method, task = build("w/o EGO")
-    graph = task.clients[0]
-    steps: Any = method.train.batches
-    _, context = next(iter(steps(graph, {})))
-    leaves = {key: value.requires_grad_() for key, value in method.initial().items()}
-    loss = method.loss(leaves, graph, context)
-    for name, grad in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
-        assert float(grad.abs().max()) > 0, name
-
-
 def test_dropout_without_ego_stands_around_the_first_linear_layer() -> None:
     graph = CLIENTS[0]
     one, off = network(dropout=1.0).train(), network(dropout=0.0).train()
@@ -304,18 +290,6 @@ def test_the_setting_without_ego_has_the_same_clients() -> None:
         assert torch.equal(a.node_id, b.node_id)  # type: ignore[arg-type]
     again = SAGEFirst(**small).load(3)
     assert same(again.fedavg.initial(), other.fedavg.initial())
-
-
-def test_rows_that_are_the_same_run_share_it() -> None:
-    def key(table: str, name: str) -> str:
-        return spelled(TABLES[table].row(name).at("cora", 5, rounds=200).key)
-
-    fedego = key("fedego-table2", "FedEgo")
-    assert key("fedego-table6", "gamma 0.5") == key("fedego-table5", "FedEgo") == fedego
-    assert key("fedego-table5", "w/o PL") == key("fedego-table9", "lambda 0")
-    assert key("fedego-table5", "FedEgo-Server") == key("fedego-table9-local", "lambda 1")
-    gammas = [row.options["gamma"] for row in TABLES["fedego-table6"].rows]
-    assert gammas == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875]
 
 
 # Test nodes that nobody else trains on.
@@ -406,9 +380,3 @@ def test_a_report_has_the_unseen_nodes() -> None:
     names = [f"local_unseen_f1/{k}" for k, own in enumerate(by_sets(CLIENTS)) if own]
     best = [max(record.metrics[name] for record in result.history) for name in names]
     assert found["best_test"] == pytest.approx(sum(best) / len(best))
-
-
-@pytest.mark.skipif(not (DATA / "cora").is_dir(), reason="needs FGL_DATA")
-def test_shares_of_cora_are_those_of_the_docs() -> None:
-    _, clients = fgl.data.partitions.major_label_partition(fgl.data.load("cora"), 5)
-    assert [len(own) for own in by_sets(clients)] == [200, 116, 54, 25, 3]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
 import warnings
@@ -17,13 +16,15 @@ from federations import CLASSES, FEATURES, close, graph, receive_as_a_run, same,
 from torch import Tensor
 
 import fgl
-from fgl import Method, Ragged, Training, losses
+from fgl import Method, Training
 from fgl.data.splits import EdgeSplit
 from fgl.federation import best_round
 from fgl.methods import fedper, fedprox, local, moon
 from fgl.personalize import part
 from fgl.tasks import Links, OwnNodes, Task, evaluate_own, link_scores, node_scores
 
+# Of some clients with few edges nothing is kept, which many tests want.
+pytestmark = pytest.mark.filterwarnings("ignore:No edge of")
 ADAM = Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
 EXAMPLE = script("examples/fedvgae.py")
 TASKS = pytest.mark.parametrize("task", ["link", "node"])
@@ -85,46 +86,6 @@ def go(task: str, rounds: int = 3, at_once: Any = 1, run: Any = (), **options: A
     return fgl.run(made, data[0], num_rounds=rounds, seed=1, clients_at_once=at_once, **dict(run))
 
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "fedvgae": {},
-    "w/o contrast": {"contrast": 0.0},
-    "w/o fine-tuning": {"max_adjust": 0},
-    "moon": {"max_adjust": 0, "share": "all"},
-    "fedprox": {"contrast": 0.0, "max_adjust": 0, "mu": 0.5},
-    "always": {"delta": 0.0, "max_adjust": 2},
-}
-
-
-@pytest.mark.parametrize("recon", ["dense", "dense_weighted"])
-def test_batch_is_the_loop_with_all_pairs(recon: str) -> None:
-    one, all_ = (go("link", 3, at_once, recon=recon) for at_once in (1, "all"))
-    close(all_.outbox[0]["model"], one.outbox[0]["model"], atol=2e-5)
-
-
-def plain_context(context: Any) -> Any:
-    return {k: v.values if isinstance(v, Ragged) else v for k, v in context.items()}
-
-
-@TASKS
-def test_pure(task: str) -> None:
-    data = clients(task)
-    made, own = build(task, data), data[0][1]
-    result = fgl.run(made, data[0], num_rounds=2)
-    message, state = result.outbox[1], result.client_states[1]
-    before = copy.deepcopy((message, state))
-    params, context = receive_as_a_run(made, message, state, own)
-    again = receive_as_a_run(made, message, state, own)
-    assert same((params, plain_context(context)), (again[0], plain_context(again[1])))
-    torch.manual_seed(3)
-    steps = list(made.train.batches(own, context))
-    assert len(steps) == 3 and all(seen is own for seen, _ in steps)
-    assert not torch.equal(steps[0][1]["noise"].values, steps[1][1]["noise"].values)
-    sent = made.send(params, context, state, own)
-    assert same(made.send(params, context, state, own), sent)
-    assert same((message, state), before)
-    assert all(p.grad is None for p in made.model.parameters())
-
-
 def test_negatives_are_fresh_in_each_step_and_never_a_training_edge() -> None:
     data = clients("link")
     made, splits = build("link", data), data[1]
@@ -177,17 +138,6 @@ def plain(task: str, data: Any) -> Method:
 
 
 @TASKS
-def test_without_its_parts_it_is_fedavg_of_the_encoder(task: str) -> None:
-    data = clients(task)
-    want = fgl.run(plain(task, data), data[0], num_rounds=3, seed=1)
-    got = go(task, contrast=0.0, max_adjust=0)
-    close(got.outbox[0]["model"], want.outbox[0]["model"], atol=1e-6)
-    for client in range(3):
-        mine = got.client_states[client]["model"]
-        close(mine, want.client_states[client]["model"], atol=1e-6)
-
-
-@TASKS
 def test_phi_0_and_lambda_0_is_fedavg_bit_for_bit(task: str) -> None:
     fedavg = go(task, 4, contrast=0.0, max_adjust=0)
     got = go(task, 4, contrast=0.0, phi=0.0, delta=0.0, max_adjust=3)
@@ -195,14 +145,6 @@ def test_phi_0_and_lambda_0_is_fedavg_bit_for_bit(task: str) -> None:
     assert same(dict(got.outbox), dict(fedavg.outbox))
     for client, state in fedavg.client_states.items():
         assert same(got.client_states[client]["model"], state["model"])
-
-
-def test_for_links_sharing_the_encoder_is_sharing_all() -> None:
-    off = {"contrast": 0.0, "max_adjust": 0}
-    one, two = (go("link", share=share, **off) for share in ("encoder", "all"))
-    assert same(dict(one.outbox), dict(two.outbox))
-    made = task_of("link").fedavg
-    assert same(made.initial(), part(made.initial(), *EXAMPLE.ENCODER))
 
 
 def test_a_classifier_never_leaves_its_client_unless_all_is_shared() -> None:
@@ -258,67 +200,6 @@ def test_a_client_is_pushed_from_its_own_last_embedding() -> None:
         close(state["queue"][:, 0], made.model.encode(data[0][0].x, data[0][0].adj)[0].detach())
         assert state["queue"].shape == (40, 1, 4)
         assert made.receive(message, state, data[0][0])[1]["taken"].tolist() == [True]
-
-
-def gradients(made: Method, params: Any, own: fgl.Graph, context: Any) -> dict[str, Tensor]:
-    leaves = {k: v.clone().requires_grad_() for k, v in params.items()}
-    loss = made.loss(leaves, own, context)
-    return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
-
-
-@TASKS
-@pytest.mark.parametrize("term", ["kl", "contrast", "mu", "task"])
-def test_every_term_reaches_the_gradient(task: str, term: str) -> None:
-    """Its weight switched on, the gradient changes by that term's own gradient."""
-    data = clients(task)
-    own = data[0][0]
-    off: dict[str, Any] = {"kl": 0.0, "contrast": 0.0, "dtype": torch.float64}
-    own = own.replace(x=own.x.double())
-    data = ([own], None)
-    if task == "link":
-        split = fgl.data.splits.edge_split(graph(40, seed=0), seed=1)
-        own = split.graph.replace(x=split.graph.x.double())
-        data = ([own], [EdgeSplit(own, *list(vars(split).values())[1:])])
-    base = build(task, data, **off)
-    n = own.num_nodes
-    near, far = torch.randn(n, 4).double(), torch.randn(n, 2, 4).double()
-    start = base.initial()
-    context: dict[str, Any] = {
-        "start": start,
-        "near": Ragged(near),
-        "far": Ragged(far),
-        "taken": torch.tensor([True, False]),
-    }
-    context = next(iter(base.train.batches(own, context)))[1]
-    context["noise"] = Ragged(context["noise"].values.double())
-    params = {k: (v + 0.1).requires_grad_() for k, v in start.items()}
-    options = {"noise": context["noise"].values, "return_embedding": True}
-    model = base.model
-    out, mu, log_sigma = torch.func.functional_call(model, params, (own.x, own.adj), options)
-    terms = {
-        "kl": lambda: losses.kl_divergence(mu, log_sigma) / n,
-        "contrast": lambda: losses.model_contrast(
-            mu, near, far[:, :1].transpose(0, 1), temperature=0.5
-        ),
-        "mu": lambda: sum((params[k] - v).square().sum() / 2 for k, v in start.items()),
-        "task": lambda: (
-            losses.cross_entropy(out, own.y, own.train_mask)
-            if task == "node"
-            else losses.sampled_reconstruction(
-                out, context["edges"].values.t(), context["negatives"].values.t()
-            )
-        ),
-    }
-    first = gradients(base, params, own, context)
-    want = torch.autograd.grad(terms[term](), list(params.values()), allow_unused=True)
-    assert sum(float(g.abs().sum()) for g in want if g is not None) > 1e-3
-    if term == "task":
-        got = first
-    else:
-        second = gradients(build(task, data, **(off | {term: 0.7})), params, own, context)
-        got = {k: (second[k] - first[k]) / 0.7 for k in first}
-    for value, wanted in zip(got.values(), want, strict=True):
-        close(value, torch.zeros_like(value) if wanted is None else wanted, atol=1e-9)
 
 
 def test_a_score_is_kept_to_its_last_digit() -> None:

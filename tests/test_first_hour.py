@@ -55,11 +55,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a setting by position": (
         lambda: fgl.methods.fedprox(PLAIN, 0.1),  # type: ignore[misc]
-        "fedprox: too many positional arguments; its settings have names: fedprox.fedavg, mu=...",
+        r"at most 1 of fedprox's arguments .*got 2: fedprox\(fedavg, mu=...",
     ),
     "a setting left out": (
         lambda: fgl.methods.fedprox(PLAIN),  # type: ignore[call-arg]
-        "fedprox: missing a required (keyword-only )?argument: 'mu'; its settings have names",
+        r"Expected mu to be given, but got none: fedprox\(fedavg, mu=...",
     ),
     "fgl.fedavg as a method to compare": (
         lambda: fgl.compare({"FedAvg": fgl.fedavg}, lambda seed: TASK, num_rounds=1),

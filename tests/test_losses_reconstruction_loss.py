@@ -159,19 +159,6 @@ def test_gradcheck(name: str) -> None:
     assert torch.autograd.gradcheck(LOSSES[name], rows(0).requires_grad_())
 
 
-def test_the_order_of_nodes_and_edges_does_not_matter() -> None:
-    z, edges, negatives, order = rows(0), both(), pairs(3, 9), torch.randperm(N)
-    place = order.argsort()
-    shuffled = torch.randperm(edges.shape[1])
-    torch.testing.assert_close(
-        sampled_reconstruction(z[order], place[edges][:, shuffled], place[negatives]),
-        sampled_reconstruction(z, edges, negatives),
-    )
-    torch.testing.assert_close(
-        dense_reconstruction(z[order], place[edges]), dense_reconstruction(z, edges)
-    )
-
-
 EMPTY = torch.zeros(2, 0, dtype=torch.int64)
 
 

@@ -96,18 +96,6 @@ def test_rows_without_a_training_mask_do_not_train() -> None:
     close(train(method, params, other, context, seed=0).params, one, atol=1e-6)
 
 
-def test_loop_is_batch_and_a_rehearsal_repeats() -> None:
-    clients = [rows(count, seed=count) for count in (9, 24, 16)]
-    method = private(0.3, unprotected=True)
-    options: Any = {"num_rounds": 2, "seed": 1}
-    one, again = (fgl.run(method, clients, clients_at_once=1, **options) for _ in range(2))
-    assert same(dict(one.outbox[0]), dict(again.outbox[0]))
-    all_ = fgl.run(method, clients, clients_at_once="all", **options)
-    close(dict(all_.outbox[0]), dict(one.outbox[0]), atol=1e-5)
-    real = [fgl.run(private(0.3), clients, num_rounds=1, seed=1).outbox[0] for _ in range(2)]
-    assert not same(*real)
-
-
 def test_a_client_from_whom_nothing_is_drawn_takes_steps_of_noise() -> None:
     method = private(1.0, sample_rate=1e-9)
     result = fgl.run(method, [rows()], num_rounds=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import sys
-import warnings
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from federations import close, same
 from fgl import privacy
 from fgl.privacy import accountant
 from fgl.privacy.clip import clipped_gradient, length_of
+from fgl.privacy.discrete_gaussian import gap_of_sum
 from fgl.privacy.extra import need
 from fgl.privacy.gaussian import grid_step, on_grid, seed_from_system, standard_normal, uniform
 
@@ -316,32 +316,6 @@ def test_epsilon_without_sampling_is_exact(
     assert spent <= by_hand(noise, rounds, delta)
 
 
-SAMPLED = [(1.0, 200, 1e-5, 0.01), (0.7, 3, 1e-6, 0.5), (50.0, 6, 1e-5, 0.5)]
-
-
-@pytest.mark.parametrize(("noise", "rounds", "delta", "rate"), SAMPLED)
-def test_epsilon_of_a_sample_is_never_too_small_and_hardly_too_large(
-    noise: float, rounds: int, delta: float, rate: float, reached: Any
-) -> None:
-    """Between dp-accounting's two bounds on a grid four times as fine, and below Renyi's."""
-    from dp_accounting.pld import privacy_loss_distribution as losses
-
-    step = (10 / noise + 0.5 / noise**2) / accountant.POINTS / 4
-    ends = [
-        losses.from_gaussian_mechanism(
-            noise, sampling_prob=rate, pessimistic_estimate=upper,
-            value_discretization_interval=step, use_connect_dots=upper,
-        ).self_compose(rounds).get_epsilon_for_delta(delta)
-        for upper in (False, True)
-    ]  # fmt: skip
-    how: Any = {"noise_multiplier": noise, "rounds": rounds, "delta": delta, "sample_rate": rate}
-    spent = privacy.epsilon(**how)
-    reached("below a lower bound of it", spent < ends[0], 1)
-    assert ends[0] <= spent <= 1.001 * ends[1] + 1e-6
-    assert spent < privacy.epsilon(**how, **RENYI)
-    assert spent < privacy.epsilon(**{**how, "sample_rate": 1.0})
-
-
 def test_an_epsilon_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     how: Any = {"noise_multiplier": 1.37, "rounds": 7, "delta": 1e-5, "sample_rate": 0.2}
     first = privacy.epsilon(**how)
@@ -360,28 +334,6 @@ def test_a_sample_under_little_noise_is_amplified_by_the_theorem() -> None:
         assert want - 1e-9 < spent < want * (1 + 1e-4)
 
 
-@pytest.mark.parametrize(
-    "uses",
-    [
-        {(1.0, 0.01): 50},
-        {(1.0, 0.01): 50, (3.0, 0.1): 20},
-        {(2.0, 1.0): 3, (1.0, 0.01): 50, (5.0, 1.0): 0},
-        {(2.0, 1.0): 3, (4.0, 1.0): 5, (0.5, 0.0): 9},
-    ],
-)
-def test_several_uses_are_composed_as_by_dp_accounting(uses: Any) -> None:
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-    from dp_accounting.pld import PLDAccountant
-
-    other = PLDAccountant(value_discretization_interval=4e-3)
-    for (noise, rate), times in uses.items():
-        if times and rate:
-            event = GaussianDpEvent(noise)
-            other.compose(PoissonSampledDpEvent(rate, event) if rate < 1 else event, times)
-    want = other.get_epsilon(1e-5)
-    assert privacy.composed_epsilon(uses, delta=1e-5) == pytest.approx(want, rel=0.01)
-
-
 def test_no_use_costs_nothing_and_one_without_noise_everything() -> None:
     assert privacy.composed_epsilon({(1.0, 1.0): 0}, delta=1e-5) == 0
     assert privacy.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
@@ -397,22 +349,6 @@ def test_an_epsilon_that_no_noise_gives_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(accountant, "_spent", lambda **how: next(spent))
     with pytest.raises(ValueError, match="epsilon to be one that noise can give, but got 1.0"):
         privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=0.5)
-
-
-@pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])
-@pytest.mark.parametrize(("noise", "rounds", "delta"), GRID)
-def test_epsilon_is_that_of_opacus(noise: float, rounds: int, delta: float, rate: float) -> None:
-    """On whole orders; of a sampled mechanism the two sum another series at broken ones."""
-    analysis = pytest.importorskip("opacus.accountants.analysis.rdp")
-    orders = privacy.ORDERS if rate == 1 else [float(order) for order in range(2, 64)]
-    how: Any = {"q": rate, "noise_multiplier": noise, "steps": rounds, "orders": orders}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the best order may be the last one
-        divergence = analysis.compute_rdp(**how)
-        want = analysis.get_privacy_spent(orders=orders, rdp=divergence, delta=delta)[0]
-    given: Any = {"noise_multiplier": noise, "rounds": rounds, "delta": delta}
-    got = privacy.epsilon(**given, sample_rate=rate, orders=orders)
-    assert got == pytest.approx(max(float(want), 0.0), rel=1e-6, abs=1e-6)
 
 
 def test_epsilon_of_a_sample_says_nothing_of_orders_that_fail() -> None:
@@ -477,6 +413,13 @@ def test_noise_for_an_epsilon_of_a_sample(wanted: float, rate: float) -> None:
     assert noise < privacy.noise_for(epsilon=wanted, rounds=30, delta=1e-5)
 
 
+def test_noise_for_a_sample_is_little_more_than_it_takes() -> None:
+    how: Any = {"rounds": 1, "delta": 0.1, "sample_rate": 0.9}
+    noise = privacy.noise_for(epsilon=30.0, **how)
+    assert privacy.epsilon(noise_multiplier=noise, **how) <= 30
+    assert privacy.epsilon(noise_multiplier=0.9985 * noise, **how) > 30
+
+
 def test_noise_for_a_tiny_epsilon() -> None:
     """Renyi's orders told nothing below .009; the exact formula does."""
     noise = privacy.noise_for(epsilon=1e-5, rounds=40, delta=1e-5)
@@ -519,3 +462,46 @@ def test_of_the_accountant_the_part_is_loaded_that_is_asked_for(
     accountant._dp_accounting("pld")
     accountant._dp_accounting()
     assert loaded == ["dp_accounting.pld"]
+
+
+def test_bits_of_a_rehearsal_are_pairs_of_words() -> None:
+    from fgl.privacy.gaussian import _bits
+
+    low, high = torch.randint(2**32, (6,), generator=torch.Generator().manual_seed(3)).view(3, 2).T
+    want = [int(a) + 2**32 * int(b) for a, b in zip(low, high, strict=True)]
+    assert _bits(3, torch.Generator().manual_seed(3)).tolist() == want
+
+
+def test_a_record_holds_what_its_kind_needs_with_all_digits() -> None:
+    from fgl.privacy.record import Noise, with_answers, with_noise
+
+    first = with_noise({}, Noise(0.1), num_clients=2, kind="central_gaussian", delta=1e-5)
+    assert {*first} == {"rounds", "noise_multiplier", "delta", "kind"}
+    later = with_noise(with_answers(first, {0: 1}), Noise(0.3), num_clients=2)
+    assert later["earlier_noise"].tolist() == [0.1] and later["noise_multiplier"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=0.0), "delta"),
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=1.0), "delta"),
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=0, delta=0.1), "rounds"),
+        (lambda: privacy.noise_for(epsilon=0.0, rounds=1, delta=0.1), "epsilon"),
+        (lambda: privacy.clipped_gradient(len, {}, (torch.ones(1),), length=0.0), "length"),
+        (
+            lambda: privacy.clipped_gradient(len, {}, (torch.ones(1),), length=1.0, sigma=0.0),
+            "sigma",
+        ),
+        (lambda: gap_of_sum(2, sigma=0.4), "sigma"),
+    ],
+)
+def test_numbers_of_noise_are_checked_first(call: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} to be"):
+        call()
+
+
+def test_one_use_of_a_sample_is_composed_as_it_is_counted_alone() -> None:
+    alone = privacy.epsilon(noise_multiplier=1.0, sample_rate=0.5, rounds=1, delta=0.1)
+    assert privacy.composed_epsilon({(1.0, 0.5): 1}, delta=0.1) == alone
+    assert alone < privacy.composed_epsilon({(1.0, 1.0): 1}, delta=0.1)

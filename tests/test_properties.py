@@ -128,18 +128,6 @@ def test_how_edges_are_given_does_not_matter() -> None:
     )
 
 
-def test_order_of_nodes_and_of_graphs() -> None:
-    graphs = random_graphs()
-    want = graph_properties(*batched(graphs))
-    rng = np.random.default_rng(1)
-    turned = [
-        nx.relabel_nodes(g, dict(zip(g, rng.permutation(len(g)).tolist(), strict=True)))
-        for g in graphs
-    ]
-    got = graph_properties(*batched(turned[::-1]))
-    torch.testing.assert_close(got.flip(0), want, rtol=1e-12, atol=1e-12)
-
-
 def test_no_graph_and_no_node() -> None:
     nothing = torch.empty(2, 0, dtype=torch.int64)
     batch = torch.empty(0, dtype=torch.int64)

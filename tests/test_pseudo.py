@@ -46,26 +46,6 @@ def test_fuse_is_its_formula(fill: str, weight: list[float]) -> None:
     close(got, naive_fuse(rows(), HELD, w, 6, fill), atol=1e-12)
 
 
-def test_one_client_that_holds_all_is_its_own_fusion() -> None:
-    own = torch.rand(5, 3)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    for fill in pseudo.fusion.FILLS:
-        close(fuse([own], [order], torch.tensor([5]), 5, fill=fill)[order], own)
-
-
-def test_padded_is_renormalised_when_all_hold_all() -> None:
-    own = [torch.rand(4, 3, dtype=torch.float64) for _ in range(3)]
-    ids, weight = [torch.arange(4)] * 3, torch.tensor([1, 2, 5])
-    close(*(fuse(own, ids, weight, 4, fill=fill) for fill in pseudo.fusion.FILLS), atol=1e-12)
-
-
-def test_order_of_clients_does_not_matter() -> None:
-    weight = torch.tensor([3, 2, 1])
-    want = fuse(rows(), HELD, weight, 6)
-    turned = fuse(rows()[::-1], HELD[::-1], weight.flip(0), 6)
-    close(turned, want, atol=1e-12)
-
-
 def test_threshold_before_fusing() -> None:
     own = [torch.tensor([[0.9, 0.1]]), torch.tensor([[0.4, 0.6]])]
     got = fuse(own, [torch.tensor([0])] * 2, torch.tensor([1, 1]), 1, threshold=0.5)
@@ -131,12 +111,6 @@ def test_pseudo_graph_at_the_size_of_cora() -> None:
     h = torch.randn(2708, 7, dtype=torch.float64)
     assert torch.equal(pseudo_graph(h, s=100).to_dense() > 0, dense_pseudo_graph(h, 100) > 0)
     close(pseudo_graph(h, s=100).to_dense(), dense_pseudo_graph(h, 100), atol=1e-14)
-
-
-def test_pseudo_graph_permutes_with_its_nodes() -> None:
-    h, order = torch.randn(12, 3, dtype=torch.float64), torch.randperm(12)
-    want = pseudo_graph(h, s=3).to_dense()[order][:, order]
-    close(pseudo_graph(h[order], s=3).to_dense(), want, atol=1e-12)
 
 
 def test_pseudo_graph_of_nothing_and_bad_input() -> None:

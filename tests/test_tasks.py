@@ -47,13 +47,6 @@ def test_a_setting_is_the_task_of_its_graphs() -> None:
     assert same(one, two)
 
 
-@pytest.mark.parametrize("setting", [tasks.Nodes, tasks.SampledNodes])
-def test_a_random_partition_and_a_random_split_are_independent(setting: Any) -> None:
-    """Of one seed they would be one permutation: some clients train on all nodes, some on none."""
-    for own in setting(clients=4, partition="random", hidden=4).load(seed=0).clients:
-        assert 0.5 < own.num_train / own.num_nodes < 0.7
-
-
 def test_nodes_are_cut_by_any_partition() -> None:
     whole = graph(60)
     parts = [torch.arange(0, 60, 2), torch.arange(1, 60, 2)]
@@ -216,5 +209,5 @@ def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
     if task.clients[0].edge_label_index is not None:
         own = [each.edge_label_index.shape[1] for each in task.clients]
     if name not in ("mended", "overlapping"):
-        assert task.fedavg.max_examples == max(own)
-    assert task.fedavg.max_examples >= max(each.num_train for each in task.clients)
+        assert task.fedavg.rules.max_examples == max(own)
+    assert task.fedavg.rules.max_examples >= max(each.num_train for each in task.clients)

@@ -1,7 +1,7 @@
 """Seconds of a round of local training on clients of many graphs, beside a plain PyG loop.
 
     python benchmarks/speed/graph_speed.py --json benchmarks/results/graph_speed.json
-    python benchmarks/speed/graph_speed.py --report            docs/papers/gpfl.md, from that file
+    python benchmarks/speed/graph_speed.py --report            the table, from that file
 
 Both train the GIN of GPFL for one epoch on every client's 128-graph minibatches with Adam, whose
 state lives on; the PyG loop is that of a `DataLoader` per client. They take turns; each number is

@@ -28,9 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 import torch
 from harness.flags import SUPPRESS, arguments, flag
-from harness.machine import RESULTS, kept, machine, write
+from harness.machine import RESULTS, kept, machine, process_memory, write
 from harness.report import publish
-from speed.growth import memory
 
 import fgl
 from fgl.progress import shown
@@ -89,7 +88,7 @@ def cut(folder: Path, clients: int, partition: str) -> dict[str, Any]:
     seconds = time.process_time() - start
     whole = fgl.data.splits.random_split(whole, train=TRAIN, val=VAL)
     out: dict[str, Any] = {"cut_seconds": round(seconds, 1), "partition": partition}
-    out["cut_peak_mb"] = round(memory("VmHWM"))
+    out["cut_peak_mb"] = round(process_memory("VmHWM"))
     sizes, entries = [], 0
     cuts = fgl.data.partitions.partition_graph(whole, parts)
     with shown("folders", clients, unit="client") as advance:
@@ -269,7 +268,7 @@ def main() -> None:
         if args.stage == "clients":
             found |= {"num_clients": args.clients, "partition": args.partition}
         found |= {"seconds": round(time.perf_counter() - start, 1)}
-        write({**found, "peak_mb": round(memory("VmHWM"))}, folder / f"{args.stage}.json")
+        write({**found, "peak_mb": round(process_memory("VmHWM"))}, folder / f"{args.stage}.json")
         return
     folder.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"machine": machine()}

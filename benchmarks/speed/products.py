@@ -23,9 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import arguments
-from harness.machine import RESULTS, kept, machine, write
+from harness.machine import RESULTS, kept, machine, process_memory, write
 from harness.report import publish
-from speed.growth import memory
 
 import fgl
 from fgl.data.large import LIKE
@@ -54,7 +53,7 @@ def measured(numbers: dict[str, Any], name: str, work: Callable[[], Any]) -> Any
     done = work()
     numbers[f"{name}/processor_seconds"] = round(time.process_time() - processor, 2)
     numbers[f"{name}/seconds"] = round(time.perf_counter() - wall, 2)
-    numbers[f"{name}/peak_gb"] = round(memory("VmHWM") / 1e3, 2)
+    numbers[f"{name}/peak_gb"] = round(process_memory("VmHWM") / 1e3, 2)
     print(name, {k: v for k, v in numbers.items() if k.startswith(f"{name}/")}, flush=True)
     return done
 

@@ -2,7 +2,7 @@
 
     python benchmarks/speed/products_sampled.py --json benchmarks/results/products_sampled.json
     python benchmarks/speed/products_sampled.py --nodes 20000    a small one
-    python benchmarks/speed/products_sampled.py --report         docs/minibatches.md, from that file
+    python benchmarks/speed/products_sampled.py --report         the table, from that file
 
 One client, 8 % of whose nodes train, as in ogbn-products. A round is an epoch of minibatches or one
 step on the whole graph, plus what FedAvg does with it. Each case runs in a process of its own; the

@@ -22,7 +22,7 @@ WITH_A_RUN = {  # the other rooms are the primitives
     "Federation": ["federation"],
     "Methods": ["methods", "transforms"],
     "Tasks": ["tasks"],
-    "Experiments": ["experiment"],
+    "Experiments": ["experiment", "study"],
 }
 # What a room has beside the names that it exports.
 FURTHER = {

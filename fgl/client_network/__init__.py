@@ -3,12 +3,7 @@
 from .attention import distance_attention, softmax_attention
 from .autoencoder import reconstruct
 from .dtw import dtw_distances
-from .features import (
-    flat_parameters,
-    functional_embedding,
-    pooled_features,
-    probe_graphs,
-)
+from .features import flat_parameters, functional_embedding, pooled_features, probe_graphs
 from .finch import finch
 from .min_cut import min_cut
 from .network import (

@@ -5,6 +5,7 @@ from .asked_rows import asked_rows
 from .borders import borders
 from .client_folder import open_client, save_client
 from .components import largest_component
+from .copies import first_copies
 from .damage import Damage, damaged, lose_edges, lose_features, move_edges, noisy_features
 from .damaged_labels import lose_labels, wrong_labels
 from .datasets import load, load_graphs, load_molecules
@@ -18,6 +19,7 @@ from .made_up import bibliography, ratings
 from .neighbour_sums import neighbour_sums
 from .scaffolds import murcko_scaffolds
 from .synthetic import csbm, small_graphs, small_molecules
+from .tables import from_tables, typed_tables
 from .typed import typed_graph, with_shared
 from .typed_paths import metapaths
 
@@ -30,7 +32,9 @@ __all__ = [
     "damaged",
     "degree_features",
     "download",
+    "first_copies",
     "from_hetero",
+    "from_tables",
     "large_graph",
     "largest_component",
     "load",
@@ -56,6 +60,7 @@ __all__ = [
     "splits",
     "to_hetero",
     "typed_graph",
+    "typed_tables",
     "with_shared",
     "wrong_labels",
 ]

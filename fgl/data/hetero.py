@@ -108,7 +108,8 @@ def _fields(data: Any, ignore: Collection[str]) -> Fields:
         if unread:
             where = "data itself" if of == "_global_store" else f"data[{of!r}]"
             raise ValueError(
-                f"Expected {where} to have {list(keys)}, but got {unread} besides: {hint(unread)}"
+                f"Expected {where} to have {list(keys)}, but got {unread} besides: "
+                f"{hint(unread, of_nodes=of in data.node_types)}"
                 f"leave them out by ignore={unread}"
             )
         for key, value in read.items():

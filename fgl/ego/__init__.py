@@ -1,14 +1,6 @@
 """Ego-graphs of one shape: how they are drawn, mixed, trained on and checked (FedEgo)."""
 
-from .trees import (
-    EgoSampler,
-    check_steps,
-    levels,
-    mash,
-    resample,
-    training_trees,
-    tree_minibatches,
-)
+from .trees import EgoSampler, check_steps, levels, mash, resample, training_trees, tree_minibatches
 from .uploads import mashed_check
 
 __all__ = [

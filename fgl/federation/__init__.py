@@ -6,11 +6,10 @@ from ..checks import install
 from ..predict import predict as predict
 from ..predict import stand_in as stand_in
 from ..predict import standing_in as standing_in
-from ..seeds import fold_in
-from .best import best_round
-from .callbacks import Callback
+from ..seeds import fold_in, stage
 from .evaluate import deployed, together
 from .evaluate import evaluate_on as evaluate_on
+from .evaluate import means as means
 from .evaluate import scored as scored
 from .executors import Answer, Executor
 from .executors.batch.batch import Batch
@@ -22,13 +21,10 @@ from .executors.loop import Loop, Score
 from .gate.guard import check_whole as check_whole
 from .gate.guard import checked
 from .gate.guard import pair as pair
-from .gate.limits import Limits
 from .gate.uploads import Absent as Absent
+from .gate.uploads import Limits
 from .history import Result as Result
-from .history import Round
-from .method.checks import check_keys as check_keys
-from .method.checks import check_model
-from .method.checks import first_not_finite as first_not_finite
+from .history import Round, best_round
 from .method.compose import check_averages as check_averages
 from .method.compose import check_model_alone as check_model_alone
 from .method.compose import check_no_joining as check_no_joining
@@ -42,24 +38,31 @@ from .method.fedavg import fedavg as fedavg
 from .method.inbox import Broadcast, Inbox, changed_messages
 from .method.inbox import one_for_all as one_for_all
 from .method.message import Message as Message
-from .method.message import Params, num_bytes
+from .method.message import Outbox as Outbox
+from .method.message import Params, State, check_model, num_bytes
+from .method.message import check_keys as check_keys
+from .method.message import combine as combine
+from .method.message import drop as drop
+from .method.message import first_not_finite as first_not_finite
 from .method.message import leaves as leaves
-from .method.method import Evaluate, Loss, State, Watch
-from .method.method import Joining as Joining
+from .method.message import pick as pick
+from .method.method import Evaluate, Loss, Watch
 from .method.method import Method as Method
 from .method.method import OptimizerFactory as OptimizerFactory
 from .method.method import Training as Training
 from .method.models import Models as Models
 from .method.ragged import Ragged as Ragged
+from .method.rules import Joining as Joining
+from .method.rules import Own, Privacy, Rules
 from .method.sums import Means, OfMeans, OfSums, after
+from .run import Callback
 from .run import run as run
-from .scores import means as means
-from .seeds import stage
 from .training.minibatches import Steps, graph_minibatches, node_minibatches
 from .training.minibatches import local_steps as local_steps
 from .training.minibatches import num_steps as num_steps
 from .training.minibatches import training_examples as training_examples
 from .training.minibatches import with_train_mask as with_train_mask
+from .training.train import Trained as Trained
 from .training.train import gradient, in_mode, minimise, train, trainable
 
 if TYPE_CHECKING:
@@ -96,9 +99,12 @@ __all__ = [
     "Means",
     "OfMeans",
     "OfSums",
+    "Own",
     "Params",
     "Place",
+    "Privacy",
     "Round",
+    "Rules",
     "Score",
     "State",
     "Steps",

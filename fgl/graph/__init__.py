@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_count
+from ..checks import check_count, check_device
 from ..sparse import SparseMatrix
 from ..sparse.matrix import rows_of
 from ..sparse.pattern import Pattern, outside
@@ -33,6 +33,7 @@ from .fields import FIELDS, TENSORS, check_field, check_y, counted_classes, insi
 from .fields import NODE_FIELDS as NODE_FIELDS
 from .pyg import fields_of, pyg_fields
 from .reading import Reading
+from .tables import of_networkx
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -212,7 +213,7 @@ class Graph(Facts):
         """The induced subgraph on `nodes` (int64 ``[m]``, no repeats), in that order.
 
         Edges and pairs with an end outside are lost. `node_id` is carried along, or set to `nodes`.
-        Where the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
+        If the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
         """
         if self.batch is not None:
             raise ValueError("Expected a graph without batch (see select), but got one with it")
@@ -252,7 +253,7 @@ class Graph(Facts):
     ) -> Graph:
         """The graph with new nodes after its own, which nothing is trained or scored on.
 
-        They are in no mask, and their label is 0, which stands for none, or their number NaN; where
+        They are in no mask, and their label is 0, which means none, or their number NaN; where
         all nodes trained there is a training mask of the old ones. Features become dense unless
         both are sparse.
 
@@ -328,7 +329,11 @@ class Graph(Facts):
             device: where to.
             features: whether `x` moves too. Features that stay where they are, such as mapped ones
                 (`fgl.data.map_features`), are read by minibatches (`fgl.sampler.NeighbourSampler`).
+
+        Raises:
+            ValueError: if torch has no such device here.
         """
+        check_device(device)
         names = TENSORS if features else TENSORS[1:]
         return self.replace(**{k: value.to(device) for k, value in present(self, names).items()})
 
@@ -358,6 +363,55 @@ class Graph(Facts):
             1
         """
         return cls(**fields_of(data, split, ignore))
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        *,
+        x: Sequence[str] = (),
+        y: str | None = None,
+        edge_weight: str | None = None,
+        edge_attr: Sequence[str] = (),
+        edge_time: str | None = None,
+        classes: Sequence[Any] | None = None,
+        ignore: Collection[str] = (),
+    ) -> Graph:
+        """From a networkx graph; row i is node ``list(graph)[i]``.
+
+        Edges of an undirected graph are stored in both directions. Files in GraphML and GEXF are
+        read by ``networkx.read_graphml`` and ``networkx.read_gexf``.
+
+        Args:
+            graph: a ``networkx.Graph``, ``DiGraph``, or a multigraph of either.
+            x: attributes of nodes, numbers or rows of numbers; without them a column of ones.
+            y: attribute of nodes with labels (integers, or strings with `classes`) or numbers.
+            edge_weight, edge_attr, edge_time: attributes of edges with numbers.
+            classes: the values of `y`, in the order of their labels.
+            ignore: attributes that need not be read; a warning names all others.
+
+        Raises:
+            ValueError: for a node or edge that lacks an attribute, and for words without `classes`.
+
+        Example:
+            >>> import networkx
+            >>> friends = networkx.Graph([("Ann", "Bob")])
+            >>> networkx.set_node_attributes(friends, {"Ann": 31, "Bob": 27}, "age")
+            >>> Graph.from_networkx(friends, x=["age"]).x.tolist()
+            [[31.0], [27.0]]
+        """
+        return cls(
+            **of_networkx(
+                graph,
+                x=x,
+                y=y,
+                edge_weight=edge_weight,
+                edge_attr=edge_attr,
+                edge_time=edge_time,
+                classes=classes,
+                ignore=ignore,
+            )
+        )
 
     def to_pyg(self, data_class: Any) -> Any:
         """To a ``torch_geometric.data.Data`` or `Batch`: ``graph.to_pyg(Data)``.

@@ -6,7 +6,6 @@ Whatever cuts, joins or stacks graphs goes through these names, so that no field
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_length
+from ..warn import warn
 from .checks import MASKS, check_constant, check_index, check_mask
 
 FLOATS = (
@@ -191,10 +191,9 @@ def counted_classes(y: Tensor) -> int:
     used = y.unique()
     count = int(used[-1]) + 1
     if count > used.numel() > 1:
-        warnings.warn(
+        warn(
             f"Labels are 0 to {count - 1}, but only {used.numel()} of these {count} occur: "
             f"num_classes={count} says that all are classes, and "
             "y.unique(return_inverse=True)[1] numbers those that occur from 0",
-            stacklevel=4,
         )
     return count

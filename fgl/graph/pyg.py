@@ -114,14 +114,27 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
             "edge_attr=data.msg)"
         )
     if unread:
+        of_nodes = _times_nodes(
+            *(getattr(data, name, None) for name in ("time", "x", "edge_index"))
+        )
         raise ValueError(
             f"Expected data to have fields that a Graph has, but got {unread} besides: "
-            f"{hint(unread)}see fgl.Graph for their names, or leave them out by ignore={unread}"
+            f"{hint(unread, of_nodes=of_nodes)}see fgl.Graph for their names, or leave them out "
+            f"by ignore={unread}"
         )
 
 
-def hint(unread: Collection[str]) -> str:
-    """The way to read some fields that a `Graph` has under other names."""
+def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
+    """Whether there is a time for each node, and not for each edge."""
+    if not all(isinstance(each, Tensor) for each in (time, x, edge_index)):
+        return False
+    return bool(len(time) == len(x) != edge_index.shape[-1])
+
+
+def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
+    """The way to read some fields, of nodes or of edges, that a `Graph` has under other names."""
+    if of_nodes and {"time", "t"} & {*unread}:
+        return "a Graph has times of edges alone, and a column of x holds those of nodes; "
     if {"time", "t"} & {*unread}:
         return "times of edges are called edge_time; "
     if {"pos_edge_label_index", "pos_edge_label"} & {*unread}:

@@ -11,6 +11,7 @@ from torch.autograd import Function
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..checks import check_length
+from ..kinds import explained
 from ..sparse.autograd import batched, mapped, positional
 from ..sparse.rows import widened
 from .weighted_mean import weighted_mean
@@ -19,6 +20,7 @@ from .weighted_mean import weighted_mean
 _known = WeakTensorKeyDictionary()
 
 
+@explained
 def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy over the masked nodes.
 
@@ -136,6 +138,7 @@ class _MaskedMean(Function):
         return _MaskedMean.apply(*whole), (0, 0, 0)  # type: ignore[no-untyped-call]
 
 
+@explained
 def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy with soft labels over the masked rows.
 

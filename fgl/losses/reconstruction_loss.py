@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import check_choice
+from ..kinds import explained
 from ..sparse.rows import widened
 from .pair_scores import pair_scores
 from .weighted_mean import mask_weight, weighted_mean
@@ -14,6 +15,7 @@ from .weighted_mean import mask_weight, weighted_mean
 KINDS = ("sampled", "dense", "dense_weighted")
 
 
+@explained
 def sampled_reconstruction(
     z: Tensor,
     edges: Tensor,
@@ -60,6 +62,7 @@ def sampled_reconstruction(
     return weighted_mean(loss, torch.cat([own, other])).to(dtype)
 
 
+@explained
 def dense_reconstruction(
     z: Tensor,
     edges: Tensor,
@@ -109,6 +112,7 @@ def dense_reconstruction(
     return (total / (scale + (scale == 0))).to(dtype)
 
 
+@explained
 def reconstruction_loss(
     z: Tensor,
     edges: Tensor,

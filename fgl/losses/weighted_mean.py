@@ -1,4 +1,4 @@
-"""Weighted means, and the weights that a mask stands for."""
+"""Weighted means, and the weights of a mask."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
 
 from .adafgl import AdaFGL
+from .as_pyg import to_pyg
 from .aux_sage import AuxSAGE
 from .deep_neighbours import DeepNeighbours
 from .embedded import Embedded
@@ -47,4 +48,5 @@ __all__ = [
     "SAGEConv",
     "Star",
     "observed",
+    "to_pyg",
 ]

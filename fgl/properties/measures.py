@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Protocol
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..kinds import explained
 from .hops import hops
 from .simple import Simple, simple
 
@@ -31,7 +31,9 @@ def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
     def measured(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
         return _out(measure(simple(edge_index, nodes, num_graphs)), edge_index)
 
-    return functools.update_wrapper(measured, measure)
+    for name in ("__name__", "__qualname__", "__doc__"):
+        setattr(measured, name, getattr(measure, name))
+    return explained(measured)
 
 
 @of_edges
@@ -173,6 +175,7 @@ def closeness(graphs: Simple) -> Tensor:
 PROPERTIES = tuple(MEASURES)
 
 
+@explained
 def graph_properties(
     edge_index: Tensor,
     nodes: int | Tensor,
@@ -198,6 +201,7 @@ def graph_properties(
     return _out(torch.stack(columns, dim=1), edge_index)
 
 
+@explained
 def mean_properties(graph: Graph) -> Tensor:
     """The mean of `graph_properties` over the training graphs of a collection.
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..kinds import explained
 from .degrees import check_degrees
 from .gather import gather_rows
 from .pattern import Pattern, outside, pointers, row_major
@@ -334,6 +335,7 @@ def dense(x: Tensor | SparseMatrix) -> Tensor:
     return x.to_dense() if isinstance(x, SparseMatrix) else x
 
 
+@explained
 def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
     """Some rows of dense or sparse features, in the order of `index`.
 

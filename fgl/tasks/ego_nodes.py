@@ -11,18 +11,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .. import data
-from ..checks import check_count, check_share
+from .. import federation as fed
+from ..checks import Count, Share
 from ..ego import EgoSampler
-from ..federation import (
-    Evaluate,
-    Method,
-    OptimizerFactory,
-    Params,
-    Ragged,
-    Training,
-    fedavg,
-    training_examples,
-)
+from ..federation import Evaluate, Method, OptimizerFactory, Params, Ragged, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..losses import soft_cross_entropy
@@ -99,7 +91,7 @@ def ego_node_task(
 
     validate = validation(node_scores(model, test=False), "val_accuracy")
     train = Training(optimizer, batches=batches, epochs=epochs, keep_optimizer=True)
-    plain = weighed_equally(bounded(fedavg(model, loss=loss, train=train), clients))
+    plain = weighed_equally(bounded(fed.fedavg(model, loss=loss, train=train), clients))
     return Task(clients, own_models(plain, draw=True), scores, "val_f1", validate)
 
 
@@ -135,7 +127,7 @@ def ego_steps(
         (17, torch.Size([32, 43]))
     """
     check_batch_size(batch_size, graph)
-    pool, labels = training_examples(graph), one_hot(graph)
+    pool, labels = fed.training_examples(graph), one_hot(graph)
     size = max((graph.num_nodes if num_nodes is None else num_nodes) // 5, 1)
     for _ in range(epochs):
         drawn = torch.randperm(pool.numel(), device=pool.device)[:size]
@@ -175,20 +167,20 @@ class EgoNodes(Setting):
         2
     """
 
-    clients: int = 5
-    share: float = 0.5
+    clients: Count = 5
+    share: Share = 0.5
     """Share of the nodes in a client."""
-    major_rate: float = 0.8
+    major_rate: Share = 0.8
     """Share of a client's nodes that have its major labels."""
-    num_test: int = 200
+    num_test: Count = 200
     """Test nodes of a client."""
     fanouts: tuple[int, ...] = (6, 6)
     """Neighbours drawn at each depth."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Centres of ego-graphs per step."""
-    hidden: int = 512
+    hidden: Count = 512
     """Width of all layers but the last."""
-    dropout: float = 0.0
+    dropout: Share = 0.0
     linear: bool = False
     """Leave out the ReLU between the SAGE layers."""
     local: Local = Local("adam", lr=3e-4, weight_decay=0.0, steps=5)
@@ -200,11 +192,6 @@ class EgoNodes(Setting):
         "wiki_cs": {"clients": 10, "share": 0.2, "num_test": 300},
         "cora_full": {"clients": 10, "share": 0.3, "num_test": 300},
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(clients=self.clients, num_test=self.num_test, batch_size=self.batch_size)
-        check_share(share=self.share, major_rate=self.major_rate)
 
     def load(self, seed: int = 0) -> Task:
         """Load the task; `seed` decides the partition and the initial model."""

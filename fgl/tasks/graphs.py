@@ -10,16 +10,15 @@ from typing import Any, Literal
 from torch import nn
 
 from .. import data
-from ..checks import check_choice, check_count, check_number
+from ..checks import Count, Positive, Share
 from ..data.partitions import Skew
-from ..federation import Evaluate, Method, Training, fedavg, graph_minibatches
+from ..federation import Evaluate, Method, Training, fedavg
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import GIN, SSP, Star
 from ..targets import CLASSES, Target
 from .apart import warn_of_copies, warn_of_trained
-from .graph_scores import evaluate_graphs, has_validation
-from .scores import node_scores, validation
+from .scores import evaluate_graphs, has_validation, node_scores, validation
 from .settings import Setting, setting
 from .structure import with_spectrum, with_structure
 from .task import Local, Task, bounded
@@ -83,31 +82,24 @@ class Graphs(Setting):
         4
     """
 
-    clients: int = 25
+    clients: Count = 25
     partition: Literal["authors", "dirichlet"] = "authors"
     """The division among clients: the draw of the public code (seed 0), or of the run's seed."""
-    alpha: float = 5.0
+    alpha: Positive = 5.0
     """The parameter of the Dirichlet draw: small makes clients of one class, large similar ones."""
     fold: int = 0
     """The test fold."""
     folds: int = 5
     """Number of folds."""
-    batch_size: int = 128
+    batch_size: Count = 128
     """Graphs per step."""
     model: Literal["gin", "star", "ssp"] = "gin"
     """The network of the clients; star reads encodings of structure too, as FedStar's does; ssp
     reads spectra, as FedSSP's does."""
-    hidden: int = 64
-    dropout: float = 0.5
+    hidden: Count = 64
+    dropout: Share = 0.5
     skew: Skew = Skew()
     local: Local = Local("adam", lr=1e-3, steps=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("partition", self.partition, ("authors", "dirichlet"))
-        check_choice("model", self.model, tuple(GRAPH_MODELS))
-        check_number("alpha", self.alpha, above=0)
-        check_count(clients=self.clients, batch_size=self.batch_size)
 
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
         """Every client's training graphs and test graphs.
@@ -150,11 +142,5 @@ class Graphs(Setting):
             both = (*clients, *tests)
             read = partial(with_spectrum, width=max(int(own.ptr.diff().max()) for own in both))
             clients, tests = (list(map(read, each)) for each in (clients, tests))
-        draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
-        train = Training(
-            self.local.optimizer_factory(),
-            batches=draw,
-            epochs=self.local.steps,
-            keep_optimizer=True,
-        )
+        train = self.local.minibatches(self.batch_size)
         return graph_task(clients, tests, model, train)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from .. import data, losses
-from ..checks import check_choice, check_weight
+from ..checks import Count, Share, Weight
 from ..data.splits import EdgeSplit
 from ..data.splits.edges import each_once
 from ..data.splits.free_pairs import FreePairsLike, sides_of
@@ -19,6 +18,7 @@ from ..federation import Params, Ragged, Training, fold_in, num_steps
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import VGAE
+from ..warn import warn
 from .apart import warn_of_known_edges
 from .disjoint import Disjoint, encoded, noise, task_of
 from .once import Once
@@ -33,7 +33,7 @@ def link_task(
     model: VGAE,
     train: Training,
     *,
-    kl: float = 1.0,
+    kl: Weight = 1.0,
     recon: Literal["sampled", "dense", "dense_weighted"] = "sampled",
 ) -> Task:
     """Predict a client's links with a variational graph auto-encoder.
@@ -65,8 +65,6 @@ def link_task(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
-    check_weight(kl=kl)
-    check_choice("recon", recon, ("sampled", "dense", "dense_weighted"))
     if any(own.directed for own in splits):
         raise ValueError(
             "Expected splits without directions, since inner products have none, but got directed "
@@ -79,10 +77,9 @@ def link_task(
             f"Expected a client to have enough edges to split, but got none of {len(splits)}"
         )
     if idle:
-        warnings.warn(
+        warn(
             f"Expected all clients to have enough edges to split, but got too few in {idle}: they "
             "train and are not scored",
-            stacklevel=3,
         )
 
     def trained(graph: Graph) -> Tensor:  # a split's graph has the training edges alone, both ways
@@ -135,11 +132,11 @@ class Links(Disjoint):
     """Whether held-out edges are kept from the partition; else each client draws its own."""
     features: Literal["raw", "normalized", "degree"] = "raw"
     """Features of the nodes; degrees are those in a client's training edges."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the hidden layer."""
-    latent: int = 32
-    dropout: float = 0.0
-    kl: float = 1.0
+    latent: Count = 32
+    dropout: Share = 0.0
+    kl: Weight = 1.0
     recon: Literal["sampled", "dense", "dense_weighted"] = "sampled"
     """Which pairs are reconstructed."""
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=5)

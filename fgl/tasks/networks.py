@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_choice
+from ..checks import Count, Share, about
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, SPA, AuxSAGE, DeepNeighbours, Star
 from .settings import Cut, declares
@@ -36,18 +36,17 @@ class Networks(Cut):
     is FedAux's, spa FedSPA's, deep FedDEP's."""
     hops: Literal[0, 1, 2] = 0
     """Hops over which clients sum neighbours' features before training; above 0 needs gcn."""
-    hidden: int = 128
-    dropout: float = 0.5
+    hidden: Count = 128
+    dropout: Share = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("model", self.model, tuple(MODELS))
-        check_choice("hops", self.hops, (0, 1, 2))
         if self.hops and self.model != "gcn":
-            raise ValueError(
+            text = (
                 f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
                 "neighbours' features are those of a gcn"
             )
+            raise about("hops", ValueError(text))
 
     def network(
         self,

@@ -17,8 +17,7 @@ from ..kinds import typed
 from ..targets import CLASSES, Target
 from .apart import warn_of_trained
 from .networks import Networks
-from .pooled_scores import with_pooled
-from .scores import evaluate_own, node_scores, validation
+from .scores import evaluate_own, node_scores, validation, with_pooled
 from .settings import setting
 from .task import Task, bounded
 from .unseen import with_unseen
@@ -39,7 +38,7 @@ def node_task(
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask. None if nobody
-            has it: each client is then scored on its own nodes, and a score is their mean. Where a
+            has it: each client is then scored on its own nodes, and a score is their mean. If a
             client's answers do not define a metric, ``pooled_test_`` metrics of all of them are
             added, and a warning says why.
         clients: graphs with labels, and a training mask unless all nodes train.

@@ -8,17 +8,9 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_count, check_share, check_weight
-from ..federation import (
-    Evaluate,
-    Method,
-    Params,
-    Training,
-    evaluate_on,
-    fedavg,
-    supervised,
-    together,
-)
+from .. import federation as fed
+from ..checks import Count, Share, Weight
+from ..federation import Evaluate, Method, Params, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import GCN
@@ -36,7 +28,7 @@ def overlapping_node_task(
     model: nn.Module,
     train: Training,
     *,
-    l2: float = 0.0,
+    l2: Weight = 0.0,
     target: Target = CLASSES,
 ) -> Task:
     """Classify nodes that several clients hold; a client's weight is its number of nodes.
@@ -61,9 +53,8 @@ def overlapping_node_task(
         >>> len(overlapping_node_task(union, clients, model, fgl.Training()).clients)
         2
     """
-    check_weight(l2=l2)
     warn_of_trained(clients, union)
-    of_target = supervised(model, target)
+    of_target = fed.supervised(model, target)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         total = of_target(params, graph, context)
@@ -71,10 +62,12 @@ def overlapping_node_task(
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         scopes = (union, clients)
-        return together(*(evaluate_on(method, each, trained, target=target) for each in scopes))
+        return fed.together(
+            *(fed.evaluate_on(method, each, trained, target=target) for each in scopes)
+        )
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
-    method = weighed_by_nodes(fedavg(model, loss=loss, train=train))
+    method = weighed_by_nodes(fed.fedavg(model, loss=loss, train=train))
     bound = bounded(method, [*clients, union])
     return Task(clients, bound, scores, target.select, validate, union)
 
@@ -89,18 +82,18 @@ class OverlappingNodes(Setting):
         (2, True)
     """
 
-    clients: int | None = None
+    clients: Count | None = None
     """Number of clients; by default the number of proportions."""
     proportions: tuple[str, ...] = ("table2",)
     """Share of the nodes that each client draws: the paper's table2, D1 to D4, or numbers."""
-    overlap: float | None = None
+    overlap: Share | None = None
     """Share of the nodes that all clients hold."""
-    per_class: int | None = None
+    per_class: Count | None = None
     """Training nodes of a class, drawn; the public ones where this is not given."""
-    hidden: int = 16
+    hidden: Count = 16
     """Width of the hidden layer."""
-    dropout: float = 0.5
-    l2: float = 5e-4
+    dropout: Share = 0.5
+    l2: Weight = 5e-4
     """Weight of the squared norm of the first layer."""
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=10)
     sparse: Literal["torch", "torch_sparse"] = "torch"
@@ -108,11 +101,6 @@ class OverlappingNodes(Setting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_weight(l2=self.l2)
-        if self.per_class is not None:
-            check_count(per_class=self.per_class)
-        if self.overlap is not None:
-            check_share(overlap=self.overlap)
         if self.clients not in (None, len(self.shares)):
             raise ValueError(
                 f"Expected clients to be {len(self.shares)}, one per proportion, "

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from .. import data, losses
-from ..checks import check_weight
+from ..checks import Weight
 from ..federation import Params, Training, fold_in, num_steps
 from ..graph import Graph
 from ..kinds import typed
@@ -25,7 +25,7 @@ from .unseen import with_unseen
 
 @typed
 def own_node_task(
-    clients: Sequence[Graph], model: VGAE, train: Training, *, kl: float = 1.0
+    clients: Sequence[Graph], model: VGAE, train: Training, *, kl: Weight = 1.0
 ) -> Task:
     """Classify a client's nodes with a variational encoder and an MLP.
 
@@ -49,7 +49,6 @@ def own_node_task(
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
 
-    check_weight(kl=kl)
     warn_of_trained(clients)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import data
-from ..checks import check_number
+from ..checks import Count, Natural
 from ..federation import fold_in
 from ..graph import Graph
 from ..nn import RGCN
@@ -30,14 +30,10 @@ class TypedNodes(Cut):
 
     share_conferences: bool = True
     """Whether each client knows all conferences of its papers; else one client has each."""
-    bases: int = 0
+    bases: Natural = 0
     """Matrices that the relations of a layer share; 0 where each has its own."""
-    hidden: int = 16
+    hidden: Count = 16
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=3)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("bases", self.bases, at_least=0, integer=True)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""

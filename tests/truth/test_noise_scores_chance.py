@@ -13,6 +13,7 @@ Mutants that this file finds and that the tests of splits, pairs and links let p
 - `split_by_time` that asks about repeated edges: their copies are messages.
 - `_not_free` that takes edges in their own direction alone: a negative is a reverse.
 - `_not_free` that avoids edges alone: a pair without an edge is validated and tested.
+- `_two_sides` that returns None: half of the negatives join two users or two items.
 Of trained models: the first, and `warn_of_trained` or `warn_of_copies` that return at once.
 """
 
@@ -78,6 +79,16 @@ def market(both: bool = False, times: bool = False) -> fgl.Graph:
 def bought(num: int = 8000) -> Tensor:
     """Edges from users to items, whose nodes have no types."""
     return drawn(num, low=USERS, middle=USERS)
+
+
+def two_markets() -> Tensor:
+    """Edges from users to items of two markets that have nothing in common, in any order."""
+    one, two = (
+        drawn(3000, low=100, middle=100, high=200),
+        drawn(3000, low=100, middle=100, high=200),
+    )
+    edges = torch.cat([one, two + 200], 1)
+    return edges[:, torch.randperm(6000, generator=rng(10))]
 
 
 def typed_both_ways() -> fgl.Graph:
@@ -203,12 +214,15 @@ EDGES: dict[str, dict[str, Callable[[], Case]]] = {
         "types, both ways": lambda: split_edges(typed_both_ways()),
         "users and items": lambda: split_edges(plain(bought())),
         "users and items, directed": lambda: split_edges(plain(bought()), directed=True),
+        "users and items, both ways": lambda: split_edges(plain(both(bought()))),
+        "two markets, both ways": lambda: split_edges(plain(both(two_markets()))),
     },
     "subgraph_split": {
         "symmetric": lambda: part_of_split(plain(both(once()))),
         "directed": lambda: part_of_split(plain(drawn()), directed=True),
         "types, both ways": lambda: part_of_split(typed_both_ways()),
         "typed": lambda: part_of_split(market(), directed=True),
+        "users and items, both ways": lambda: part_of_split(plain(both(bought()))),
     },
     "pair_split": {
         "directed": lambda: split_pairs(plain(drawn())),
@@ -225,6 +239,9 @@ EDGES: dict[str, dict[str, Callable[[], Case]]] = {
             plain(both(once()), edge_type=torch.zeros(8000).long()), 0, is_undirected=True
         ),
         "users and items": lambda: split_pairs(plain(bought())),
+        "users and items, both ways": lambda: split_pairs(
+            plain(both(bought())), is_undirected=True
+        ),
     },
     "split_by_time": {
         "directed": lambda: split_times(timed(drawn())),
@@ -234,6 +251,7 @@ EDGES: dict[str, dict[str, Callable[[], Case]]] = {
         "typed": lambda: split_times(market(times=True)),
         "typed, both ways": lambda: split_times(market(times=True, both=True)),
         "users and items": lambda: split_times(timed(bought())),
+        "users and items, both ways": lambda: split_times(timed(both(bought()))),
     },
     "random_split": {"pairs": lambda: split_pairs_again(plain(drawn()))},
     "negative_edges": {
@@ -259,6 +277,27 @@ def auc(fact: list[bool], there: list[bool]) -> float:
     return 0.5 + (sum(right) / len(right) - sum(wrong) / len(wrong)) / 2
 
 
+def coloured(messages: set[Pair]) -> dict[int, int]:
+    """A colour of each node such that no message joins two of one colour; {} if there is none."""
+    beside: dict[int, list[int]] = {}
+    for u, v in messages:
+        beside.setdefault(u, []).append(v)
+        beside.setdefault(v, []).append(u)
+    colour: dict[int, int] = {}
+    for first in beside:
+        waiting = [] if first in colour else [first]
+        colour.setdefault(first, 0)
+        while waiting:
+            u = waiting.pop()
+            for v in beside[u]:
+                if v not in colour:
+                    colour[v] = 1 - colour[u]
+                    waiting.append(v)
+                elif colour[v] == colour[u]:
+                    return {}
+    return colour
+
+
 def facts(case: Case) -> Iterator[tuple[str, list[bool]]]:
     """What a cheat may read of each tested pair."""
     messages, trains = set(case.messages), set(case.trains)
@@ -271,6 +310,8 @@ def facts(case: Case) -> Iterator[tuple[str, list[bool]]]:
     yield "its order", [u < v for u, v in case.tests]
     if case.messages:
         yield "messages end at its target", [v in targets for _, v in case.tests]
+    if colour := coloured(messages):
+        yield "its ends have one colour", [colour.get(u) == colour.get(v) for u, v in case.tests]
     if case.types is not None:
         kinds = [(case.types[u], case.types[v]) for u, v in case.tests]
         for kind in set(kinds):
@@ -688,8 +729,46 @@ def test_a_model_that_remembers_scores_chance_on_noise_and_a_leak_is_told(
     assert score(leaking, metric) > chance + 0.2
 
 
-def test_pairs_that_a_link_task_learns_from_join_the_types_that_edges_join() -> None:
-    task = typed_links(False)
-    graph, context = next(iter(task.fedavg.train.batches(task.clients[0], {})))
-    types = graph.node_type[context["negatives"].values.T]
-    assert (types[0] != types[1]).all()
+def test_pairs_that_a_link_task_learns_from_join_the_sides_that_edges_join() -> None:
+    sides = torch.arange(N) >= USERS
+    for task in (typed_links(False), links(False, plain(both(bought(2000))))):
+        _, context = next(iter(task.fedavg.train.batches(task.clients[0], {})))
+        drawn = sides[context["negatives"].values.T]
+        assert (drawn[0] != drawn[1]).all()
+
+
+def test_a_forest_and_an_odd_cycle_have_no_sides() -> None:
+    """A tree can be coloured in two too, but nothing of it says that an edge must join both."""
+    edges = fgl.data.edge_split
+    v = torch.arange(1, 300)
+    tree = torch.stack([(torch.rand(299, generator=rng(12)) * v).long(), v])
+    odd = torch.cat([bought(), torch.tensor([[0], [1]])], 1)
+    for graph in (plain(both(tree)), plain(both(odd))):
+        split = edges(graph, val=0.0, test=0.3)
+        colour = coloured(set(pairs(both(tree)))) if graph.num_edges < 1000 else None
+        side = [colour.get(k, 2) if colour else int(k >= USERS) for k in range(N)]
+        same = [side[a] == side[b] for a, b in pairs(split.test_negatives)]
+        assert 0.2 < sum(same) / len(same) < 0.8
+
+
+def test_copies_of_graphs_in_training_and_test_are_told_and_can_be_left_out() -> None:
+    """Of 80 graphs with random labels 30 stand there twice, in another order of their nodes."""
+    small, y = fgl.data.small_graphs(80, num_features=3)
+    small = [own.replace(x=torch.rand(own.num_nodes, 3, generator=rng(k)))
+             for k, own in enumerate(small)]  # fmt: skip
+    turned = [own.subgraph(torch.arange(own.num_nodes).flip(0)) for own in small[:30]]
+    turned = [own.replace(node_id=None) for own in turned]
+    whole = fgl.Graph.join([*small, *turned], torch.cat([y, y[:30]]))
+    model = fgl.nn.GIN(3, 8, 2, num_layers=1)
+
+    def made(graph: fgl.Graph) -> None:
+        tasks.graph_task([graph], [graph], model, fgl.Training(num_steps=1))
+
+    with pytest.warns(UserWarning, match="that are copies of graphs that train"):
+        made(fgl.data.random_split(whole))
+    first = fgl.data.first_copies(whole)
+    assert first.tolist() == [True] * 80 + [False] * 30
+    made(fgl.data.random_split(whole, among=first))
+    made(fgl.data.random_split(fgl.Graph.join(small, y)))
+    bonds = {"edge_attr": torch.rand(whole.num_edges, 2, generator=rng(0))}
+    assert fgl.data.first_copies(whole.replace(**bonds)).all()

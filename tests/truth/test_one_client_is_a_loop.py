@@ -2,6 +2,9 @@
 
 The loop has dense matrices, `torch.optim` and `torch.nn.functional` alone. Draws are avoided: the
 samplers take every neighbour, the encoder's noise has deviation 0, one pair alone is no edge.
+
+Mutants that this file finds (each was tried): the loop forgets an optimizer that it should keep;
+`overlapping_node_task` takes the whole squared norm, not half of it.
 """
 
 from __future__ import annotations
@@ -351,7 +354,7 @@ def over_flower(row: Row, rounds: int = ROUNDS) -> fgl.Result:
 
     task = row.task([row.client])
     grid = Grid(apps(task.fedavg, task.clients))
-    return fgl.run(task.fedavg, on=flower(grid), num_rounds=rounds)
+    return fgl.run(task.fedavg, flower(grid), num_rounds=rounds)
 
 
 EXECUTORS = {"loop": in_a_loop, "batch": in_a_batch, "remote": over_flower}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from torch import Tensor
 from ...graph import Graph
 from ...graph.checks import check_index
 from ...kinds import typed
+from ...warn import warn
 from ..features_on_disk import map_features
 
 
@@ -138,10 +138,9 @@ def _warn(counts: CutLoss) -> None:
         if 2 * lost > whole
     ]
     if lost:
-        warnings.warn(
+        warn(
             f"The cut loses {' and '.join(lost)}, whose ends are of two clients: cut_loss(graph, "
             "parts) counts them, and louvain_partition and metis_partition cut fewer",
-            stacklevel=4,
         )
 
 

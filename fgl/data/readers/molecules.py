@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import re
-import warnings
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from torch import Tensor
 from ...checks import install
 from ...graph import Graph
 from ...progress import shown
+from ...warn import warn
 from .parsing import FLOAT
 from .paths import need
 from .unread import warn_unread
@@ -107,10 +107,9 @@ def _warn_unreadable(
     example = f"line {lines[wrong[0]]}: {strings[wrong[0]][:60]!r}"
     if len(wrong) == total:
         raise ValueError(f"Expected {path} to hold molecules, but got none to read, {example}")
-    warnings.warn(
+    warn(
         f"{len(wrong)} of {total} molecules in {path} cannot be read and are left out, the first "
-        f"in {example}",
-        stacklevel=3,
+        f"in {example}"
     )
 
 
