@@ -141,6 +141,27 @@ def check_count(**values: Any) -> None:
         check_number(name, value, at_least=1, integer=True)
 
 
+def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
+    """Fan-outs as a tuple; raise unless they are positive integers, or -1 where `unlimited`.
+
+    Raises:
+        TypeError: for an entry that is no integer.
+        ValueError: for another entry, or none.
+
+    Example:
+        >>> check_fanouts([10, -1], unlimited=True)
+        (10, -1)
+    """
+    if not isinstance(fanouts, Sequence) or not fanouts:
+        raise ValueError(f"Expected fanouts to be a sequence of at least one, but got {fanouts}")
+    if not all(type(fanout) is int for fanout in fanouts):
+        raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
+    if not all(fanout >= 1 or (unlimited and fanout == -1) for fanout in fanouts):
+        least = "at least 1, or -1 for all" if unlimited else "at least 1"
+        raise ValueError(f"Expected fanouts to be {least}, but got {tuple(fanouts)}")
+    return tuple(fanouts)
+
+
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Raise unless a value is one of the choices.
 
@@ -183,6 +204,23 @@ def check_length(length: int, **tensors: torch.Tensor | None) -> None:
         if value is not None and value.shape != (length,):
             got = list(value.shape)
             raise ValueError(f"Expected {name} to have shape [{length}], but got {got}")
+
+
+def check_mask(name: str, mask: Any, length: int) -> None:
+    """Raise unless a mask is a bool tensor with the given number of rows.
+
+    Raises:
+        TypeError, ValueError: for another dtype or shape.
+
+    Example:
+        >>> check_mask("mask", torch.ones(2), 2)
+        Traceback (most recent call last):
+        TypeError: Expected mask to be a bool tensor, but got torch.float32
+    """
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"Expected {name} to be a bool tensor, but got {got}")
+    check_length(length, **{name: mask})
 
 
 def check_device(device: Any) -> None:

@@ -16,7 +16,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..checks import check_choice, check_length, check_number
+from ..checks import check_choice, check_length, check_mask, check_number
 from ..kinds import explained
 from ..sparse.autograd import batched
 from ..sparse.precision import full_precision
@@ -82,9 +82,9 @@ def node_contrast(
             f"Expected keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d], "
             f"but got {list(keys.shape)}"
         )
-    check_length(len(anchor), y=y, mask=mask)
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
+    check_length(len(anchor), y=y)
+    if mask is not None:
+        check_mask("mask", mask, len(anchor))
     check_number("temperature", temperature, above=0)
     check_choice("denominator", denominator, ("negatives", "all"))
     check_choice("direction", direction, ("anchor", "symmetric"))
