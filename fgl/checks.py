@@ -21,6 +21,25 @@ if getattr(sys.modules["fgl"], "__file__", None) is None:  # a folder, as Python
     )
 
 
+def reject_if(wrong: Any, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
+    """Raise ``Expected <expected>, but got <got>`` if something is wrong.
+
+    Args:
+        wrong: the condition.
+        expected: such as "mask to be bool".
+        got: the value, or words for it.
+        error: class of the error.
+
+    Example:
+        >>> reject_if(torch.ones(2).dim() != 1, "y to have shape [n]", [2])
+        >>> reject_if(torch.ones(2, 1).dim() != 1, "y to have shape [n]", [2, 1])
+        Traceback (most recent call last):
+        ValueError: Expected y to have shape [n], but got [2, 1]
+    """
+    if wrong:
+        raise error(f"Expected {expected}, but got {got}")
+
+
 def check_number(
     name: str,
     value: Any,

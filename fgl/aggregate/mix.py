@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_share
+from ..checks import check_share, reject_if
 from .mean import exact, folded
 
 
@@ -48,11 +48,9 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     if isinstance(matrix, Tensor) and not matrix.is_floating_point():
         raise TypeError(f"Expected matrix to be floating point, but got {matrix.dtype}")
     shape = list(matrix.shape)
-    if len(shape) != 2 or shape[0] != shape[1]:
-        raise ValueError(f"Expected matrix to have shape [K, K], but got {shape}")
+    reject_if(len(shape) != 2 or shape[0] != shape[1], "matrix to have shape [K, K]", shape)
     dense = _dense(matrix)
-    if not torch.isfinite(dense).all():
-        raise ValueError("Expected matrix to be finite, but got NaN or infinity")
+    reject_if(not torch.isfinite(dense).all(), "matrix to be finite", "NaN or infinity")
     sparse = not isinstance(matrix, Tensor) or matrix.layout != torch.strided
     others = dense * (1 - self_weight)
     out = {}

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from ..checks import check_choice, check_length, check_number
+from ..checks import check_choice, check_length, check_number, reject_if
 from ..sparse import full_precision, widened
 from ..sparse.autograd import batched
 from .unit_rows import unit_rows
@@ -71,11 +71,11 @@ def node_contrast(
 
     Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
     """
-    if anchor.dim() != 2 or anchor.shape != keys.shape:
-        raise ValueError(
-            f"Expected keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d], "
-            f"but got {list(keys.shape)}"
-        )
+    reject_if(
+        anchor.dim() != 2 or anchor.shape != keys.shape,
+        f"keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d]",
+        list(keys.shape),
+    )
     check_length(len(anchor), y=y, mask=mask)
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")

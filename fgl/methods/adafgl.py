@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import federation as fed
-from ..checks import Share
+from ..checks import Share, reject_if
 from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy
@@ -65,8 +65,7 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
         check_one_graph(graph, "adafgl")
-        if not graph.num_nodes:
-            raise ValueError("Expected adafgl's clients to have nodes, but got none")
+        reject_if(not graph.num_nodes, "adafgl's clients to have nodes", "none")
         if graph.edge_label_index is not None:
             raise ValueError("Expected adafgl's examples to be nodes, but got pairs of nodes")
         if "model" not in state:

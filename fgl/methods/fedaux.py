@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from .. import federation as fed
-from ..checks import Weight
+from ..checks import Weight, reject_if
 from ..client_network import similarity, softmax_attention
 from ..federation import Inbox, Method, Outbox, State
 from .mix_models import mean_for_strangers, mix_models
@@ -56,8 +56,7 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         vectors = inbox.stack("model").get(vector)
-        if vectors is None:
-            raise ValueError(f"Expected uploads to have the vector {vector!r}, but got none")
+        reject_if(vectors is None, f"uploads to have the vector {vector!r}", "none")
         similarities = similarity(vectors, centre=False)
         outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
         outbox, participated = mean_for_strangers(inbox, outbox, state)

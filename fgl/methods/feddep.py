@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
 from .. import federation as fed
-from ..checks import Count, Natural, Share, Weight
+from ..checks import Count, Natural, Share, Weight, reject_if
 from ..federation import Means, Message, Method, OptimizerFactory, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
@@ -164,11 +164,9 @@ def feddep(
 def check_client(graph: Graph) -> None:
     """Raise a ValueError unless a client holds one graph with what FedDEP asks of it."""
     check_one_graph(graph, "feddep")
-    if graph.edge_label_index is not None:
-        raise ValueError("Expected feddep's examples to be nodes, but got pairs of nodes")
+    reject_if(graph.edge_label_index is not None, "feddep's examples to be nodes", "pairs of nodes")
     _ = graph.labels  # numbers have no classes
-    if graph.val_mask is None:
-        raise ValueError("Expected feddep's clients to have val_mask, but got none")
+    reject_if(graph.val_mask is None, "feddep's clients to have val_mask", "none")
 
 
 def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:

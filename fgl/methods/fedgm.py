@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from .. import federation as fed
-from ..checks import Count, Natural, Share, Weight
+from ..checks import Count, Natural, Share, Weight, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
@@ -161,8 +161,7 @@ def check_condensed(message: Message, most: float) -> None:
         )
     if x.dim() != 2 or y.shape != x.shape[:1] or adjacency.shape != (len(x), len(x)):
         raise ValueError("Expected x, y and adjacency to be of the same nodes, but got others")
-    if len(x) > most:
-        raise ValueError(f"Expected x to have at most {most:g} nodes, but got {len(x)}")
+    reject_if(len(x) > most, f"x to have at most {most:g} nodes", len(x))
 
 
 def with_gradients(inbox: Inbox) -> list[Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Count, Positive, Share, check_number
+from ..checks import Count, Positive, Share, check_number, reject_if
 from ..client_network import similarity
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
@@ -111,10 +111,9 @@ def with_labels(rows: Tensor, graph: Graph) -> Tensor:
         tensor([[0.0000, 1.0000],
                 [0.5000, 0.5000]])
     """
-    if graph.batch is not None:
-        raise ValueError(
-            "Expected examples to be nodes, along whose edges labels go, but got graphs"
-        )
+    reject_if(
+        graph.batch is not None, "examples to be nodes, along whose edges labels go", "graphs"
+    )
     y, weight = labelled(rows, graph)
     one_hot = torch.nn.functional.one_hot(y, rows.shape[1]).to(rows.dtype)
     return torch.where(weight[:, None] > 0, one_hot, rows)

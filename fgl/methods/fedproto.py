@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Weight
+from ..checks import Weight, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
@@ -202,9 +202,8 @@ def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
             "Expected examples to have class labels, whose prototypes are sent, but got "
             f"{'none' if y is None else y.dtype}"
         )
-    if len(embedding) != len(y):
-        raise ValueError(
-            f"Expected one embedding for each of the {len(y)} examples, but got {len(embedding)}"
-        )
+    reject_if(
+        len(embedding) != len(y), f"one embedding for each of the {len(y)} examples", len(embedding)
+    )
     mask = torch.ones_like(y, dtype=torch.bool) if graph.train_mask is None else graph.train_mask
     return torch.where(mask, y, 0), mask.to(embedding.dtype)

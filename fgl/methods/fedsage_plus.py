@@ -24,7 +24,7 @@ from torch.func import functional_call
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import Weight
+from ..checks import Weight, reject_if
 from ..federation import Inbox, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features
@@ -104,8 +104,7 @@ def fedsage_plus(
     fed.check_one_architecture(fedavg, "fedsage_plus")
     base, model = own_models(fedavg), fedavg.model
     steps: Any = fedavg.train.batches
-    if steps is None:
-        raise ValueError("Expected fedavg to be that of generator_task, but got one without steps")
+    reject_if(steps is None, "fedavg to be that of generator_task", "one without steps")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         sent = fed.drop(message, ("pull", "owners"))
@@ -269,8 +268,7 @@ def check_offer(model: Any, message: Any, most: float) -> None:
         raise ValueError("Expected count to be a number for each node, but got others")
     if missing.shape != count.shape or missing.dtype != torch.int64:
         raise ValueError("Expected missing to be an int64 for each node, but got others")
-    if len(count) > most:
-        raise ValueError(f"Expected count to be of at most {most:g} nodes, but got {len(count)}")
+    reject_if(len(count) > most, f"count to be of at most {most:g} nodes", len(count))
 
 
 def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import PositiveShare
+from ..checks import PositiveShare, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..sparse import widened
@@ -110,8 +110,7 @@ def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
     """Raise a ValueError unless an upload has squares of these names and shapes."""
     named = squares if isinstance(squares, Mapping) else {}
     got = {name: each.shape for name, each in named.items()}
-    if got != shapes:
-        raise ValueError(f"Expected fisher to have the shapes {shapes}, but got {got}")
+    reject_if(got != shapes, f"fisher to have the shapes {shapes}", got)
     for name, each in named.items():
         if each.min() < 0:
             raise ValueError(f"Expected fisher/{name} to be squares, but got {each.min():g}")

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import Count, Positive
+from ..checks import Count, Positive, reject_if
 from ..client_network import finch, nearest_rows
 from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
@@ -87,8 +87,7 @@ def fggp(
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        if not graph.num_nodes:
-            raise ValueError("Expected fggp's clients to have nodes, but got none")
+        reject_if(not graph.num_nodes, "fggp's clients to have nodes", "none")
         params, context = fedavg.receive(message, state, graph)
         rounds: Any = state.get("rounds", torch.tensor(0))
         nearest = state.get("near")

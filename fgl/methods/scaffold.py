@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from .. import federation as fed
-from ..checks import Weight, check_choice, check_number
+from ..checks import Weight, check_choice, check_number, reject_if
 from ..federation import Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from .fedopt import fedopt
@@ -203,10 +203,7 @@ def learning_rate(method: Method) -> float:
         0.1
     """
     all_rates = rates(method)
-    if len(all_rates) != 1:
-        raise ValueError(
-            f"Expected lr to be given where the optimizer has not one rate, but got {all_rates}"
-        )
+    reject_if(len(all_rates) != 1, "lr to be given where the optimizer has not one rate", all_rates)
     return all_rates[0]
 
 

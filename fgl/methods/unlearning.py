@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Count, Natural, Positive, Weight
+from ..checks import Count, Natural, Positive, Weight, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
@@ -140,8 +140,7 @@ def unlearned(
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        if client >= inbox.num_clients:
-            raise ValueError(f"Expected client to be one of {inbox.num_clients}, but got {client}")
+        reject_if(client >= inbox.num_clients, f"client to be one of {inbox.num_clients}", client)
         rounds = int(state.get("rounds", torch.tensor(0)))
         model, new = new_model(inbox, state, rounds)
         if not model:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import Count, Share
+from ..checks import Count, Share, reject_if
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, SPA, AuxSAGE, DeepNeighbours, Star
 from .settings import Cut, declares
@@ -41,11 +41,11 @@ class Networks(Cut):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hops and self.model != "gcn":
-            raise ValueError(
-                f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
-                "neighbours' features are those of a gcn"
-            )
+        reject_if(
+            self.hops and self.model != "gcn",
+            f"hops to be 0 beside {self.model}",
+            f"{self.hops}: sums of neighbours' features are those of a gcn",
+        )
 
     def network(
         self,
@@ -66,11 +66,11 @@ class Networks(Cut):
         clients, sent = [whole] if alone else data.partition_graph(whole, parts), 0
         if self.hops:
             clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
-            if replace(self.damage, label_noise=0, missing_labels=0).any:
-                raise ValueError(
-                    f"Expected edges and features to be whole beside hops, whose sums know those "
-                    f"of all clients, but got {self.damage}"
-                )
+            reject_if(
+                replace(self.damage, label_noise=0, missing_labels=0).any,
+                "edges and features to be whole beside hops, whose sums know those of all clients",
+                self.damage,
+            )
         clients = self.read(self.damaged(clients, seed))
         model = self.model_for(whole, seed, more)
         return with_structure(whole) if self.model == "star" else whole, clients, model, sent

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import federation as fed
-from ..checks import check_number
+from ..checks import check_number, reject_if
 from ..federation import Inbox, Means, Message, Method, OfMeans, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
@@ -238,11 +238,11 @@ def counted(
         return {**state, "privacy": with_answers(record, paid(inbox, state))}
 
     def with_record(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
-        if "privacy" in new:
-            raise ValueError(
-                "Expected one transform that adds noise and counts, but got another inside: "
-                "their epsilons would have to be composed"
-            )
+        reject_if(
+            "privacy" in new,
+            "one transform that adds noise and counts",
+            "another inside: their epsilons would have to be composed",
+        )
         return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
     aggregate = fed.after(_without_record(method.aggregate), with_record)
