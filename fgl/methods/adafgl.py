@@ -22,7 +22,7 @@ from .inputs import check_one_graph, network_of
 from .local import local
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_one_architecture])
 def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     """Personal training around a federated model that stays as it is (AdaFGL, step 2).
 
@@ -58,7 +58,6 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
     Source: Li et al. 2024, https://arxiv.org/abs/2401.11750; https://github.com/xkLi-Allen/AdaFGL
     """
-    fed.check_one_architecture(fedavg, "adafgl")
     model = network_of(fedavg, AdaFGL, "adafgl", "fgl.tasks.adapted makes one of a task")
 
     @torch.no_grad()

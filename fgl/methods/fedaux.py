@@ -13,7 +13,7 @@ from ..federation import Inbox, Method, Outbox, State
 from .mix_models import mean_for_strangers, mix_models
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Method:
     """FedAvg whose server mixes models for each client by the similarity of the clients' vectors.
 
@@ -44,8 +44,6 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
 
     Source: Zhuo et al. 2025, https://arxiv.org/abs/2505.23864; https://github.com/JhuoW/FedAux
     """
-    fed.check_averages(fedavg, "fedaux")
-    fed.check_one_architecture(fedavg, "fedaux")
     parameter = dict(fedavg.model.named_parameters()).get(vector)
     if parameter is None or parameter.dim() != 1:
         raise ValueError(

@@ -24,7 +24,7 @@ from .surrogate import trained_on
 KEYS = (("x", "y", "adjacency"), ("gradient", "count"))  # of a client's first upload; of others
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def fedgm(
     fedavg: Method,
     *,
@@ -86,9 +86,6 @@ def fedgm(
 
     Source: Zhang et al. 2025, FedGM; https://github.com/hanhan1900/FedGM
     """
-    fed.check_averages(fedavg, "fedgm")
-    fed.check_model_alone(fedavg, "fedgm")
-    fed.check_one_architecture(fedavg, "fedgm")
     model, names = fedavg.model, sorted(fed.trainable(fedavg))
     check_drawable(model)
     adam = partial(torch.optim.Adam, lr=condense_lr)

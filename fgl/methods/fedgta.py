@@ -21,7 +21,7 @@ from .mix_models import mix_models
 Moments = Literal["origin", "mean", "hybrid"]
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages])
 def fedgta(
     fedavg: Method,
     *,
@@ -71,7 +71,6 @@ def fedgta(
     Source: Li et al. 2023, https://arxiv.org/abs/2401.11755; https://github.com/xkLi-Allen/FedGTA
     """
     check_number("threshold", threshold, at_least=-1, at_most=1)
-    fed.check_averages(fedavg, "fedgta")
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:

@@ -14,7 +14,7 @@ from ..federation import Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_model_alone])
 def fedhgn(
     fedavg: Method, *, align: Weight = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
@@ -54,7 +54,6 @@ def fedhgn(
     Source: Fu and King 2023, FedHGN, https://arxiv.org/abs/2305.09729;
     https://github.com/cynricfu/FedHGN
     """
-    fed.check_model_alone(fedavg, "fedhgn")
     first = fedavg.initial()
     own = [name for name in first if name.rsplit(".", 1)[-1] == coefficients]
     reject_if(

@@ -17,7 +17,7 @@ from ..nn import observed
 from .own_models import own_models
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages])
 def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Method:
     """Clients keep their models; what travels is each class's mean embedding (FedProto).
 
@@ -58,7 +58,6 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
 
     Source: Tan et al. 2022, https://arxiv.org/abs/2105.00243; https://github.com/yuetan031/FedProto
     """
-    fed.check_averages(fedavg, "fedproto")
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:

@@ -66,7 +66,7 @@ def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Ten
     return neighbour_features(graph, table, number), number
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_one_architecture])
 def fedsage_plus(
     fedavg: Method,
     *,
@@ -101,7 +101,6 @@ def fedsage_plus(
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
-    fed.check_one_architecture(fedavg, "fedsage_plus")
     base, model = own_models(fedavg), fedavg.model
     steps: Any = fedavg.train.batches
     reject_if(steps is None, "fedavg to be that of generator_task", "one without steps")

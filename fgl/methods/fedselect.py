@@ -25,7 +25,7 @@ from ..federation import Inbox, Message, Method, Outbox, Params, State, Training
 from ..graph import Graph
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_one_architecture])
 def fedselect(
     fedavg: Method,
     *,
@@ -67,7 +67,6 @@ def fedselect(
 
     Source: Tamirisa et al. 2024, https://arxiv.org/abs/2404.02478; lapisrocks/fedselect
     """
-    fed.check_one_architecture(fedavg, "fedselect")
     reject_if(not passes, "passes to be at least one", "none")
     reason = "it counts local steps, of which each entry moves in one pass alone"
     fed.refuse(fedavg, "scaffold", "fedselect", reason)

@@ -19,7 +19,7 @@ from ..sparse import widened
 KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     """FedAvg whose clients weigh by how smooth their features are, and how usual their attention.
 
@@ -59,8 +59,6 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     Source: Tan et al. 2025 (CVPR, pages 15464-15475); https://github.com/OakleyTan/FedSPA
     """
-    fed.check_averages(fedavg, "fedspa")
-    fed.check_one_architecture(fedavg, "fedspa")
     shapes = {name: each.shape for name, each in fedavg.model.named_parameters() if kind_of(name)}
     shapes = fed.pick(shapes, fed.trainable(fedavg))
     if not shapes:

@@ -24,7 +24,7 @@ from .fedproto import labelled
 AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def fggp(
     fedavg: Method, *, neighbours: Count = 3, every: Count = 20, temperature: Positive = 0.5
 ) -> Method:
@@ -68,9 +68,6 @@ def fggp(
     Source: Wan et al. 2024, https://doi.org/10.1609/aaai.v38i14.29468;
     https://github.com/GuanchengWan/FGGP
     """
-    fed.check_averages(fedavg, "fggp")
-    fed.check_model_alone(fedavg, "fggp")
-    fed.check_one_architecture(fedavg, "fggp")
     model: Any = fedavg.model
     if type(model) is not GCN or model.summed or not model.convs[0].normalize:
         raise TypeError(
@@ -125,9 +122,7 @@ def fggp(
         return {**message, **says, "prototypes": rows, "classes": has}, new_state
 
     @torch.no_grad()
-    def with_prototypes(
-        outbox: Outbox, new: State, means: Means, state: State
-    ) -> tuple[Outbox, State]:
+    def with_groups(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, state
         inbox = means.inbox
@@ -139,7 +134,7 @@ def fggp(
     method = replace(fedavg, receive=receive, loss=loss, send=send)
     method = replace(method, own=replace(fedavg.own, personal=first))
     reads = ("augmentor", "num_examples", "prototypes", "classes")
-    return replace(method, aggregate=fed.after(fedavg.aggregate, with_prototypes, reads=reads))
+    return replace(method, aggregate=fed.after(fedavg.aggregate, with_groups, reads=reads))
 
 
 def drawn(method: Method) -> Params:

@@ -20,7 +20,7 @@ Query = Literal["half", "all", "validation"]
 EXAMPLES = "train_mask"  # the name of the examples that a loss finds by the graph's mask
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_model_alone, fed.check_one_architecture])
 def graphfl(
     fedavg: Method,
     *,
@@ -74,8 +74,6 @@ def graphfl(
     al. 2017, MAML, https://arxiv.org/abs/1703.03400
     """
     _check_model(fedavg)
-    fed.check_model_alone(fedavg, "graphfl")
-    fed.check_one_architecture(fedavg, "graphfl")
     names = fed.trainable(fedavg)
     support_of, query_of, marked = SETS[query]
 

@@ -21,7 +21,7 @@ ONE_ARCHITECTURE = ["moon", "graphfl", "fedpub", "fedselect", "fedsage_plus"]
 ONE_ARCHITECTURE += ["per_example_gaussian"]
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_model_alone])
 def own_models(
     fedavg: Method,
     *,
@@ -57,7 +57,6 @@ def own_models(
         >>> method.deploy({}, state, None)
         {'weight': tensor([[1.]]), 'bias': tensor([1.])}
     """
-    fed.check_model_alone(fedavg, "own_models")
     if models is not None or own:
         _check_differ(fedavg, own, models, draw)
         fedavg = with_models(fedavg, own, Models(models, fedavg.model, own))  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from .inputs import check_prototypes
 RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def s2fgl(
     fedavg: Method,
     *,
@@ -92,8 +92,6 @@ def s2fgl(
     Source: Tan et al. 2025, https://arxiv.org/abs/2507.02409;
     https://github.com/Wonder7racer/S2FGL
     """
-    fed.check_averages(fedavg, "s2fgl")
-    fed.check_one_architecture(fedavg, "s2fgl")
     frozen = copy.deepcopy(fedavg.model).eval()
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings

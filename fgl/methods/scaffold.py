@@ -95,14 +95,12 @@ def scaffold(
         message = {**message, "num_examples": (examples > 0).long(), "shift": shift}
         return message, {**new_state, "control": new}
 
-    def with_control(
-        outbox: Outbox, new: State, means: Means, state: State
-    ) -> tuple[Outbox, State]:
+    def controlled(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         common = common_control(means, state.get("control", {}))
         messages = fed.changed_messages(outbox, lambda message: {**message, "control": common})
         return messages, {**new, "control": common}
 
-    aggregate = fed.after(base.aggregate, with_control, equally=("shift",))
+    aggregate = fed.after(base.aggregate, controlled, equally=("shift",))
     train = replace(fedavg.train, adjust=adjust)
     method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
     most = min(1, fedavg.rules.max_examples)  # all clients weigh the same

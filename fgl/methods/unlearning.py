@@ -54,7 +54,7 @@ def retrained(fedavg: Method, *, client: Natural) -> Method:
     return replace(fedavg, aggregate=aggregate, rules=rules)
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def unlearned(
     fedavg: Method,
     *,
@@ -103,9 +103,6 @@ def unlearned(
     Source: Halimi et al. 2022, https://arxiv.org/abs/2207.05521;
     https://github.com/IBM/federated-unlearning
     """
-    fed.check_averages(fedavg, "unlearned")
-    fed.check_model_alone(fedavg, "unlearned")
-    fed.check_one_architecture(fedavg, "unlearned")
     names, training = fed.trainable(fedavg), fedavg.train
     first = fed.pick(fedavg.initial(), names)
 
