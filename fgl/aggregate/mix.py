@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_share, reject_if
-from .mean import exact, folded
+from .mean import as_dtype, exact, folded
 
 
 def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> dict[str, Tensor]:
@@ -58,17 +58,19 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
         if value.shape[:1] != (shape[0],):
             got = list(value.shape)
             raise ValueError(f"Expected stack[{name!r}] to have {shape[0]} clients, but got {got}")
-        dtype = exact(value)
-        if self_weight == 1 or not value.numel():
-            out[name] = value.clone()
-            continue
-        places = sorted(range(1, value.dim()), key=value.stride, reverse=True)
-        turned = value.permute(0, *places)  # in the order of memory it is often flat for free
-        flat = turned.reshape(shape[0], -1).to(dtype)
-        mixed = _mixed(flat, others, self_weight, sparse).reshape(turned.shape)
-        mixed = mixed.permute(0, *(1 + places.index(dim) for dim in range(1, value.dim())))
-        out[name] = (mixed if value.is_floating_point() else mixed.round()).to(value.dtype)
+        dtype, same = exact(value), self_weight == 1 or not value.numel()
+        out[name] = value.clone() if same else _mix_one(value, others, self_weight, sparse, dtype)
     return out
+
+
+def _mix_one(value: Tensor, others: Tensor, own: float, sparse: bool, dtype: torch.dtype) -> Tensor:
+    """The mix of one stacked tensor, computed in a dtype and returned in its own."""
+    places = sorted(range(1, value.dim()), key=value.stride, reverse=True)
+    turned = value.permute(0, *places)  # in the order of memory it is often flat for free
+    flat = turned.reshape(len(value), -1).to(dtype)
+    mixed = _mixed(flat, others, own, sparse).reshape(turned.shape)
+    mixed = mixed.permute(0, *(1 + places.index(dim) for dim in range(1, value.dim())))
+    return as_dtype(mixed, value.dtype)
 
 
 def _dense(matrix: Any) -> Tensor:
