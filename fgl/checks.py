@@ -88,8 +88,10 @@ Weight = Annotated[float, partial(check_number, at_least=0)]
 Positive = Annotated[float, partial(check_number, above=0)]
 Share = Annotated[float, partial(check_number, at_least=0, at_most=1)]
 PositiveShare = Annotated[float, partial(check_number, above=0, at_most=1)]
+Chance = Annotated[float, partial(check_number, above=0, below=1)]
 Natural = Annotated[int, partial(check_number, at_least=0, integer=True)]
 Count = Annotated[int, partial(check_number, at_least=1, integer=True)]
+Several = Annotated[int, partial(check_number, at_least=2, integer=True)]
 
 
 def check_weight(**values: Any) -> None:

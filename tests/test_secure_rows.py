@@ -107,7 +107,7 @@ def seen_by_the_server(unpadded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple
         seen.append(message["model"]["rows"] * float(message["num_clients"]))
         return result
 
-    monkeypatch.setattr(MODULE, "run", noted)
+    monkeypatch.setattr(fgl.federation, "run", noted)
     if unpadded:
         monkeypatch.setattr(MODULE, "_pad", lambda seed, count, width: torch.zeros(count, width))
     whole, parts = a_pair()
