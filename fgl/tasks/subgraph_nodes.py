@@ -80,7 +80,7 @@ class SubgraphNodes(Networks):
     """
 
     clients: Count = 10
-    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "metis"
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "metis"
     """The division of nodes among clients, or among communities."""
     overlap: Count = 1
     """Clients of a community, of which each draws half; 1 gives all of it to one client."""
