@@ -9,10 +9,10 @@ labels nodes of which it is sure, joins those alike, and sends each its part.
 
 from dataclasses import replace
 
-from fgl import layer, predict, pseudo, tasks
+from fgl import Ragged, layer, predict, pseudo, tasks
 from fgl.checks import check_number, check_share, check_weight
 from fgl.experiment import Run, cli, takes_options_of
-from fgl.federation import Ragged, after, together
+from fgl.federation import after, together
 from fgl.nn import observed
 
 PRESETS = {"wiki": {"threshold": 0.1, "alpha": 0.1}}

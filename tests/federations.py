@@ -18,18 +18,9 @@ import torch
 from torch import nn
 
 import fgl
-from fgl import augment, methods
-from fgl.federation import (
-    Here,
-    Inbox,
-    Method,
-    Result,
-    Training,
-    fold_in,
-    node_minibatches,
-    num_bytes,
-    train,
-)
+from fgl import Method, Result, Training, augment, methods
+from fgl.federation import Here, Inbox, fold_in, node_minibatches, num_bytes, train
+from fgl.federation.saved.identity import identity
 
 ROOT = Path(__file__).parents[1]
 FEATURES, CLASSES = 6, 3
@@ -261,3 +252,8 @@ def end(result: Result) -> dict[str, Any]:
             "history": history,
         }
     )
+
+
+def identified(method: Method) -> dict[str, Any]:
+    """What a checkpoint of a run compares, in the end as JSON."""
+    return identity(method, 0, 1.0, 0.0, None)

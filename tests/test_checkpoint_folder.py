@@ -22,7 +22,8 @@ from federations import ROOT, SGD, end, fedavg, fedopt, graphs, model, printed, 
 from test_checkpoint import damage, names, sealed
 
 import fgl
-from fgl.federation import Own, Result, Training
+from fgl import Result, Training
+from fgl.federation import Own
 from fgl.federation.saved import checkpoint, disk
 from fgl.federation.saved.identity import optimizer_settings
 

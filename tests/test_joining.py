@@ -93,7 +93,7 @@ def test_over_flower_and_in_a_batch_as_in_the_loop(build: Any, over_flower: Any)
     own, method = clients(SIZES), build(plain(steps=1), penalty=0.3)
     how: Any = {"num_rounds": 3, "participation": 0.5}
     one = fgl.run(method, own, clients_at_once=1, **how)
-    flower = fgl.run(method, on=over_flower(method, own), **how)
+    flower = fgl.run(method, over_flower(method, own), **how)
     batch = fgl.run(method, own, clients_at_once="all", **how)
     assert apart(one.outbox[0]["model"], flower.outbox[0]["model"]) == 0
     assert apart(one.outbox[0]["model"], batch.outbox[0]["model"]) < 1e-12
@@ -112,7 +112,7 @@ def test_who_does_not_answer_or_says_too_much_is_not_heard(over_flower: Any) -> 
     lying = ruled(method, joining=replace(method.rules.joining, say=say))
     place = over_flower(lying, own, gone("query.join", 102), timeout=0.5)
     with pytest.warns(UserWarning) as seen:
-        result = fgl.run(lying, on=place, num_rounds=1)
+        result = fgl.run(lying, place, num_rounds=1)
     texts = [str(each.message) for each in seen]
     assert sum("client 0, when it joins" in text and "1e+09" in text for text in texts) == 1
     assert sum("client 2, when it joins" in text for text in texts) == 1
@@ -138,7 +138,7 @@ def test_nobody_joins(over_flower: Any) -> None:
     place = over_flower(method, own, gone("query.join", -1), timeout=0.2)
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match="when clients join"):
         warnings.simplefilter("ignore")
-        fgl.run(method, on=place, num_rounds=1)
+        fgl.run(method, place, num_rounds=1)
 
 
 def test_a_site_with_a_budget_does_not_say_its_size(tmp_path: Path, over_flower: Any) -> None:
@@ -147,7 +147,7 @@ def test_a_site_with_a_budget_does_not_say_its_size(tmp_path: Path, over_flower:
     place = over_flower(method, own, state=str(tmp_path), epsilon=8.0, timeout=5.0)
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match="join.*Expected epsilon"):
         warnings.simplefilter("ignore")
-        fgl.run(method, on=place, num_rounds=1)
+        fgl.run(method, place, num_rounds=1)
 
 
 def test_a_client_that_is_forgotten_does_not_say_its_size() -> None:
@@ -218,7 +218,7 @@ def test_who_makes_the_server_fail_is_left_out(liars: list[int]) -> None:
         return inbox.sent, state
 
     method = ruled(plain(steps=1), joining=Joining(say, welcome))
-    fgl.run(method, on=Elsewhere(own, 1), num_rounds=1)
+    fgl.run(method, Elsewhere(own, 1), num_rounds=1)
     assert heard == [k for k in range(8) if k not in liars]
     with pytest.raises(ValueError, match="Round 0, server, welcome: Expected shares"):
         fgl.run(method, own, num_rounds=1, clients_at_once=1)

@@ -12,17 +12,8 @@ import torch.nn.functional as F
 from federations import graph, graphs, keep_own, model, printed, same, without_training_nodes
 
 import fgl
-from fgl.federation import (
-    Inbox,
-    Method,
-    Rules,
-    Training,
-    adopt_model,
-    average,
-    fold_in,
-    send_model,
-    supervised,
-)
+from fgl import Method, Training
+from fgl.federation import Inbox, Rules, adopt_model, average, fold_in, send_model, supervised
 
 
 def test_a_method_that_says_nothing_is_fedavg() -> None:
@@ -120,24 +111,12 @@ def test_average_is_the_weighted_mean_entry_by_entry() -> None:
     assert same(state["model"], got)
 
 
-def test_average_of_one_is_that_one() -> None:
-    sent = messages([7])
-    assert same(average(Inbox(sent, 1), {})[0][0]["model"], sent[0]["model"])
-
-
 def test_average_without_an_example_keeps_everything() -> None:
     state = {"model": {"w": torch.ones(1)}}
     with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
         outbox, kept = average(Inbox(messages([0, 0]), 2), state)
     assert not outbox
     assert kept is state
-
-
-@pytest.mark.parametrize("step", [average, keep_own])
-def test_a_server_step_leaves_the_inbox_alone(step: object) -> None:
-    sent = messages([1, 2])
-    step(Inbox(sent, 2), {})  # type: ignore[operator]
-    assert same(sent, messages([1, 2]))
 
 
 def test_keep_own_gives_everybody_their_own() -> None:
@@ -196,7 +175,10 @@ def test_fedavg_names_everything() -> None:
     shared = ["layers", "rules", "privacy", "own"]
     forgotten = [f for f in fields(Method) if f.default is f.default_factory is MISSING]
     assert [f.name for f in fields(Method) if f not in forgotten] == shared
-    with pytest.raises(TypeError, match="missing 7 required positional arguments"):
+    with pytest.raises(
+        TypeError,
+        match="Expected loss, receive, send, aggregate, deploy, train, accept to be given",
+    ):
         Method(model())  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="exchange to be an integer >= 1, but got 0"):
         Rules(exchange=0)
@@ -247,5 +229,5 @@ def test_the_former_fields_work_for_one_release() -> None:
     functions = {name: getattr(method, name) for name in list(vars(method))[:8]}
     with pytest.warns(DeprecationWarning):
         assert Method(**functions, exchange=4).rules.exchange == 4  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"rules to be fgl.federation.Rules\(...\), but got 3"):
+    with pytest.raises(TypeError, match="rules to be a Rules, but got 3"):
         replace(method, rules=3)  # type: ignore[arg-type]

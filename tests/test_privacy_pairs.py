@@ -17,9 +17,8 @@ from conformance import ROWS, known, without_edges
 from federations import same
 
 import fgl
-from fgl import methods
+from fgl import Method, methods
 from fgl.aggregate.robust import median
-from fgl.federation import Method
 from fgl.transforms import (
     attacked,
     central_gaussian,

@@ -58,13 +58,6 @@ def test_ranking_has_the_right_gradient() -> None:
     assert torch.autograd.gradcheck(lambda p, n: ranking(p, n, mask=mask), given)
 
 
-def test_ranking_does_not_know_the_order_of_rows_or_of_others() -> None:
-    positive, negative, mask = drawn(7, 4)
-    rows, others = torch.randperm(7), torch.randperm(4)
-    again = ranking(positive[rows], negative[rows][:, others], mask=mask[rows])
-    torch.testing.assert_close(again, ranking(positive, negative, mask=mask))
-
-
 def test_ranking_of_nothing_is_zero_with_a_gradient() -> None:
     positive, negative, _ = drawn(3, 2)
     positive.requires_grad_()

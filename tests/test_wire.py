@@ -1,4 +1,4 @@
-"""The wire table of docs/privacy.md: every method has its rows, and no key is missing."""
+"""The wire table: every method has its rows, no key is missing, and docs/privacy.md has each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from conformance import ROWS, case
 from federations import script
 
 WIRE = script("benchmarks/reliability/wire.py")
-PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
+ROOT = Path(__file__).parents[1]
+PAGE, SHORT = ROOT / "benchmarks/results/tables/wire.md", ROOT / "docs/privacy.md"
 OF = {  # rows of the conformance table that are another's variants, by how their names begin
     "adaptive fedprox": "fedprox",
     "fedsage plus": "fedsage-plus-generators",
@@ -41,6 +42,24 @@ def table() -> dict[str, set[tuple[str, str]]]:
         for name in names:
             found.setdefault(name, set()).add((way, key.strip("`")))
     return found
+
+
+def test_the_page_on_privacy_has_every_upload_beside_the_model_and_the_count() -> None:
+    lines = SHORT.read_text(encoding="utf-8").splitlines()
+    short = [line.strip("|").split(" | ") for line in lines if line.startswith("| ")]
+    shown = {
+        (method.strip(), key)
+        for names, keys, *_ in (cells for cells in short if len(cells) == 3)
+        for method in names.split(", ")
+        for key in keys.replace("`", "").split(", ")
+    }
+    asked = {
+        (method, key)
+        for method, keys in table().items()
+        for way, key in keys
+        if way == "up" and key not in ("model", "num_examples")
+    }
+    assert asked - shown == set()
 
 
 def test_every_method_of_the_table_has_a_case_and_a_row() -> None:

@@ -26,7 +26,8 @@ from harness.flags import arguments, flag
 from harness.machine import machine, write
 
 import fgl
-from fgl.federation import Method, Round, Training, unsealed
+from fgl import Method, Training
+from fgl.federation import Round, unsealed
 from fgl.privacy.signatures import signing_key
 from fgl.transforms import Signatures, secure_sum, summed_rounds
 from fgl.transforms.secure_sum.messages import NAMES, PLAIN, ROUNDS, SIGNED

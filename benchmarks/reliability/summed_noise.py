@@ -29,7 +29,8 @@ from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
 
 import fgl
-from fgl.federation import Method, unsealed
+from fgl import Method
+from fgl.federation import unsealed
 from fgl.privacy import epsilon, noise_for
 from fgl.transforms import (
     central_gaussian,

@@ -1,6 +1,6 @@
 """The wire table: what every method sends, how large it is, and what can be read from it.
 
-    python benchmarks/reliability/wire.py      writes the table into docs/privacy.md
+    python benchmarks/reliability/wire.py      writes the long table
 
 Two rounds of every method on a small task: synthetic graphs of Cora's and PROTEINS' kind.
 """

@@ -40,15 +40,35 @@ def carried(method: Method, start: Result, state: State) -> State:
     if method.privacy.account is None:
         return state
     number = len(start.outbox)
-    if KEY not in state and start.history:
-        answers = Counter(
-            client
-            for record in start.history
-            for client in record.participants
-            if record.dropped.get(client) != DROPPED
-        )
+    answers = _answers(start)
+    if answers:
         state = {**state, KEY: _without_protection({}, number, answers)}
     return method.privacy.account(Inbox({}, number, asked=[]), state)
+
+
+def unprotected(method: Method, start: Result) -> dict[int, int]:
+    """Each client's answers without protection before a run that does not count answers itself.
+
+    Example:
+        >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
+        >>> start = Result({0: {}}, {}, {}, [fgl.federation.Round(0, [0])], unprotected={0: 2})
+        >>> unprotected(method, start)
+        {0: 3}
+    """
+    return dict(_answers(start)) if method.privacy.account is None else {}
+
+
+def _answers(start: Result) -> Counter[int]:
+    """Answers that no transform counted, of a run and of the runs that it started from."""
+    if KEY in start.server_state:
+        return Counter()
+    own = (
+        client
+        for record in start.history
+        for client in record.participants
+        if record.dropped.get(client) != DROPPED
+    )
+    return Counter(start.unprotected) + Counter(own)
 
 
 def counted_on(method: Method, state: State) -> Method:

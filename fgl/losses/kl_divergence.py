@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
+from ..kinds import explained
 from .weighted_mean import mask_weight, weighted_mean
 
 
+@explained
 def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Divergence of the embeddings' distribution from a standard normal one (FedVGAE, Eq. 6).
 

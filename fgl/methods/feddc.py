@@ -36,7 +36,7 @@ def feddc(
     fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and ``sum_k h_k = 0``, so the examples of all
     clients together have gradient 0, whoever takes part in a round.
 
-    As the authors' code with plain SGD, whose trajectory this is, but for three things. S is a
+    As the authors' code with plain SGD, whose trajectory this is, except for three things. S is a
     client's own number of steps; there the mean client's. Clients use theta; the authors report two
     means of the clients' models beside it. A gradient is clipped only where `fedavg` says so; there
     at 10.

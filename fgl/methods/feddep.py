@@ -47,7 +47,7 @@ def feddep(
     """FedAvg of a classifier that reads embeddings of the neighbours that a client misses (FedDEP).
 
     The model is a `fgl.nn.DeepNeighbours`. In its first round a client trains an encoder alone
-    (`fgl.nn.DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
+    (`DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
     groups its nodes' embeddings by k-means. It sends the groups' means, its prototypes, and how
     many nodes each has; from then on a node's embedding is its group's mean. The server passes
     prototypes on. A client that gets others' trains its generator: it hides a share of its

@@ -31,7 +31,7 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     and K counts all clients. At a fixed point ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``,
     so the examples of all clients together have gradient 0, whoever takes part in a round.
 
-    As the authors' code, whose trajectory this is, but for two things. Clients use theta; the
+    As the authors' code, whose trajectory this is, except for two things. Clients use theta; the
     authors' plots show the mean of all clients' models. A gradient is clipped only where `fedavg`
     says so; there at 10.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +18,7 @@ from ..checks import Count, Natural, Share, Weight, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
-from ..nn import PairWeights
+from ..nn.pair_weights import PairWeights
 from .inputs import check_one_graph, latest_uploads
 from .own_models import check_drawable, drawn
 from .surrogate import trained_on
@@ -42,7 +44,7 @@ def fedgm(
 
     In its first round a client makes ``int(reduction n)`` nodes for its n training nodes, with
     about the same classes, features that begin as a drawn node's of the class, and edges
-    between all of them (`fgl.nn.PairWeights`). In each of `condense_steps` steps it draws a new
+    between all of them (`PairWeights`). In each of `condense_steps` steps it draws a new
     model and moves, by Adam, the network of the edges `adjacency_steps` times, then the features
     `feature_steps` times, and so on, down
 
@@ -122,7 +124,10 @@ def fedgm(
     def accept(message: Message, client: int, state: State) -> None:
         has_graph = str(client) in state.get("x", {})
         fed.check_keys(message, KEYS[has_graph], "the upload")
-        if not has_graph:
+        if has_graph:
+            check_gradients(message, {name: model.state_dict()[name] for name in names})
+            check_counts(message["count"], fedavg.rules.max_examples)
+        else:
             check_condensed(message, fedavg.rules.max_examples)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
@@ -161,9 +166,17 @@ def check_condensed(message: Message, most: float) -> None:
     reject_if(len(x) > most, f"x to have at most {most:g} nodes", len(x))
 
 
+def check_counts(count: Tensor, most: float) -> None:
+    """Raise a ValueError if a class has more than `most` condensed nodes."""
+    if (count > most).any():
+        raise ValueError(f"Expected count to be at most {most:g}, but got more")
+
+
 def with_gradients(inbox: Inbox) -> list[Any]:
-    """The uploads of clients with gradients to match, which have a condensed node."""
-    return [each for each in inbox.values() if "gradient" in each and each["count"].any()]
+    """The uploads of clients with gradients to match: a condensed node, the usual classes."""
+    uploads = [each for each in inbox.values() if "gradient" in each and each["count"].any()]
+    usual = Counter(len(each["count"]) for each in uploads).most_common(1)
+    return [each for each in uploads if len(each["count"]) == usual[0][0]]
 
 
 def class_means(uploads: list[Any], names: list[str]) -> tuple[Params, Tensor]:
@@ -192,6 +205,30 @@ def matched(
         return apart(model, list(target), probe, whole, target, weight)
 
     return fed.minimise(loss, graphs["x"], [()], optimizer=adam, state=moments)
+
+
+def check_gradients(message: Mapping[str, Any], params: Params) -> None:
+    """Raise unless an upload has a gradient of each parameter and a count, for each class.
+
+    Example:
+        >>> params, count = {"w": torch.zeros(3)}, torch.tensor([4, 0])
+        >>> check_gradients({"gradient": {"w": torch.zeros(2, 3)}, "count": count}, params)
+    """
+    gradient, count = message["gradient"], message["count"]
+    if not isinstance(count, Tensor) or count.dtype != torch.int64 or count.dim() != 1:
+        raise ValueError("Expected count to be int64 [num_classes], but got another tensor")
+    if (count < 0).any():
+        raise ValueError(f"Expected count to be at least 0, but got {int(count.min())}")
+    if not isinstance(gradient, Mapping) or gradient.keys() != params.keys():
+        got = list(gradient) if isinstance(gradient, Mapping) else type(gradient).__name__
+        raise ValueError(f"Expected gradient to have {list(params)}, but got {got}")
+    for name, own in params.items():
+        shape, each = [len(count), *own.shape], gradient[name]
+        if list(each.shape) != shape or each.dtype != own.dtype:
+            raise ValueError(
+                f"Expected gradient[{name!r}] to be {own.dtype} {shape}, but got {each.dtype} "
+                f"{list(each.shape)}"
+            )
 
 
 def condense(

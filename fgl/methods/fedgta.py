@@ -14,7 +14,7 @@ from ..checks import Count, Positive, Share, check_number, reject_if
 from ..client_network import similarity
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
-from ..sparse import widened
+from ..sparse.rows import widened
 from .fedproto import labelled
 from .mix_models import mix_models
 
@@ -43,9 +43,9 @@ def fedgta(
     softmax at `temperature`. Client i gets the mean of the models j with
     ``cos(moments_i, moments_j) > threshold``, weighted by confidence (Eq. 6 and 7).
 
-    As the authors' code, whose clients keep their Adam (``Training(keep_optimizer=True)``), but for
-    three things. A node that is in no split has its true label there;
-    here, as any node that does not train, the model's probabilities. Where the confidence of all
+    As the authors' code, whose clients keep their Adam (``Training(keep_optimizer=True)``), except
+    for three things. A node that is in no split has its true label there;
+    here, as any node that does not train, the model's probabilities. If the confidence of all
     is 0 (no edges) they weigh the same; there the mean is not a number. Their model is a GAMLP;
     here it is the task's.
 

@@ -29,7 +29,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     has keeps its earlier ``C^c``.
 
     The paper's Eq. 6 weighs the clients by their examples and its Eq. 7 compares means; this is the
-    authors' code, but for four things. They also score the nearest ``C^c`` of a client's own
+    authors' code, except for four things. They also score the nearest ``C^c`` of a client's own
     classes; here a model predicts by its head. They forget a class that no participant has. There
     an embedding is taken in the passes of the last epoch, with dropout and before the step; here
     after training, as in Eq. 3 and in FedTGP's code. And it is what the model returns, in networks

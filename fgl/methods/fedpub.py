@@ -53,9 +53,9 @@ def fedpub(
     client gets the mean. Masks and statistics of batch norm stay. An absent client has no part in
     this round's mixes.
 
-    As the public code, but for the penalties: there they have no gradient, since ``state_dict()``
-    detaches its tensors, and the paper's loss asks for one. And a client without a training example
-    that has an answer has none, since they alone would make its masks 0.
+    As the public code, except for the penalties: there they have no gradient, since
+    ``state_dict()`` detaches its tensors, and the paper's loss asks for one. And a client without a
+    training example that has an answer has none, since they alone would make its masks 0.
 
     Args:
         fedavg: what clients train, send and use; its server averages. The public code keeps Adam's

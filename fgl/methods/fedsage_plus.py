@@ -30,11 +30,12 @@ from ..graph import Graph
 from ..graph.neighbours import neighbour_features
 from ..kinds import typed
 from ..losses import nearest_features
-from ..nn import outputs
+from ..nn.observe import outputs
 from .own_models import own_models
 
 Neighbours = Callable[[Graph, int, int], tuple[Tensor, Tensor]]
 OFFER, JUDGE, STEP = range(3)
+LARGEST = 2**31 - 1  # of a node's hidden neighbours
 UPLOADS = {OFFER: ("made", "count", "missing"), JUDGE: ("gradients",), STEP: ()}
 DRAWN = ("noise", "keep")
 
@@ -94,7 +95,7 @@ def fedsage_plus(
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
         >>> net = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
-        >>> clients = [fgl.data.split(graph, "random")]
+        >>> clients = [fgl.data.splits.split(graph, "random")]
         >>> method = fedsage_plus(fgl.tasks.generator_task(clients, net, fgl.Training()).fedavg)
         >>> method.rules.exchange
         3
@@ -260,18 +261,20 @@ def check_upload(model: Any, message: Any, client: int, state: State, most: floa
 
 
 def check_offer(model: Any, message: Any, most: float) -> None:
-    """Refuse all but P neighbours a row and two numbers for each, for at most `most` nodes."""
+    """Require P neighbours a row and two numbers for each, for at most `most` nodes."""
     generated, count, missing = (message[name] for name in UPLOADS[OFFER])
     _check(model, "made", generated, count.numel())
     if count.dim() != 1 or count.dtype != generated.dtype:
         raise ValueError("Expected count to be a number for each node, but got others")
     if missing.shape != count.shape or missing.dtype != torch.int64:
         raise ValueError("Expected missing to be an int64 for each node, but got others")
+    if ((missing < 0) | (missing > LARGEST)).any():
+        raise ValueError(f"Expected missing to be in [0, {LARGEST}], but got another number")
     reject_if(len(count) > most, f"count to be of at most {most:g} nodes", len(count))
 
 
 def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
-    """Refuse all but one gradient for each offer of the others."""
+    """Require one gradient for each offer of the others."""
     fed.check_keys(sent, [k for k in rows if k != str(client)], "gradients")
     for owner, gradient in sent.items():
         _check(model, f"gradients[{owner!r}]", gradient, int(rows[owner]))

@@ -44,9 +44,9 @@ def fedselect(
     batch norm's statistics stay with the client. An entry that does not move keeps its moments;
     Adam's number of steps counts both passes.
 
-    As the public code, but for two things. It weighs clients equally, since its clients are of one
-    size: `fgl.tasks.task.weighed_equally` of `fedavg` does so. And where a client has no own entry
-    and the model no statistics, the first pass, which would move nothing, is left out.
+    As the public code, except for two things. It weighs clients equally, since its clients are of
+    one size: `fgl.tasks.task.weighed_equally` of `fedavg` does so. And where a client has no own
+    entry and the model no statistics, the first pass, which would move nothing, is left out.
 
     Args:
         fedavg: what clients train, and how they are weighted.

@@ -14,7 +14,7 @@ from ..aggregate import mean
 from ..checks import PositiveShare, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
-from ..sparse import widened
+from ..sparse.rows import widened
 
 KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 
@@ -39,7 +39,7 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     The code differs in five things. Its F reads the labels of validation and test nodes too, and so
     tells the server of labels that are kept for the test; here those of training nodes. Its server
     draws an order of the clients and gives the i-th in it the weight of client i's energy; here a
-    client has its own. Where all are equal it divides by 0, and so where a client's drawn features
+    client has its own. If all are equal it divides by 0, and so where a client's drawn features
     are all 0; here that client's energy is 0. It scores with dropout. Its smoothing goes against
     the edges of a directed graph, its sums along them; here both go along.
 

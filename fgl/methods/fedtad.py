@@ -17,7 +17,7 @@ from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
 from ..kinds import typed
-from ..nn import NodeGenerator
+from ..nn.node_generator import NodeGenerator
 from ..properties import walk_returns
 from ..sparse import sum_rows
 from .inputs import check_entry, check_one_graph
@@ -90,7 +90,7 @@ def fedtad(
             client's graph is a collection.
 
     Example:
-        >>> generator = fgl.nn.NodeGenerator(4, 2)
+        >>> generator = fgl.nn.node_generator.NodeGenerator(4, 2)
         >>> fedtad(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), generator, epochs=1)
         fedtad(fedavg(GCN(...)), NodeGenerator(...), epochs=1)
 
@@ -234,7 +234,7 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
     Args:
         like: with class labels; dtype and device are its features'.
         seed: decides the first parameters.
-        sizes: of a `fgl.nn.NodeGenerator`.
+        sizes: of a `fgl.nn.node_generator.NodeGenerator`.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 1]))

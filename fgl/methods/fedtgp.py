@@ -35,9 +35,9 @@ def fedtgp(
     other one, `margin` at most. Then all clients get the ``z_c`` of every class. Clients work
     as in `fedproto`.
 
-    As the authors' code, but for two things: their clients predict by the nearest prototype, here
-    by the model's own output, since what is deployed is a model; and two rows that are equal have
-    a gradient of 0 there, not NaN.
+    As the authors' code, except for two things: their clients predict by the nearest prototype,
+    here by the model's own output, since what is deployed is a model; and two rows that are equal
+    have a gradient of 0 there, not NaN.
 
     Args:
         fedavg: what clients train; see `fedproto`.

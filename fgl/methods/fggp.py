@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from .. import federation as fed
 from ..aggregate import mean
 from ..checks import Count, Positive, reject_if
-from ..client_network import finch, nearest_rows
+from ..client_network import finch
+from ..client_network.finch import nearest_rows
 from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy, unit_rows
@@ -41,7 +42,7 @@ def fggp(
     classes' (Eq. 13). Model and augmentor are averaged. Clients send P_1, and the server sends the
     means of each class's clusters (FINCH, Eq. 4 to 6), by which `by_prototypes` predicts.
 
-    As the authors' code, but for these. What is deployed is a model, so scores are of its own
+    As the authors' code, except for these. What is deployed is a model, so scores are of its own
     output; theirs are of `by_prototypes`, over the last rounds' prototypes. So their last layer
     starts every round from its first weights; here it is averaged. Their network has three layers
     and a batch norm without parameters; here it is a `GCN`. Clients weigh as in `fedavg`, there by

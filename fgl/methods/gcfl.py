@@ -91,7 +91,7 @@ def gcfl(
     that are here count. An absent one stays in the part that keeps the cluster's number, the larger
     one (of equals, the smallest client's), and is sent that part's model next.
 
-    As the public code, but for two things. Its clients share and compare convolutions alone, see
+    As the public code, except for two things. Its clients share and compare convolutions alone, see
     `fedper`, and keep their Adam (``Training(keep_optimizer=True)``): here as `fedavg` has it. And
     it scores a client with the best of the models that its clusters had; here with the last.
 

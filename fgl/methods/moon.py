@@ -24,11 +24,11 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
     The embeddings of the model in training are those that its loss computes, in the same pass. A
     client's first round has no contrast; later ones push away its own last model.
 
-    As the authors' code, but for these. Its contrast is over a minibatch of training examples; here
-    over all nodes of a client, since it needs no label. It compares a projection head's output,
-    which its last layer reads; here the model's embedding. An absent client's last embedding stays
-    as it is; there its last model is pushed again, which at first is a net that never trained. And
-    the code can hold a queue of earlier models, of which it uses one.
+    As the authors' code, except for these. Its contrast is over a minibatch of training examples;
+    here over all nodes of a client, since it needs no label. It compares a projection head's
+    output, which its last layer reads; here the model's embedding. An absent client's last
+    embedding stays as it is; there its last model is pushed again, which at first is a net that
+    never trained. And the code can hold a queue of earlier models, of which it uses one.
 
     Args:
         fedavg: its loss gets the term; its model takes ``return_embedding=True`` and its loss sees

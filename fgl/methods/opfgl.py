@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,9 +16,10 @@ from ..checks import Count, Natural, Share, Weight, check_number
 from ..federation import Broadcast, Message, Method, OfSums, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
-from ..nn import outputs
-from ..sparse import widened
+from ..nn.observe import outputs
 from ..sparse.degrees import check_degrees
+from ..sparse.rows import widened
+from ..warn import warn
 from .inputs import check_one_graph
 from .local import with_own
 from .surrogate import (
@@ -193,7 +193,7 @@ def opfgl(
         aim = moments(fed.combine(lambda total: total.to(like.device), sums))
         lacking = what_lacks(sums, num_clients)
         if lacking:
-            warnings.warn(f"{lacking}: the server makes no model of them", stacklevel=2)
+            warn(f"{lacking}: the server makes no model of them")
             return {}, state
         aim = Moments(*(part.to(like.dtype) for part in aim))
         with fed.in_mode(model, True), torch.enable_grad():
@@ -246,7 +246,7 @@ def known_labels(graph: Graph) -> Tensor:
 def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
     """Labels along edges: ``F <- clamp(share D^-1/2 A D^-1/2 F + (1 - share) Y, 0, 1)``, from Y.
 
-    Y are the training nodes' labels, one-hot. Where no label arrives all classes are alike.
+    Y are the training nodes' labels, one-hot. If no label arrives all classes are alike.
 
     Args:
         graph: with class labels.

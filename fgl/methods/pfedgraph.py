@@ -14,7 +14,7 @@ from ..checks import Positive, check_number
 from ..client_network import flat_parameters, similarity
 from ..federation import Inbox, Message, Method, Outbox, Params, State, check_averages, layer, pick
 from ..graph import Graph
-from ..sparse import widened
+from ..sparse.rows import widened
 from .mix_models import initial_parameters, mix_models, moved
 
 ALIKE = 0.9  # models whose cosine is larger count as equal

@@ -129,7 +129,7 @@ def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bo
 
 
 def _check_rate(eta: float, all_rates: list[float]) -> None:
-    """Raise unless a rate is among those of plain SGD, or between them, but for rounding."""
+    """Raise unless a rate is among those of plain SGD, or between them, except for rounding."""
     if not all_rates[0] * (1 - 1e-6) <= eta <= all_rates[-1] * (1 + 1e-6):
         span = " to ".join(f"{rate:g}" for rate in sorted({all_rates[0], all_rates[-1]}))
         raise ValueError(
@@ -180,7 +180,7 @@ def groups_of(method: Method) -> tuple[type, list[dict[str, Any]]]:
 
 
 def is_plain_sgd(method: Method) -> bool:
-    """Whether clients step by the gradient itself, but for weight decay.
+    """Whether clients step by the gradient itself, except for weight decay.
 
     Example:
         >>> is_plain_sgd(fgl.fedavg(torch.nn.Linear(1, 1)))

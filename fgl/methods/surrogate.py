@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 
 from ..federation import OptimizerFactory, Params, check_keys, minimise, predict
 from ..graph import Graph
-from ..nn import PairWeights
 from ..nn.adafgl import normalised
+from ..nn.pair_weights import PairWeights
 from ..sparse import sum_rows
 
 SUMS = ("count", "clients", "total", "square")  # of a client's classes
@@ -151,7 +151,7 @@ class Condensation:
     """Condensation of a graph whose classes have the clients' means and deviations.
 
     A graph of `per_class` nodes a class is drawn: features from N(0, 1), and edges by a drawn
-    `fgl.nn.PairWeights` W of these, where edges below .01 are dropped. In each of `steps` steps an
+    `PairWeights` W of these, where edges below .01 are dropped. In each of `steps` steps an
     Adam moves the edges' network, 10 times, or the features, 40 times, and so on, down
     ``alignment L_a + smoothness L_s``, see `apart` and `unlike`.
 

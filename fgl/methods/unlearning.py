@@ -74,13 +74,13 @@ def unlearned(
     server repeats the request.
 
     The optimiser starts anew in every round, as in the authors' notebook: moments of the descent
-    would lead the ascent. As there, but for four things. The ascent has as many steps as a round,
-    there up to five times as many: the task decides on steps, for all clients alike. Clients weigh
-    as in `fedavg`; there all weigh the same. All clients train in the round of the ascent, and the
-    uploads of the others do not count: a method does not say who takes part. The usual radius is
-    what the authors' comes to on average, ``mean ||w_ref - w||^2 / 3`` over models w that are drawn
-    anew: their tensors have mean 0 and about the length of the initial model's, or are constant, as
-    a norm's weights.
+    would lead the ascent. As there, except for four things. The ascent has as many steps as a
+    round, there up to five times as many: the task decides on steps, for all clients alike. Clients
+    weigh as in `fedavg`; there all weigh the same. All clients train in the round of the ascent,
+    and the uploads of the others do not count: a method does not say who takes part. The usual
+    radius is what the authors' comes to on average, ``mean ||w_ref - w||^2 / 3`` over models w that
+    are drawn anew: their tensors have mean 0 and about the length of the initial model's, or are
+    constant, as a norm's weights.
 
     Args:
         fedavg: what clients train; its server averages.

@@ -6,19 +6,17 @@ want to see how well a model remembers.
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..data import EdgeSplit
+from ..data.copies import fingerprints
+from ..data.splits import EdgeSplit
 from ..data.splits.free_pairs import keys_of
 from ..graph import Graph
 from ..graph.arguments import check_graphs
-from ..sparse import SparseMatrix
+from ..warn import warn
 
 SCORED = ("val_mask", "test_mask")
 
@@ -50,11 +48,10 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
     trained = "" if any(own.train_mask is None for own in clients) else "graph.train_mask & "
     mask, count = scored[-1]
     others = "" if len(scored) == 1 else f" (so in {len(scored)} clients)"
-    warnings.warn(
+    warn(
         f"Expected examples that are scored not to train, but got {count} in the {mask}{others}, "
         "whose answers the model is told: "
         f"graph.replace(train_mask={trained}~({' | '.join(masks)}))",
-        stacklevel=3,
     )
 
 
@@ -74,10 +71,9 @@ def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if graphs of the tests are copies of graphs that train, and not by chance.
+    """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
-    By chance are as many copies as the training graphs have among themselves, up to a half: small
-    molecules repeat.
+    Fewer are usual: of NCI1's molecules one of sixty stands there twice.
 
     Args:
         clients: collections; the graphs in the training mask train, without one all.
@@ -95,67 +91,23 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     test = torch.cat([fingerprints(o)[m].cpu() for o, m in zip(tests, masks, strict=True)])
     if not len(train) or not len(test):
         return
-    distinct, counts = train.unique(return_counts=True)
-    chance = float(counts[counts > 1].sum()) / len(train)
-    copies = int(torch.isin(test, distinct).sum())
-    spread = 5 * math.sqrt(len(test) * chance * (1 - chance)) + max(2, 0.02 * len(test))
-    if copies <= min(len(test) / 2, len(test) * chance + spread) and copies < len(test):
+    copies = int(torch.isin(test, train).sum())
+    if copies <= max(2, 0.1 * len(test)) and copies < len(test):
         return
-    warnings.warn(
+    warn(
         f"Expected graphs that are tested not to train, but got {copies} of {len(test)} that are "
         "copies of graphs that train, whose answers the model is told: "
-        "fgl.data.random_split(graph) or fgl.data.fold_clients(graph, parts, fold=0) keeps graphs "
-        "apart",
-        stacklevel=3,
+        "fgl.data.splits.random_split(graph) or "
+        "fgl.data.splits.fold_clients(graph, parts, fold=0) keeps graphs apart, and with "
+        "among=fgl.data.first_copies(graph) copies too",
     )
 
 
-def fingerprints(graph: Graph) -> Tensor:
-    """A number for each graph of a collection, the same for graphs of equal features and edges.
-
-    The order of a graph's nodes does not matter. Different graphs have one number where a step of
-    neighbourhood aggregation cannot distinguish them, or by a chance of 1 in 2^64.
-
-    Example:
-        >>> edges = torch.tensor([[0, 2], [1, 3]])
-        >>> batch = torch.tensor([0, 0, 1, 1])
-        >>> one, two = fingerprints(fgl.Graph(torch.ones(4, 1), edges, batch=batch))
-        >>> one == two
-        tensor(True)
-    """
-    generator = torch.Generator().manual_seed(0)
-    top = torch.iinfo(torch.int64).max
-    salt = torch.randint(top, (graph.num_features,), generator=generator).to(graph.device)
-    node = torch.zeros(graph.num_nodes, dtype=torch.int64, device=graph.device)
-    if isinstance(graph.x, SparseMatrix):
-        pattern = graph.x.pattern
-        node.index_add_(0, pattern.row, _mixed(_bits(graph.x.values) ^ salt[pattern.col]))
-    else:
-        for column in range(graph.num_features):  # not all at once: the features may be large
-            node += _mixed(_bits(graph.x[:, column].to(graph.device)) ^ salt[column])
-    source, target = graph.edge_index
-    neighbours = torch.zeros_like(node).index_add_(0, target, _mixed(node[source]))
-    owner: Any = graph.batch
-    total = torch.zeros(graph.num_graphs, dtype=torch.int64, device=graph.device)
-    return total.index_add_(0, owner, _mixed(_mixed(node) + neighbours))
-
-
-def _bits(values: Tensor) -> Tensor:
-    return (values.double() + 0.0).contiguous().view(torch.int64)  # -0.0 is 0.0
-
-
-def _mixed(numbers: Tensor) -> Tensor:
-    """Numbers of which each bit depends on all of them."""
-    for factor in (-0x61C8864680B583EB, -0x4B47D0C5E9A5B1C5):
-        numbers = (numbers ^ (numbers >> 31)).mul(factor)
-    return numbers ^ (numbers >> 29)
-
-
 def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if edges that are asked about are messages, train, or are said to be no edges.
+    """Warn if edges that are asked about are messages, train, or count as no edges.
 
     Example:
-        >>> warn_of_known_edges([fgl.data.edge_split(fgl.data.load("synthetic"))])
+        >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])
     """
     for client, split in enumerate(splits):
         held_out = keys_of(torch.cat([split.val_edges, split.test_edges], 1))
@@ -167,10 +119,9 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
         ):
             count = int(torch.isin(one, two).sum())
             if count:
-                warnings.warn(
+                warn(
                     f"Expected {what} of client {client} to be no edges of its graph, but got "
-                    f"{count}, whose answers the model is told: fgl.data.edge_split(graph)",
-                    stacklevel=3,
+                    f"{count}, whose answers the model is told: fgl.data.splits.edge_split(graph)",
                 )
                 return
 
@@ -190,11 +141,10 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     for what in ("messages", "reverses of messages", "pairs that train"):
         revealed, total = (sum(each[what][k] for each in facts if what in each) for k in (0, 1))
         if total and revealed / total > 0.5:
-            warnings.warn(
+            warn(
                 f"Expected pairs that are tested to be new, but {revealed / total:.0%} of them are "
-                f"{what}, which tell the model their answers: see fgl.data.pair_split and "
-                "fgl.data.split_by_time",
-                stacklevel=3,
+                f"{what}, which tell the model their answers: see fgl.data.splits.pair_split and "
+                "fgl.data.splits.split_by_time",
             )
             return
 

@@ -20,7 +20,7 @@ from ..kinds import typed
 from ..losses import soft_cross_entropy
 from ..methods.own_models import own_models
 from ..nn import EgoSAGE
-from ..sparse import rows_of
+from ..sparse.matrix import rows_of
 from .apart import warn_of_trained
 from .once import Once
 from .scores import evaluate_ego, node_scores, one_hot, validation
@@ -56,7 +56,7 @@ def ego_node_task(
             nodes, or a client has fewer training nodes than a batch.
 
     Example:
-        >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+        >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
         >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
         >>> ego_node_task(clients, test, model, torch.optim.Adam).select
         'val_f1'
@@ -121,7 +121,7 @@ def ego_steps(
         ValueError: if `batch_size` is not in ``[1, num_train]``, or there are no labels.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> steps = list(ego_steps(fgl.ego.EgoSampler(graph), graph, epochs=1, batch_size=32))
         >>> len(steps), steps[0]["trees"].values.shape
         (17, torch.Size([32, 43]))
@@ -198,7 +198,7 @@ class EgoNodes(Setting):
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
         where: dict[str, Any] = {"share": self.share, "major_rate": self.major_rate}
         where |= {"num_test": self.num_test, "seed": seed}
-        test, clients = data.major_label_partition(graph, self.clients, **where)
+        test, clients = data.partitions.major_label_partition(graph, self.clients, **where)
         clients = self.damaged(clients, seed)
         model = self.seeded(seed, self.network, graph)
         steps: dict[str, Any] = {"epochs": self.local.steps, "batch_size": self.batch_size}

@@ -11,15 +11,14 @@ from torch import nn
 
 from .. import data
 from ..checks import Count, Positive, Share
-from ..data import Skew
+from ..data.partitions import Skew
 from ..federation import Evaluate, Method, Training, fedavg
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import GIN, SSP, Star
 from ..targets import CLASSES, Target
 from .apart import warn_of_copies, warn_of_trained
-from .graph_scores import evaluate_graphs, has_validation
-from .scores import node_scores, validation
+from .scores import evaluate_graphs, has_validation, node_scores, validation
 from .settings import Setting, setting
 from .structure import with_spectrum, with_structure
 from .task import Local, Task, bounded
@@ -56,7 +55,7 @@ def graph_task(
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
         >>> y, batch = torch.tensor([0, 0, 1]), torch.arange(3)
         >>> own = fgl.Graph(torch.eye(3), none, y=y, batch=batch)
-        >>> own = fgl.data.random_split(own, train=0.4, val=0.3)
+        >>> own = fgl.data.splits.random_split(own, train=0.4, val=0.3)
         >>> graph_task([own], [own], fgl.nn.GIN(3, 8, 2), fgl.Training()).select
         ''
     """
@@ -119,11 +118,13 @@ class Graphs(Setting):
         if self.skew.skew_by != "nothing":
             parts = self.skew.parts(graph, self.clients, seed=seed)
         elif self.partition == "authors":
-            parts = data.gpfl_partition(y, self.clients, alpha=self.alpha)
+            parts = data.partitions.gpfl_partition(y, self.clients, alpha=self.alpha)
         else:
-            parts = data.dirichlet_partition(y, self.clients, alpha=self.alpha, seed=seed)
+            parts = data.partitions.dirichlet_partition(
+                y, self.clients, alpha=self.alpha, seed=seed
+            )
         which: dict[str, Any] = {"fold": self.fold, "num_folds": self.folds, "seed": seed}
-        return data.fold_clients(graph, parts, **which)
+        return data.splits.fold_clients(graph, parts, **which)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides the folds, the initial model and a ``"dirichlet"`` partition."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,13 +11,14 @@ from torch import Tensor
 
 from .. import data, losses
 from ..checks import Count, Share, Weight, reject_if
-from ..data import EdgeSplit
+from ..data.splits import EdgeSplit
 from ..data.splits.edges import each_once
 from ..data.splits.free_pairs import FreePairsLike, sides_of
 from ..federation import Params, Ragged, Training, fold_in, num_steps
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import VGAE
+from ..warn import warn
 from .apart import warn_of_known_edges
 from .disjoint import Disjoint, encoded, noise, task_of
 from .once import Once
@@ -58,7 +58,7 @@ def link_task(
         ValueError: if no client has enough edges to split.
 
     Example:
-        >>> splits = [fgl.data.edge_split(fgl.data.load("synthetic"))]
+        >>> splits = [fgl.data.splits.edge_split(fgl.data.load("synthetic"))]
         >>> model = fgl.nn.VGAE(1433, 8, 4)
         >>> link_task(splits, model, fgl.Training(num_steps=2)).select
         'val_auc'
@@ -76,10 +76,9 @@ def link_task(
         len(idle) == len(splits), "a client to have enough edges to split", f"none of {len(splits)}"
     )
     if idle:
-        warnings.warn(
+        warn(
             f"Expected all clients to have enough edges to split, but got too few in {idle}: they "
             "train and are not scored",
-            stacklevel=3,
         )
 
     def trained(graph: Graph) -> Tensor:  # a split's graph has the training edges alone, both ways
@@ -160,8 +159,8 @@ class Links(Disjoint):
         seeds = [fold_in(seed, client, "split") for client in range(self.clients)]
         cut = partial(self.cut, seed=seed)
         if self.partition_after_split:
-            whole_split = data.edge_split(whole, seed=fold_in(seed, "split"))
+            whole_split = data.splits.edge_split(whole, seed=fold_in(seed, "split"))
             parts = zip(cut(whole_split.graph), seeds, strict=True)
-            return [data.subgraph_split(whole_split, part, seed=s) for part, s in parts]
-        clients = zip(data.partition_graph(whole, cut(whole)), seeds, strict=True)
-        return [data.edge_split(own, seed=s) for own, s in clients]
+            return [data.splits.subgraph_split(whole_split, part, seed=s) for part, s in parts]
+        clients = zip(data.partitions.partition_graph(whole, cut(whole)), seeds, strict=True)
+        return [data.splits.edge_split(own, seed=s) for own, s in clients]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,8 +14,14 @@ from torch.nn.functional import smooth_l1_loss
 
 from .. import federation as fed
 from .. import losses
-from ..checks import Count, Natural, Share, Weight, check_number
-from ..data import HiddenNodes, hide_nodes
+from ..checks import (
+    Count,
+    Natural,
+    Share,
+    Weight,
+    check_number,
+)
+from ..data.hidden_nodes import HiddenNodes, hide_nodes
 from ..federation import Message, Method, Params, Ragged, Result, State, Training, fedavg
 from ..graph import Graph
 from ..kinds import typed
@@ -24,6 +29,7 @@ from ..losses.weighted_mean import weighted_mean
 from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
 from ..nn import NeighbourGenerator
+from ..warn import warn
 from .scores import evaluate_own, validation
 from .task import Task, bounded
 
@@ -61,7 +67,7 @@ def generator_task(
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
-        >>> whole = fgl.data.split(graph, "random")
+        >>> whole = fgl.data.splits.split(graph, "random")
         >>> model = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
         >>> task = generator_task([whole], model, fgl.Training())
         >>> whole.num_nodes - task.clients[0].num_nodes
@@ -214,7 +220,7 @@ def mended(
     weight, in a divergence, or in the number of local steps. If no client gets one, a warning says
     so and the task is unchanged.
 
-    Defaults are the public code's (src/utils/config.py), but for the clients' weights, as in
+    Defaults are the public code's (src/utils/config.py), except for the clients' weights, as in
     `fedsage`; see also `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the
     public code calls no `eval()` there. All generators start from one draw; there each client draws
     its own.
@@ -271,10 +277,9 @@ def mended(
         more.num_nodes - own.num_nodes for more, own in zip(clients, task.clients, strict=True)
     )
     if not new:
-        warnings.warn(
+        warn(
             "Expected generators to generate a neighbour, but got none: every client's graph "
             "stays as it is",
-            stacklevel=3,
         )
     counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
     sent = task.bytes_before + _sent(alone, both)

@@ -64,7 +64,7 @@ class Molecules(Setting):
         """The clients' collections, and all of them as one; both have the three masks."""
         graph, scaffolds = self._collection()
         if self.split == "scaffold":
-            graph = data.scaffold_split(graph, scaffolds)
+            graph = data.splits.scaffold_split(graph, scaffolds)
             parts = self._parts_of_split(graph, scaffolds, seed)
         else:
             parts = self._parts(graph, scaffolds, self.clients, seed)
@@ -105,8 +105,8 @@ class Molecules(Setting):
         self, graph: Graph, scaffolds: Sequence[str], num_clients: int, seed: int
     ) -> list[Tensor]:
         if self.partition == "random":
-            return data.random_partition(graph, num_clients, seed=seed)
-        parts = data.scaffold_partition(scaffolds, num_clients)
+            return data.partitions.random_partition(graph, num_clients, seed=seed)
+        parts = data.partitions.scaffold_partition(scaffolds, num_clients)
         return [part.to(graph.device) for part in parts]
 
     def _parts_of_split(self, graph: Graph, scaffolds: Sequence[str], seed: int) -> list[Tensor]:
@@ -118,7 +118,7 @@ class Molecules(Setting):
         ]
         for index, rest in enumerate(others):
             chance = fold_in(seed, index)
-            parts = data.random_partition(graph.select(rest), self.clients, seed=chance)
+            parts = data.partitions.random_partition(graph.select(rest), self.clients, seed=chance)
             dealt.append([rest[part] for part in parts])
         return [torch.cat(own).sort().values for own in zip(*dealt, strict=True)]
 
@@ -135,6 +135,6 @@ def split_each(graph: Graph, parts: Sequence[Tensor], *, seed: int = 0) -> Graph
     """
     masks = torch.zeros(len(MASKS), graph.num_examples, dtype=torch.bool, device=graph.device)
     for part in parts:
-        own = data.random_split(graph.select(part), train=0.8, val=0.1, seed=seed)
+        own = data.splits.random_split(graph.select(part), train=0.8, val=0.1, seed=seed)
         masks[:, part] = torch.stack([getattr(own, name) for name in MASKS])
     return graph.replace(**dict(zip(MASKS, masks, strict=True)))

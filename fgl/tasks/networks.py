@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import Count, Share, reject_if
+from ..checks import Count, Share, about, reject_if
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, SPA, AuxSAGE, DeepNeighbours, Star
 from .settings import Cut, declares
@@ -41,11 +41,12 @@ class Networks(Cut):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        reject_if(
-            self.hops and self.model != "gcn",
-            f"hops to be 0 beside {self.model}",
-            f"{self.hops}: sums of neighbours' features are those of a gcn",
-        )
+        if self.hops and self.model != "gcn":
+            text = (
+                f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
+                "neighbours' features are those of a gcn"
+            )
+            raise about("hops", ValueError(text))
 
     def network(
         self,
@@ -63,7 +64,7 @@ class Networks(Cut):
             more: options of the network.
         """
         alone = len(parts) == 1 and parts[0].numel() == whole.num_nodes
-        clients, sent = [whole] if alone else data.partition_graph(whole, parts), 0
+        clients, sent = [whole] if alone else data.partitions.partition_graph(whole, parts), 0
         if self.hops:
             clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
             reject_if(

@@ -45,10 +45,10 @@ def overlapping_node_task(
         target: meaning of the values of ``graph.y``; default class labels.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
-        >>> parts = fgl.data.overlapping_partition(graph, [0.3, 0.5], seed=0)
-        >>> clients = fgl.data.partition_graph(graph, parts)
-        >>> union = fgl.data.union_graph(graph, parts)
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+        >>> parts = fgl.data.partitions.overlapping_partition(graph, [0.3, 0.5], seed=0)
+        >>> clients = fgl.data.partitions.partition_graph(graph, parts)
+        >>> union = fgl.data.partitions.union_graph(graph, parts)
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> len(overlapping_node_task(union, clients, model, fgl.Training()).clients)
         2
@@ -110,11 +110,15 @@ class OverlappingNodes(Setting):
     @property
     def shares(self) -> list[float]:
         """The share of each client."""
-        named = data.PROPORTIONS.get(self.proportions[0]) if len(self.proportions) == 1 else None
+        named = (
+            data.partitions.PROPORTIONS.get(self.proportions[0])
+            if len(self.proportions) == 1
+            else None
+        )
         try:
             return list(named or map(float, self.proportions))
         except ValueError:
-            names = ", ".join(data.PROPORTIONS)
+            names = ", ".join(data.partitions.PROPORTIONS)
             raise ValueError(
                 f"Expected proportions to be numbers, or one of {names}, but got {self.proportions}"
             ) from None
@@ -124,12 +128,17 @@ class OverlappingNodes(Setting):
         graph = data.normalize_features(data.load(self.dataset))
         if self.per_class is not None or graph.train_mask is None:
             count = 20 if self.per_class is None else self.per_class
-            graph = data.class_capped_split(
+            graph = data.splits.class_capped_split(
                 graph, train_per_class=count, num_val=500, num_test=1000, seed=seed
             )
         graph = graph.replace(backend=self.sparse).to(self.device)
-        parts = data.overlapping_partition(graph, self.shares, common=self.overlap, seed=seed)
-        union, clients = data.union_graph(graph, parts), data.partition_graph(graph, parts)
+        parts = data.partitions.overlapping_partition(
+            graph, self.shares, common=self.overlap, seed=seed
+        )
+        union, clients = (
+            data.partitions.union_graph(graph, parts),
+            data.partitions.partition_graph(graph, parts),
+        )
         clients = self.damaged(clients, seed)
         sizes: Any = union.num_features, self.hidden, union.num_classes
         model = self.seeded(seed, GCN, *sizes, dropout=self.dropout, drop_input=True)

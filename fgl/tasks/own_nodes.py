@@ -41,7 +41,7 @@ def own_node_task(
         kl: weight of the divergence, at least 0.
 
     Example:
-        >>> clients = [fgl.data.split(fgl.data.load("synthetic"), "random")]
+        >>> clients = [fgl.data.splits.split(fgl.data.load("synthetic"), "random")]
         >>> model = fgl.nn.VGAE(clients[0].num_features, 8, 4, num_classes=7)
         >>> own_node_task(clients, model, fgl.Training(num_steps=2)).select
         'val_accuracy'
@@ -77,9 +77,11 @@ class OwnNodes(Disjoint):
         """The task; `seed` decides partition, splits and initial model."""
         whole, of_degrees = self.graphs()
         parts = self.cut(whole, seed)
-        clients = data.partition_graph(self.scaled(whole), parts)
+        clients = data.partitions.partition_graph(self.scaled(whole), parts)
         seeds = [fold_in(seed, client, "split") for client in range(len(clients))]
-        split = [data.random_split(own, seed=s) for own, s in zip(clients, seeds, strict=True)]
+        split = [
+            data.splits.random_split(own, seed=s) for own, s in zip(clients, seeds, strict=True)
+        ]
         split = self.damaged(split, seed, data.degree_features if of_degrees else None)
         model = self.encoder(split[0], seed, split[0].num_classes)
         task = own_node_task(split, model, self.local.training(), kl=self.kl)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,10 +21,10 @@ from ..kinds import typed
 from ..nn import PairNet
 from ..predict import reads
 from ..targets import ANSWERS, Target
+from ..warn import warn
 from .apart import warn_of_known_pairs, warn_of_trained
 from .once import Once
-from .pooled_scores import with_pooled
-from .scores import node_scores, validation
+from .scores import node_scores, validation, with_pooled
 from .settings import Cut, setting
 from .task import Local, Task, bounded
 
@@ -45,12 +44,13 @@ def pair_task(
     """Answer for pairs of nodes; each client is scored on its own pairs.
 
     The model reads `edge_label_index` and returns a row for each pair; the answer may depend on the
-    direction. `fgl.data.split_by_time` makes such graphs.
+    direction. `fgl.data.splits.split_by_time` makes such graphs.
 
     With `negatives` the model learns to predict edges. In each local step, for each training pair
     that is an edge, a pair with the same source that is not an edge is drawn. For validation and
-    test pairs this is done once (`fgl.data.with_negatives`). Targets have the type of the pair's
-    target and are known in the pair's time window. No pair that is asked about is ever drawn.
+    test pairs this is done once (`fgl.data.splits.with_negatives`). Targets have the type of
+    the pair's target and are known in the pair's time window. No pair that is asked about is ever
+    drawn.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
@@ -65,8 +65,9 @@ def pair_task(
             training has batches of its own, or the target is another one.
 
     Example:
-        >>> whole = fgl.data.split_by_time(fgl.data.ratings())
-        >>> clients = fgl.data.partition_graph(whole, fgl.data.random_partition(whole, 2))
+        >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
+        >>> parts = fgl.data.partitions.random_partition(whole, 2)
+        >>> clients = fgl.data.partitions.partition_graph(whole, parts)
         >>> model = fgl.nn.PairNet(1, 8, 1, edge_dim=1)
         >>> task = pair_task(clients, model, fgl.Training(), negatives=True)
         >>> task.select, len(task.clients)
@@ -77,11 +78,11 @@ def pair_task(
     """
     check_graphs(clients)
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
-    reject_if(
-        lacking,
-        "clients to have edge_label_index and y",
-        f"none in {lacking}: see fgl.data.split_by_time",
-    )
+    if lacking:
+        raise ValueError(
+            f"Expected clients to have edge_label_index and y, but got none in {lacking}: see "
+            "fgl.data.splits.split_by_time"
+        )
     warn_of_trained(clients)
     warn_of_known_pairs(clients)
     if negatives:
@@ -93,9 +94,9 @@ def pair_task(
 
 
 def _with_negatives(clients: Sequence[Graph], seed: int) -> list[Graph]:
-    """The clients with pairs that are no edge, to validate and test with."""
+    """The clients with pairs without an edge, to validate and test with."""
     seeds = [fed.fold_in(seed, client, "negatives") for client in range(len(clients))]
-    return [data.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
+    return [data.splits.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
 
 
 def _task_of(
@@ -111,9 +112,8 @@ def _task_of(
         method = fed.fedavg(model, loss=_among_negatives(model), train=drawing)
 
     if not any(map(_is_tested, clients)):
-        warnings.warn(
+        warn(
             "Expected a client to have test pairs, but got none: there will be no test metrics",
-            stacklevel=4,
         )
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
@@ -197,7 +197,7 @@ class Pairs(Cut):
         whole = self.whole(seed)
         parts = self.cut(whole, seed)
         self.check_all_train()
-        clients, links = data.partition_graph(whole, parts), self.asked == "links"
+        clients, links = data.partitions.partition_graph(whole, parts), self.asked == "links"
         if links:  # an edge that a client lost must not count as a negative
             clients = _with_negatives(clients, seed)
         clients = self.damaged(clients, seed, data.degree_features)
@@ -217,8 +217,8 @@ class Pairs(Cut):
         positive = (graph.edge_attr[:, 0] > 0).to(graph.x.dtype)
         graph = graph.replace(edge_attr=graph.edge_attr / RATING)
         y = positive if self.asked == "sign" else None
-        split = data.split_by_time(graph, y)
+        split = data.splits.split_by_time(graph, y)
         if self.order == "random":
             drawn = fed.fold_in(seed, "split")  # a rating has a direction
-            split = data.pair_split(graph, y, seed=drawn, is_undirected=False)
+            split = data.splits.pair_split(graph, y, seed=drawn, is_undirected=False)
         return split.replace(backend=self.sparse).to(self.device)

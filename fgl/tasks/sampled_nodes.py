@@ -63,8 +63,9 @@ def sampled_node_task(
         ValueError: if a number is out of range.
 
     Example:
-        >>> whole = fgl.data.split(fgl.data.load("synthetic"), "random")
-        >>> clients = fgl.data.partition_graph(whole, fgl.data.random_partition(whole, 4))
+        >>> whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+        >>> parts = fgl.data.partitions.random_partition(whole, 4)
+        >>> clients = fgl.data.partitions.partition_graph(whole, parts)
         >>> model = fgl.nn.SAGE(whole.num_features, 8, whole.num_classes)
         >>> task = sampled_node_task(whole, clients, model, torch.optim.Adam, batch_size=128)
         >>> len(task.fedavg.train.batches(clients[0], {}))
@@ -156,12 +157,14 @@ class SampledNodes(Cut):
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""
-        whole = data.split(data.load(self.dataset), self.split, dataset=self.dataset, seed=seed)
+        whole = data.splits.split(
+            data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
+        )
         whole = whole.replace(backend=self.sparse).to(self.device)
         clients = [whole]
         if self.clients > 1:
             parts = self.cut(whole, seed)
-            clients = data.partition_graph(whole, parts)
+            clients = data.partitions.partition_graph(whole, parts)
         clients = self.damaged(clients, seed)
         sizes = whole.num_features, self.hidden, whole.num_classes
         how = {"num_layers": len(self.fanouts), "dropout": self.dropout}

@@ -19,7 +19,7 @@ from ..sparse import SparseMatrix
 from .apart import warn_of_trained
 from .networks import Networks
 from .scores import evaluate_own, node_scores, validation
-from .settings import PARTITIONS, setting
+from .settings import partitioned, setting
 from .task import Local, Task, bounded, weighed_equally
 from .unseen import with_unseen
 
@@ -37,7 +37,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
         train: local training.
 
     Example:
-        >>> clients = [fgl.data.split(fgl.data.load("synthetic"), "random")]
+        >>> clients = [fgl.data.splits.split(fgl.data.load("synthetic"), "random")]
         >>> model = fgl.nn.GCN(clients[0].num_features, 8, 7)
         >>> subgraph_node_task(clients, model, fgl.Training(num_steps=2)).select
         'val_accuracy'
@@ -111,15 +111,19 @@ class SubgraphNodes(Networks):
             return self.cut(graph, seed)
         count = self.clients // self.overlap
         options = {"recursive": False} if self.partition == "metis" else {}
-        parts: list[Tensor] = PARTITIONS[self.partition](graph, count, seed=seed, **options)
+        parts = partitioned(self.partition, graph, count, seed=seed, **options)
         if self.overlap == 1:
             return parts
-        return data.community_clients(parts, self.overlap, seed=fold_in(seed, "communities"))
+        return data.partitions.community_clients(
+            parts, self.overlap, seed=fold_in(seed, "communities")
+        )
 
     def whole(self, name: str, seed: int) -> Graph:
         """The largest component of a dataset, and which of its nodes train, validate and test."""
         graph = data.largest_component(data.load(name))
-        graph = data.random_split(graph, train=self.train, val=(1 - self.train) / 2, seed=seed)
+        graph = data.splits.random_split(
+            graph, train=self.train, val=(1 - self.train) / 2, seed=seed
+        )
         whole: Graph = graph.replace(backend=self.sparse, node_id=None).to(self.device)
         return whole
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import data
-from ..checks import Count, Natural, reject_if
+from ..checks import Count, Natural
 from ..federation import fold_in
 from ..graph import Graph
 from ..nn import RGCN
@@ -41,7 +41,7 @@ class TypedNodes(Cut):
         parts = self.cut(whole, seed)
         if self.share_conferences:
             parts = data.with_shared(whole, parts, [CONFERENCE])
-        clients = self.damaged(data.partition_graph(whole, parts), seed)
+        clients = self.damaged(data.partitions.partition_graph(whole, parts), seed)
         sizes = whole.num_features, self.hidden, whole.num_classes
         relations = int(whole.edge_type.max()) + 1  # type: ignore[union-attr]  # checked
         how = {"num_relations": relations, "num_bases": self.bases or None}
@@ -53,10 +53,10 @@ class TypedNodes(Cut):
         """The graph of all clients; 60 % of the known authors train, 20 % validate."""
         synthetic = self.dataset == "synthetic"
         graph = data.bibliography() if synthetic else data.load(self.dataset)
-        reject_if(
-            graph.node_type is None or graph.edge_type is None,
-            "dataset to have types of nodes and edges",
-            f"{self.dataset!r}, which has none",
-        )
-        graph = data.random_split(graph, seed=fold_in(seed, "split"), among=graph.train_mask)
+        if graph.node_type is None or graph.edge_type is None:
+            raise ValueError(
+                f"Expected dataset to have types of nodes and edges, but got {self.dataset!r}, "
+                "which has none"
+            )
+        graph = data.splits.random_split(graph, seed=fold_in(seed, "split"), among=graph.train_mask)
         return graph.replace(backend=self.sparse).to(self.device)

@@ -134,7 +134,7 @@ def _encoded(
 def _decoded(
     code: Code, template: Params, parts: Sequence[str], message: Message, sent: Message
 ) -> Message:
-    """A message with whole parts in the place of codes."""
+    """A message with whole parts instead of codes."""
     out = drop(message, [f"{part}_{key}" for part in parts for key in code.keys])
     for part in parts:
         names = [f"{part}_{key}" for key in code.keys]

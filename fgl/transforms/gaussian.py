@@ -16,8 +16,10 @@ from ..checks import Chance, Positive, reject_if
 from ..federation import Inbox, Means, Message, Method, OfMeans, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
-from ..privacy import clip, gaussian, on_grid
+from ..privacy import clip, gaussian
+from ..privacy.gaussian import on_grid
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
+from ..warn import warn
 from .clipped import added, clipped
 from .robust import mean_server, robust
 
@@ -244,7 +246,7 @@ def counted(
         return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
     aggregate = fed.after(_without_record(method.aggregate), with_record)
-    # The server's state has the noise, of any size.
+
     room = max(method.rules.max_change, noise.noise_multiplier)
     rules = replace(method.rules, max_change=room)
     privacy = replace(method.privacy, account=account)
@@ -278,5 +280,5 @@ def noise_source(unprotected: bool) -> torch.Generator | None:
     """The source of noise: a generator, or None for the operating system."""
     if not unprotected:
         return None
-    warnings.warn(PROTECTS_NOTHING, stacklevel=3)
+    warn(PROTECTS_NOTHING)
     return torch.default_generator  # seeded by the round for the client, or for the server

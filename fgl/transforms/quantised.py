@@ -25,7 +25,7 @@ def quantised(
 
     ``Q(model - sent)`` of `fgl.compress.quantise`: unbiased, so that errors of many clients cancel.
     The server adds it to the model that it sent. An upload has ``bits + 32 / bucket`` bits an entry
-    in the place of 32. The method's `accept` sees the change, not the model. `local_gaussian` may
+    instead of 32. The method's `accept` sees the change, not the model. `local_gaussian` may
     be inside: a noisy upload reveals no more after quantisation.
 
     Args:
@@ -35,7 +35,7 @@ def quantised(
         parts: entries of an upload to be sent so; SCAFFOLD has ``"shift"`` too.
 
     Returns:
-        The method. It must be the outermost wrapper but for `rounded_downloads`.
+        The method. It must be the outermost wrapper except for `rounded_downloads`.
 
     Raises:
         ValueError: if a number is out of range, or an upload of the method must be exact: clipped,

@@ -1,8 +1,7 @@
-"""A robust mean in the place of FedAvg's, in any method whose server averages models."""
+"""A robust mean instead of FedAvg's, in any method whose server averages models."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from ..aggregate.robust import TooManyBad, bucket_means
 from ..checks import Count, reject_if
 from ..federation import Inbox, Message, Method, OfMeans, Outbox, Params, State, layer, one_for_all
+from ..warn import warn
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
 
@@ -73,7 +73,7 @@ def robust(
         except TooManyBad as error:
             if len(counting) == inbox.num_clients:
                 raise
-            warnings.warn(f"{error}: everybody keeps the old model", stacklevel=2)
+            warn(f"{error}: everybody keeps the old model")
             return {}, state
         return served.serve_model(
             {name: common[name] + update[name] for name in updates}, inbox, state
@@ -87,7 +87,7 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
     Args:
         method: what `outer` is given.
-        outer: the name of the transform that puts another mean in the place of the models'.
+        outer: the name of the transform that puts another mean instead of the models'.
 
     Raises:
         ValueError: if the server reads more, or belongs to a transform that must be outermost.

@@ -35,7 +35,7 @@ def sparsified(
         parts: entries of an upload to be sent so; SCAFFOLD has ``"shift"`` too.
 
     Returns:
-        The method. It must be the outermost wrapper but for `rounded_downloads`.
+        The method. It must be the outermost wrapper except for `rounded_downloads`.
 
     Raises:
         ValueError: if `share` is out of range, or an upload of the method must be exact: clipped,

@@ -39,8 +39,8 @@ import pytest
 import torch
 
 import fgl
-from fgl import targets, transforms
-from fgl.federation import Here, Method, Training
+from fgl import Method, Training, targets, transforms
+from fgl.federation import Here
 from fgl.federation.method.message import leaves
 from fgl.privacy.signatures import signing_key
 
@@ -254,7 +254,7 @@ def observed(method: Method, clients: Clients, sees: str) -> list[Any]:
         warnings.filterwarnings("ignore", "Sparse CSR")  # of torch, once in a process
         try:
             place = Watching(clients, at_once=1)
-            result = fgl.run(method, on=place, num_rounds=method.rules.exchange, seed=0)
+            result = fgl.run(method, place, num_rounds=method.rules.exchange, seed=0)
         except Exception as error:
             seen.append((type(error), str(error)))
         else:

@@ -17,6 +17,16 @@ Mutants that a test here finds, and the tests before this file let pass (each wa
 |---|---|
 | `adaptive_fedprox` sends 1 for its number of examples | split |
 | `moon` does, but for FedGL's messages | split |
+
+Others that a test here finds (each was tried):
+
+| mutant | found in |
+|---|---|
+| `cross_entropy` in which a node of class 0 counts twice | classes |
+| `fedproto` without the distance from the prototype of class 0 | classes |
+| `fedproto` that keeps no prototype of class 0 | classes |
+| `scaffold` that takes a rate of .1 for its control, whatever the optimiser's | scaled |
+| `fedprox` with `mu` of at most 1 | scaled |
 """
 
 from __future__ import annotations
@@ -32,8 +42,7 @@ from conformance import CLASSES, ROWS, SPLIT, first, known, row
 from federations import FEATURES, ruled
 
 import fgl
-from fgl import methods, tasks
-from fgl.federation import Method, Training
+from fgl import Method, Training, methods, tasks
 from fgl.graph.fields import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS
 
 F64 = torch.float64

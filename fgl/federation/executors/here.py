@@ -69,7 +69,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class Here:
-    """Clients in this process; ``fgl.run(method, clients)`` means ``on=Here(clients)``.
+    """Clients in this process; ``fgl.run(method, clients)`` runs on ``Here(clients)``.
 
     Args:
         clients: one graph per client, or a task, which also scores the method.
@@ -106,15 +106,18 @@ class Here:
         """Every client's graph."""
         if self.clients is None:
             raise ValueError(
-                "Expected clients to be graphs or a task where on is left out, but got none"
+                "Expected clients to be graphs, a task or a place such as "
+                "fgl.federation.Flower(grid, num_clients=4), but got none"
             )
         if isinstance(self.clients, Sequence):
             return self.clients
-        if not callable(getattr(self.clients, "evaluate", None)):
+        instance = not isinstance(self.clients, type)
+        if not (instance and callable(getattr(self.clients, "evaluate", None))):
             got = type(self.clients).__name__
             hint = ", whose load(seed=0) makes one" if hasattr(self.clients, "load") else ""
             raise TypeError(
-                f"Expected clients to be a sequence of graphs or a task, but got a {got}{hint}"
+                f"Expected clients to be a sequence of graphs, a task or a place, but got a {got}"
+                f"{hint}"
             )
         return self.clients.clients
 

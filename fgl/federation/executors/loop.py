@@ -10,13 +10,11 @@ import torch
 
 from ...graph import Graph
 from ...progress import shown
-from ...seeds import fold_in
+from ...seeds import fold_in, stage
 from ..gate.guard import check_own, unchanged
-from ..gate.limits import Limits
-from ..method.checks import as_number, check_names
-from ..method.message import Message, Params, State, compact
+from ..gate.uploads import Limits
+from ..method.message import Message, Params, State, as_number, check_names, compact
 from ..method.method import Method
-from ..seeds import stage
 from ..training.train import Trained, train
 from . import Answer, Value
 
@@ -63,6 +61,10 @@ class Loop:
         self.states: dict[int, State] = dict(states or {})
         self._score = score
         self._new: dict[int, State] = {}
+
+    @property
+    def untraced(self) -> str:
+        return ""
 
     def join(self) -> list[tuple[int, Answer]]:
         assert self.method.rules.joining is not None

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ..method.checks import check_message, check_model
+from ...kinds import explained
 from ..method.compose import check_seals
 from ..method.inbox import Inbox
-from ..method.message import Message, Params, State
+from ..method.message import Message, Params, State, check_message, check_model
 from ..method.method import Method
 from ..method.models import is_under
 from ..method.ragged import Ragged
+from ..method.rules import Account, Joining
 from .distances import check_jump
 
 
@@ -31,6 +32,7 @@ class ChangedInPlace(ValueError):
     """
 
 
+@explained
 def checked(method: Method) -> Method:
     """The same method, with functions that raise if they return or change something wrong.
 
@@ -91,37 +93,46 @@ def checked(method: Method) -> Method:
         check_whole(method, params, graph, "deploy's params", template)
         return params
 
-    def account(inbox: Inbox, state: State) -> State:
-        assert method.privacy.account is not None
-        with unchanged(state):
-            new = method.privacy.account(inbox, state)
-        check_message(new, name="state")
-        return new
-
-    def say(graph: Graph) -> Message:
-        assert method.rules.joining is not None
-        message = method.rules.joining.say(graph)
-        check_message(message)
-        return message
-
-    def welcome(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        assert method.rules.joining is not None
-        with unchanged(*inbox.values(), *inbox.sent.values(), state):
-            received = method.rules.joining.welcome(inbox, state)
-        outbox, new = pair(received, "welcome", "outbox, state")
-        check_message(new, name="state")
-        _check_outbox(outbox, inbox, template, method.rules.max_change)
-        return outbox, new
-
     guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
     if method.privacy.account is not None:
+        account = _checked_account(method.privacy.account)
         guarded["privacy"] = replace(method.privacy, account=account)
     if method.rules.joining is not None:
-        joining = replace(method.rules.joining, say=say, welcome=welcome)
+        joining = _checked_joining(method.rules.joining, template, method.rules.max_change)
         guarded["rules"] = replace(method.rules, joining=joining)
     return replace(method, **guarded, deploy=deploy)
 
 
+def _checked_account(account: Account) -> Account:
+    def checked_account(inbox: Inbox, state: State) -> State:
+        with unchanged(state):
+            new = account(inbox, state)
+        check_message(new, name="state")
+        return new
+
+    return checked_account
+
+
+def _checked_joining(
+    joining: Joining, template: Mapping[str, Tensor], max_change: float
+) -> Joining:
+    def say(graph: Graph) -> Message:
+        message = joining.say(graph)
+        check_message(message)
+        return message
+
+    def welcome(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        with unchanged(*inbox.values(), *inbox.sent.values(), state):
+            received = joining.welcome(inbox, state)
+        outbox, new = pair(received, "welcome", "outbox, state")
+        check_message(new, name="state")
+        _check_outbox(outbox, inbox, template, max_change)
+        return outbox, new
+
+    return replace(joining, say=say, welcome=welcome)
+
+
+@explained
 def check_whole(
     method: Method,
     params: Any,
@@ -192,6 +203,7 @@ def unchanged(*messages: Any) -> Iterator[None]:
             )
 
 
+@explained
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
     """The two values that a function returned; raise if it returned something else.
 

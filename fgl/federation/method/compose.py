@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, ParamSpec, overload
 
 from torch import nn
 
-from ...kinds import binder
+from ...kinds import binder, explained
 from .describe import described, short_name
 from .layers import FUNCTIONS, Layer, short
 from .method import Method
@@ -30,6 +31,7 @@ def layer(
 ) -> Callable[[Callable[P, Method]], Callable[P, Method]]: ...
 
 
+@explained
 def layer(
     builder: Any = None, /, *, sealed: Collection[str] = (), checks: Collection[Check] = ()
 ) -> Any:
@@ -77,28 +79,17 @@ def _noting(
         rest = {key: value for key, value in arguments.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
         _check_inner(method, name, checks)
-        try:
+        with _says_what_a_model_lacks(name):
             built = builder(*args, **kwargs)
-        except AttributeError as error:
-            if not isinstance(error.obj, nn.Module):
-                raise
-            raise TypeError(
-                f"Expected {name} to be given a method whose model has {error.name!r}, but got "
-                f"{type(error.obj).__name__}"
-            ) from error
         if not isinstance(built, Method):
             got = type(built).__name__
             raise TypeError(f"Expected {name} to return a Method, but got {got}")
-        outer = method.made_of if method else ()
         if sealed and method:
             check_seals(method)
-        start = len(outer) if built.layers[: len(outer)] == outer else 0
-        if method and not start and built.layers[: len(method.layers)] == method.layers:
-            start = len(method.layers)
         fields = {*FUNCTIONS, "train", "model", *sealed}
         left = {field: attrgetter(field)(built) for field in fields}
-        new = Layer(name, settings, call, sealed, left, built.layers[start:])
-        return replace(built, layers=(*outer, new))
+        outer, inner = _layers(built, method)
+        return replace(built, layers=(*outer, Layer(name, settings, call, sealed, left, inner)))
 
     return build
 
@@ -108,6 +99,30 @@ def _check_inner(method: Method | None, name: str, checks: Collection[Check]) ->
     if method is not None:
         for check in checks:
             check(method, name)
+
+
+@contextmanager
+def _says_what_a_model_lacks(name: str) -> Iterator[None]:
+    """A context in which a builder that asks a model for a missing attribute raises a TypeError."""
+    try:
+        yield
+    except AttributeError as error:
+        if not isinstance(error.obj, nn.Module):
+            raise
+        raise TypeError(
+            f"Expected {name} to be given a method whose model has {error.name!r}, but got "
+            f"{type(error.obj).__name__}"
+        ) from error
+
+
+def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    """The layers of the method that a builder was given, and those that it added itself."""
+    if method is None:
+        return (), built.layers
+    for outer in (method.made_of, method.layers):
+        if built.layers[: len(outer)] == outer:
+            return method.made_of, built.layers[len(outer) :]
+    return method.made_of, built.layers
 
 
 def _method_of(value: Any) -> Method | None:
@@ -146,6 +161,7 @@ def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
     return words
 
 
+@explained
 def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -> None:
     """Raise if one of the method's layers is a builder that does not work inside of `outer`.
 
@@ -172,6 +188,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
             )
 
 
+@explained
 def check_model_alone(method: Method, outer: str) -> None:
     """Raise if clients train tensors beside the model, such as masks, which `outer` would lose.
 
@@ -197,6 +214,7 @@ def check_model_alone(method: Method, outer: str) -> None:
         )
 
 
+@explained
 def check_no_joining(method: Method, outer: str, why: str) -> None:
     """Raise if clients say something before the first round (`Method.rules.joining`).
 
@@ -218,6 +236,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
         )
 
 
+@explained
 def check_one_architecture(method: Method, outer: str) -> None:
     """Raise if clients have models of their own: `outer` would take their parts for the server's.
 
@@ -238,6 +257,7 @@ def check_one_architecture(method: Method, outer: str) -> None:
         )
 
 
+@explained
 def unsealed(method: Method) -> Method:
     """The method without its seals, for simulated attackers and for tests that look inside.
 
@@ -286,6 +306,7 @@ def check_seals(method: Method) -> None:
         sealed |= each.sealed
 
 
+@explained
 def check_averages(method: Method, outer: str) -> None:
     """Raise unless the method's server averages as FedAvg's does; `outer` replaces the server.
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...checks import check_number
 from ...graph import Graph
+from ...kinds import check_kind
 from ...predict import standing_in
 from .describe import hides
 from .inbox import Aggregate
@@ -135,7 +136,7 @@ class Method:
             the server's. If it raises, the upload is refused: it does not count, the history
             records the reason, a warning is given, and the round goes on.
         layers: the builders that made this method, from inside to outside, with their arguments;
-            see `fgl.federation.layer`.
+            see `fgl.layer`.
         rules: who takes part in a round, what clients tell, and what the server accepts; see
             `fgl.federation.Rules`.
         privacy: what an answer costs, and who counts it; see `fgl.federation.Privacy`.
@@ -173,11 +174,7 @@ class Method:
 
     def __post_init__(self) -> None:
         for name, group in GROUPS.items():
-            if not isinstance(getattr(self, name), group):
-                raise TypeError(
-                    f"Expected {name} to be fgl.federation.{group.__name__}(...), but got "
-                    f"{getattr(self, name)!r}"
-                )
+            check_kind(name, getattr(self, name), group)
         names = list(self.model.state_dict())
         for module in self.own.modules:
             if not any(is_under(name, [module]) for name in names):

@@ -7,6 +7,7 @@ import warnings
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from ...kinds import explained
 from .rules import Own, Privacy, Rules
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
             new[group] = replace(new.get(group, GROUPS[group]()), **own)
         init(self, *args, **new)
 
-    changed.__init__ = with_old_names
+    changed.__init__ = explained(with_old_names)
     for name, group in OLD_NAMES.items():
         setattr(cls, name, property(functools.partial(_read, name=name, group=group)))
     for name in ("__iter__", "__len__", "__contains__"):

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..history import Result
-from ..method.describe import architecture, bytes_of, described, short_name
+from ..method.describe import architecture, bytes_of, described, hides, short_name
+from ..method.fedavg import average
 from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory
 from ..method.rules import without_noise
+from ..method.sums import OfSums
 
 # Fields of `Method` and of its rules that are compared separately.
 NOT_FIELDS = ("model", "train", "layers", "rules", "privacy", "own", "participants", "joining")
@@ -198,4 +200,9 @@ def _full_name(function: Any) -> str:
         words += [f"{key}={described(value)}" for key, value in sorted(function.keywords.items())]
         arguments = f"({', '.join(words)})" if words else ""
         return f"{short_name(function)}{arguments}"
+    if isinstance(function, OfSums):
+        return f"{short_name(function)}({function.key!r}, {short_name(function.serve)})"
+    serve = getattr(function, "serve", None)
+    if serve not in (None, getattr(average, "serve", None)) and not hides(serve):
+        return f"{short_name(function)}({short_name(serve)})"
     return short_name(function)

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from ...checks import reject_if
 from ...federation import Method, Params, combine, in_mode
 from ...graph import EDGE_FIELDS, Graph
-from ...sparse import SparseMatrix, rows_of
+from ...sparse import SparseMatrix
+from ...sparse.matrix import rows_of
 
 LOG = logging.getLogger("fgl")
 TRIED = 6  # made-up examples whose losses are compared with the loss of them all

@@ -13,8 +13,9 @@ from ... import federation as fed
 from ...checks import Chance, Count, Positive, PositiveShare
 from ...federation import Message, Method, Params, Ragged, State
 from ...graph import Graph
-from ...privacy import clip, clipped_gradient, gaussian, on_grid
-from ...privacy.gaussian import seed_from_system, uniform
+from ...privacy import clip, gaussian
+from ...privacy.clip import clipped_gradient
+from ...privacy.gaussian import on_grid, seed_from_system, uniform
 from ..clipped import clipped
 from ..gaussian import NO_NOISE, local_noise, noise_source
 from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, of_row, usable

@@ -12,8 +12,9 @@ from torch import Tensor
 from ...checks import check_kind, reject_if
 from ...federation import Message, Method, Params, State, drop, leaves, local_steps
 from ...graph import Graph
-from ...privacy import DoesNotFit, encode
+from ...privacy import DoesNotFit
 from ...privacy import masks as parts
+from ...privacy.fixed_point import encode
 from ...transfer import to_host
 from . import signed
 from .messages import (

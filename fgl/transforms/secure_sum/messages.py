@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...checks import check_kind, reject_if
 from ...federation import Inbox, Message, Params, State, drop
-from ...privacy import largest_weight
 from ...privacy import masks as parts
+from ...privacy.fixed_point import largest_weight
 from .signed import Signatures
 
 KEYS, LETTERS, MASKED, SHARES, REST, LISTS = 0, 1, 2, 3, 4, 5  # the phases of an exchange

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,19 @@ from torch import Tensor
 
 from ... import federation as fed
 from ...checks import check_kind, reject_if
-from ...federation import Inbox, Means, Message, Method, Outbox, Params, State
-from ...privacy import CannotUnmask, DoesNotFit, decode, wrapped_sum
+from ...federation import (
+    Inbox,
+    Means,
+    Message,
+    Method,
+    Outbox,
+    Params,
+    State,
+)
+from ...privacy import CannotUnmask, DoesNotFit
 from ...privacy import masks as parts
+from ...privacy.fixed_point import decode, wrapped_sum
+from ...warn import warn
 from . import signed
 from .messages import (
     ASKED,
@@ -135,7 +144,7 @@ class Server:
                 raise CannotSum(f"No {NAMES[phase]} arrived in a round of the exchange")
             return steps[phase](inbox, state)
         except (CannotSum, DoesNotFit, CannotUnmask) as error:
-            warnings.warn(f"Secure sum: {error}: everybody keeps the old model", stacklevel=2)
+            warn(f"Secure sum: {error}: everybody keeps the old model")
             own = of_method(self.account(inbox, state))
             return _restored(state), {**own, ASKED: at(KEYS, summed=0)}
 
@@ -321,10 +330,9 @@ def _restored(state: State) -> dict[int, Message]:
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
     """Warn of false shares: either their sender or their owner lied; the other shares suffice."""
     for row, tellers in false.items():
-        warnings.warn(
+        warn(
             f"Secure sum: clients {[clients[teller] for teller in sorted(tellers)]} sent false "
             f"shares of client {clients[row]}'s secret: these shares are left out",
-            stacklevel=2,
         )
 
 
@@ -342,9 +350,8 @@ def _of_one_layout(inbox: Inbox) -> Inbox:
             "cannot be ragged"
         )
     if others:
-        warnings.warn(
+        warn(
             f"Secure sum: clients {others} sent tensors of other names or shapes than most: they "
             "are left out",
-            stacklevel=2,
         )
     return Inbox({c: inbox[c] for c in most}, inbox.num_clients, inbox.sent, inbox.round)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from ... import federation as fed
 from ...checks import Natural, Positive, Several, check_number
 from ...federation import Method, OfMeans, OfSums, Privacy, Round, State
 from ...kinds import typed
+from ...warn import warn
 from .client import Client, of_seed
 from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
 from .server import Server
@@ -85,10 +85,9 @@ def secure_sum(
     terms = Terms(threshold, keys, bits, float(bound), colluders, signed, models=not sums)
     terms.limit(threshold)  # raises
     if unprotected:
-        warnings.warn(
+        warn(
             "Expected keys of the operating system, but got unprotected=True: keys are drawn from "
             "the run's seed, which the server knows. This run protects nothing",
-            stacklevel=2,
         )
     draw = of_seed if unprotected else secrets.token_bytes
     ask = Client(method, terms, draw)

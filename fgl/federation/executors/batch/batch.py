@@ -18,6 +18,7 @@ from ...training.train import Trained
 from ..loop import Loop, Ready, Score, kept_optimizer
 from .cohort import Cohort
 from .padding import GROUP
+from .traced import Tracer
 from .train_cohort import kind_of, train_cohort
 
 
@@ -58,6 +59,11 @@ class Batch(Loop):
         self._checked: dict[Any, set[str]] = {}  # by model, kinds of padding that were compared
         self._checked_in = -1  # the round of these comparisons
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
+        self._tracer = Tracer()
+
+    @property
+    def untraced(self) -> str:
+        return self._tracer.why
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
         """Groups of equal count, of clients with similar size and equally old optimisers.
@@ -125,6 +131,7 @@ class Batch(Loop):
             seeds=[fold_in(self.seed, index, client) for client in members],
             optimizers=[kept_optimizer(self.method, one.state) for one in ready],
             checked=self._checked.setdefault(kind_of(self.method, ready[0].graph), set()),
+            tracer=self._tracer,
         )
 
 

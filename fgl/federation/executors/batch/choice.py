@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ....checks import check_number
 from ....graph import Graph
+from ....kinds import explained
 from ....predict import reads
 from ....sparse import SparseMatrix
 from ...method.method import Method
@@ -42,6 +43,7 @@ class Choice(NamedTuple):
         return f"clients_at_once={self.clients_at_once}: {self.why}"
 
 
+@explained
 def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
     """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 

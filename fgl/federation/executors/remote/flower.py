@@ -249,7 +249,7 @@ def _read(content: RecordDict) -> Sent:
 
 @dataclass(frozen=True)
 class Flower:
-    """Clients reached through Flower: ``fgl.run(method, on=Flower(grid, num_clients=4), ...)``.
+    """Clients reached through Flower: ``fgl.run(method, Flower(grid, num_clients=4), ...)``.
 
     Args:
         grid: the grid that Flower passes to a ServerApp's main function.
