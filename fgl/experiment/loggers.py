@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..federation import Result, Round
+from ..kinds import typed
 
 
 class TensorBoard:
@@ -114,6 +115,7 @@ class MLflow:
         self._mlflow.end_run()
 
 
+@typed
 @dataclass
 class CSV:
     """A callback that keeps a table as a file, a line per round, as `Result.to_csv` writes it.

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..kinds import check_kind
 from ..seeds import fold_in
 from ..warn import warn
 from .executors import Answer, Executor
@@ -361,5 +362,7 @@ def kept(result: Result) -> list[Mapping[str, Any]]:
 def drops(plan: Plan, index: int, client: int) -> bool:
     """Whether a participant drops out in a round after it has received its message."""
     if callable(plan.dropouts):
-        return plan.dropouts(index, client)
+        lost: Any = plan.dropouts(index, client)
+        check_kind("the value of dropouts", lost, bool)
+        return bool(lost)
     return fold_in(plan.seed, index, client, "dropout") < plan.dropouts * 2**63

@@ -73,6 +73,7 @@ def scaffold(
     by_path, eta = rate_of_path(fedavg, control, lr)
     reason = "its steps of one entry are not all that a client takes, which the control counts"
     refuse(fedavg, "fedselect", "scaffold", reason)
+    refuse(fedavg, "scaffold", "scaffold", "both would keep their control under one name")
     refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
     names, adjusted = trainable(fedavg), fedavg.train.adjust
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)

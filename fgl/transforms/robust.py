@@ -11,6 +11,7 @@ from torch import Tensor
 from ..aggregate.robust import TooManyBad, bucket_means
 from ..checks import check_count
 from ..federation import Inbox, Message, Method, OfMeans, Params, State, layer, one_for_all
+from ..kinds import check_takes
 from ..warn import warn
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
@@ -57,8 +58,7 @@ def robust(
         {'model': {'w': tensor(3.)}}
     """
     check_count(bucket=bucket)
-    if not callable(rule):
-        raise TypeError(f"Expected rule to be a function of updates, but got {rule!r}")
+    check_takes("rule", rule, ["updates"])
     served = mean_server(method, "robust")
     _check_covered(served, untouched)
 

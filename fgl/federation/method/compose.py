@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, overload
 
 from torch import nn
 
-from ...kinds import binder, explained
+from ...kinds import binder, check_kind, explained
 from .describe import described, short_name
 from .layers import FUNCTIONS, Layer, short
 from .method import Method
@@ -49,6 +49,7 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
         >>> halved(fgl.fedavg(torch.nn.Linear(1, 1)), share=0.25)
         halved(fedavg(Linear(...)), share=0.25)
     """
+    check_kind("builder", builder, Callable[..., Any] | None)
     if builder is None:
         return functools.partial(_noting, sealed=frozenset(sealed))
     return _noting(builder, sealed=frozenset())

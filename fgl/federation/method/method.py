@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...checks import check_count, check_number
 from ...graph import Graph
+from ...kinds import check_takes
 from ...predict import standing_in
 from .describe import hides
 from .inbox import Inbox
@@ -106,8 +107,19 @@ class Training:
             raise ValueError(
                 f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
             )
+        for name, arguments in TRAINING.items():
+            if (function := getattr(self, name)) is not None:
+                check_takes(name, function, arguments)
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
+
+
+# The arguments of the functions of a `Training`.
+TRAINING = {
+    "batches": ["graph", "context"],
+    "adjust": ["grads", "params", "context"],
+    "settle": ["new", "old", "context"],
+}
 
 
 @dataclass(frozen=True)
