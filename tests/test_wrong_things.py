@@ -252,6 +252,12 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: fgl.transforms.robust(METHOD, rule=torch.median),
         "rule to be a function of (updates), but got torch's median",
     ),
+    "an encoder's three outputs": (
+        lambda: ran(script("examples/fgssl.py").fgssl(
+            fgl.tasks.own_node_task(
+                CLIENTS, fgl.nn.VGAE(FEATURES, 8, 4, num_classes=CLASSES), TRAIN).fedavg)),
+        "VGAE's forward to return (logits, embedding), but got 3 values",
+    ),
     "layer": (lambda: fgl.layer(3), "builder to be a function"),
     "no parameters": (lambda: fgl.predict(model(), {}, graph()), "params to have GCN's names"),
     "of another model": (
