@@ -121,7 +121,8 @@ def fedtad(
         outbox, new = fedavg.aggregate(inbox, state)
         if not outbox:
             return outbox, state
-        teachers: list[Any] = [message["model"] for message in inbox.values()]
+        models = (message["model"].items() for message in inbox.values())
+        teachers: list[Any] = [{n: t.contiguous() for n, t in model} for model in models]
         mean: Any = next(iter(outbox.values()))["model"]
         fed.check_model(mean, fedavg.initial())
         lesson = prepare(model, generator, teachers, inbox.stack("reliability"))

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..aggregate.robust import TooManyBad, bucket_means
 from ..checks import Count, reject_if
 from ..federation import Inbox, Message, Method, OfMeans, Outbox, Params, State, layer, one_for_all
+from ..kinds import check_takes
 from ..warn import warn
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
@@ -56,7 +57,7 @@ def robust(
         >>> method.aggregate(fgl.federation.Inbox(came, 3, sent), {})[0][0]
         {'model': {'w': tensor(3.)}}
     """
-    reject_if(not callable(rule), "rule to be a function of updates", repr(rule), TypeError)
+    check_takes("rule", rule, ["updates"])
     served = mean_server(method, "robust")
     _check_covered(served, untouched)
 

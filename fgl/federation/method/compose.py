@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, overload
 
 from torch import nn
 
-from ...kinds import binder, explained
+from ...kinds import binder, check_kind, explained
 from .describe import described, short_name
 from .layers import FUNCTIONS, Layer, short
 from .method import Method
@@ -60,6 +60,7 @@ def layer(
         >>> halved(fgl.fedavg(torch.nn.Linear(1, 1)), share=0.25)
         halved(fedavg(Linear(...)), share=0.25)
     """
+    check_kind("builder", builder, Callable[..., Any] | None)
     noting = functools.partial(_noting, sealed=frozenset(sealed), checks=checks)
     return noting if builder is None else noting(builder)
 
