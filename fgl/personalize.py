@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from .checks import check_number, check_share, check_weight
+from .kinds import explained
 
 Params = dict[str, Tensor]
 
 
+@explained
 def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """The part of a model that is sent: the tensors of the named modules.
 
@@ -47,6 +49,7 @@ def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     return {k: v for k, v in params.items() if whole or any(_under(k, p) for p in prefixes)}
 
 
+@explained
 def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """The rest of the model, without `part`: the tensors of all other modules.
 
@@ -71,6 +74,7 @@ def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     return {name: value for name, value in params.items() if name not in chosen}
 
 
+@explained
 def interpolate(
     own: Mapping[str, Tensor], other: Mapping[str, Tensor], weight: Tensor | float
 ) -> Params:
@@ -120,6 +124,7 @@ def interpolate(
     return mixed
 
 
+@explained
 def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) -> Tensor:
     """Share of each class: ``P(c) = |{v: y_v = c}| / n``.
 
@@ -162,6 +167,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
     return count / count.sum().clamp(min=1)
 
 
+@explained
 def is_distribution(share: Tensor) -> bool:
     """Whether no share is negative and their sum is 1, up to 1e-3; False for a NaN.
 
@@ -173,6 +179,7 @@ def is_distribution(share: Tensor) -> bool:
     return not below and abs(total - 1) <= 1e-3
 
 
+@explained
 def earth_mover(p: Tensor, q: Tensor) -> Tensor:
     """Distance of two label distributions: ``EMD = sum_c |p(c) - q(c)|``, in [0, 2] (FedEgo).
 
@@ -205,6 +212,7 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
     return (p - q).abs().sum()
 
 
+@explained
 def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     """Share of the global layers in a client's model: ``lambda = (EMD(p, q) / 2)^gamma``.
 
@@ -232,6 +240,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     return (earth_mover(p, q) / 2).clamp(0, 1) ** gamma
 
 
+@explained
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
     """`mixing_coefficient` with a fixed `gamma`, which is checked at once.
 
@@ -246,6 +255,7 @@ def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
     return partial(mixing_coefficient, gamma=gamma)
 
 
+@explained
 def adaptive_aggregation(
     received: Mapping[str, Tensor],
     own: Mapping[str, Tensor],

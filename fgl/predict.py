@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .graph import EDGE_FIELDS, Graph
-from .kinds import check_kind
+from .kinds import check_kind, explained
 
 OF_PAIRS = ("edge_label_index", "edge_label_type")
 OF_NODES = ("node_type", *OF_PAIRS, "node_mask", "train_mask", "train_labels")
@@ -109,6 +109,7 @@ def _read(parameters: Mapping[str, bool]) -> Reads:
 _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing", default=None)
 
 
+@explained
 @contextmanager
 def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
     """A context in which `predict` calls a client's own architecture `own` in place of `model`.
@@ -126,6 +127,7 @@ def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
         _standing.reset(token)
 
 
+@explained
 def stand_in(model: nn.Module) -> nn.Module:
     """The module that `predict` calls for this model: usually the model itself.
 
@@ -138,6 +140,7 @@ def stand_in(model: nn.Module) -> nn.Module:
     return pair[1] if pair is not None and pair[0] is model else model
 
 
+@explained
 def predict(
     model: nn.Module,
     params: Mapping[str, Tensor],

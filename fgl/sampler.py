@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -11,9 +10,12 @@ from torch import Tensor
 
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
-from .graph.fields import DERIVED, taken
-from .sparse import Pattern, SparseMatrix, row_sum, rows_of
+from .graph.fields import changed_copy, taken
+from .kinds import explained
+from .sparse import SparseMatrix, row_sum
 from .sparse.degrees import check_degrees
+from .sparse.matrix import rows_of
+from .sparse.pattern import Pattern
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
 NOBODY = torch.iinfo(torch.int32).max
@@ -158,10 +160,8 @@ class NeighbourSampler:
         fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}
         if whole.edge_weight is not None and adj.value is not None:
             fields["edge_weight"] = adj.value
-        batch = copy.copy(whole)  # of checked fields: nothing to check again
-        for name in (*DERIVED, "masked"):
-            batch.__dict__.pop(name, None)
-        batch.__dict__.update(
+        batch: Graph = changed_copy(
+            whole,
             x=rows_of(whole.x, ids),
             edge_index=torch.stack([adj.pattern.col, adj.pattern.row]),
             **fields,
@@ -242,6 +242,7 @@ class SampledMatrix(SparseMatrix):
         return SparseMatrix(pattern, out.index_copy(0, pattern.crow[:n], loop * scale * scale))
 
 
+@explained
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -301,6 +302,7 @@ def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
     return size, torch.nonzero_static(more, size=count).squeeze(1)
 
 
+@explained
 def check_fanouts(fanouts: Sequence[int]) -> tuple[int, ...]:
     """Fan-outs as a tuple; refuse an empty one, and entries other than -1 and positive integers.
 

@@ -1,19 +1,16 @@
-"""Robust means against loops in numpy, against byzfl, and against what bad clients can do."""
+"""Robust means against loops in numpy, and against what bad clients can do."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import close, same, script
+from federations import close, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -33,7 +30,6 @@ from fgl.aggregate.robust import (
     trimmed_mean,
 )
 
-BYZFL = json.loads((Path(__file__).parent / "byzfl.json").read_text())
 RULES: dict[str, Callable[..., dict[str, Tensor]]] = {
     "median": median,
     "trimmed mean": trimmed_mean,
@@ -172,38 +168,6 @@ def test_clipping_with_a_radius_and_a_centre(steps: int) -> None:
     bounded = vector(norm_bound(stack, bound=0.7))
     np.testing.assert_allclose(bounded, naive_clipping(rows(stack), 0.7, 1), atol=1e-12)
     assert np.linalg.norm(bounded) <= 0.7
-
-
-def of_byzfl(name: str, x: Tensor) -> dict[str, Tensor]:
-    """The same rule with byzfl's options."""
-    zero = {"w": torch.zeros_like(x[0])}
-    table: dict[str, Callable[[], dict[str, Tensor]]] = {
-        "Median": lambda: median({"w": x}),
-        "TrMean": lambda: trimmed_mean({"w": x}, bad=2),
-        "Krum": lambda: krum({"w": x}, bad=2),
-        "MultiKrum": lambda: multi_krum({"w": x}, bad=2),
-        "GeometricMedian": lambda: geometric_median({"w": x}, start=zero, steps=3, eps=0.1),
-        "CenteredClipping": lambda: centred_clipping({"w": x}, radius=1.5, steps=3),
-        "Clipping": lambda: norm_bound({"w": x}, bound=2.0),
-        "NNM": lambda: median(nearest_means({"w": x}, bad=2)),
-    }
-    return table[name]()
-
-
-@pytest.mark.parametrize("name", [key for key in BYZFL if key not in ("made", "vectors")])
-def test_equals_byzfl(name: str) -> None:
-    """What byzfl 0.0.11 made of the same vectors, as ``byzfl_values.py`` stored it."""
-    x = torch.tensor(BYZFL["vectors"], dtype=torch.float64)
-    want = torch.tensor(BYZFL[name], dtype=torch.float64)
-    torch.testing.assert_close(of_byzfl(name, x)["w"], want, rtol=0, atol=1e-6)
-
-
-@pytest.mark.skipif(not find_spec("byzfl"), reason="pip install --no-deps byzfl==0.0.11")
-def test_byzfl_itself_says_what_is_stored() -> None:
-    made = script("benchmarks/reliability/byzfl_values.py").values(BYZFL["vectors"])
-    assert made.keys() == BYZFL.keys() - {"made", "vectors"}
-    for name, value in made.items():
-        np.testing.assert_allclose(value, BYZFL[name], rtol=0, atol=1e-9)
 
 
 @each

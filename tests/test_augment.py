@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from fgl import SparseMatrix
 from fgl.augment import augment, drop_edges, mask_features, strong, weak
-from fgl.sparse import SparseMatrix
 
 N, F, E = 100, 200, 5000
 

@@ -30,9 +30,9 @@ from federations import (
 from torch import Tensor, nn, optim
 
 import fgl
-from fgl.federation import Batch, Cohort, Method, Result, Training, train, train_cohort
-from fgl.federation.executors.batch.train_cohort import ELEMENTWISE
-from fgl.sparse import SparseMatrix
+from fgl import Method, Result, SparseMatrix, Training
+from fgl.federation import Batch, Cohort, train
+from fgl.federation.executors.batch.train_cohort import ELEMENTWISE, train_cohort
 
 SIZES = (12, 20, 31, 17)
 

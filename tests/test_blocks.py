@@ -132,7 +132,9 @@ def test_too_few_hops_are_found() -> None:
 def test_a_sampled_task_scores_a_model_of_pyg_in_blocks() -> None:
     """It was refused where a graph has more nodes than a block."""
     data, (model, _) = graph(60), of_pyg("GCN")
-    clients = fgl.data.partition_graph(data, fgl.data.random_partition(data, 2))
+    clients = fgl.data.partitions.partition_graph(
+        data, fgl.data.partitions.random_partition(data, 2)
+    )
     whole, blocks = (
         fgl.tasks.sampled_node_task(
             data, clients, model, torch.optim.SGD, fanouts=(3, 2), block_size=size

@@ -13,10 +13,23 @@ from typing import Any
 
 import pytest
 import torch
-from federations import SGD, end, fedavg, fedopt, graph, graphs, local, minibatches, model, same
+from federations import (
+    SGD,
+    end,
+    fedavg,
+    fedopt,
+    graph,
+    graphs,
+    local,
+    minibatches,
+    model,
+    ruled,
+    same,
+)
 
 import fgl
-from fgl.federation import Result, Training
+from fgl import Result, Training
+from fgl.federation.saved.identity import identity
 
 ROUNDS = 4
 
@@ -210,6 +223,41 @@ def test_a_file_of_something_else_is_not_executed(folder: Path) -> None:
     assert "evil" not in names(folder)
 
 
+def sums_of(name: str, serve: Any) -> Any:
+    return replace(fedopt(model()), aggregate=fgl.federation.OfSums(name, serve))
+
+
+def first_server(sums: Any, num_clients: int, state: Any) -> Any:
+    return {}, state
+
+
+def second_server(sums: Any, num_clients: int, state: Any) -> Any:
+    return {}, state
+
+
+def of_means(means: Any, state: Any) -> Any:
+    return {}, state
+
+
+def of_other_means(means: Any, state: Any) -> Any:
+    return {}, state
+
+
+def test_the_function_and_the_key_of_a_server_are_of_a_runs_identity() -> None:
+    """Plain functions have no settings, so their names stand for them, and a key is a setting."""
+    means = fgl.federation.OfMeans
+    methods = [
+        sums_of("model", first_server),
+        sums_of("model", second_server),
+        sums_of("grads", first_server),
+        replace(fedopt(model()), aggregate=means(of_means)),
+        replace(fedopt(model()), aggregate=means(of_other_means)),
+    ]
+    texts = [str(identity(method, 0, 1.0, 0.0, None)) for method in methods]
+    assert len(set(texts)) == len(texts)
+    assert str(identity(sums_of("model", first_server), 0, 1.0, 0.0, None)) == texts[0]
+
+
 def one_number_off(data: fgl.Graph) -> fgl.Graph:
     x = data.x.clone()
     x[-1, -1] += 1e-6
@@ -231,8 +279,8 @@ OTHERS: dict[str, Any] = {
     "adjust": {"method": fedopt(model(), replace(SGD, adjust=lambda grads, *_: grads))},
     "settle": {"method": fedopt(model(), replace(SGD, settle=lambda new, *_: new))},
     "num_steps ": {"method": fedopt(model(), minibatches(SGD, 3))},
-    "exchange": {"method": replace(fedopt(model()), exchange=2)},
-    "max_change": {"method": replace(fedopt(model()), max_change=10.0)},
+    "exchange": {"method": ruled(fedopt(model()), exchange=2)},
+    "max_change": {"method": ruled(fedopt(model()), max_change=10.0)},
     "clients_at_once": {"clients_at_once": 2},
 }
 

@@ -16,7 +16,8 @@ from federations import Elsewhere, close, same, script
 from torch import nn
 
 import fgl
-from fgl.federation import Batch, Method, choose
+from fgl import Method
+from fgl.federation import Batch, Own, choose
 from fgl.federation.executors.remote.client import Note, agreement, answer
 from fgl.federation.executors.remote.shelf import StateFolder
 from fgl.federation.method.message import leaves
@@ -101,9 +102,9 @@ COMMON += ["conv.convs.1.lin.weight"]
 
 
 def test_what_is_own_is_what_is_not_shared() -> None:
-    assert method().own == ("first", "head")
+    assert method().own.modules == ("first", "head")
     assert sorted(method().common()) == COMMON
-    assert fedper(plain(), shared=["conv.convs.1", "head.bias"], models=net).own == (
+    assert fedper(plain(), shared=["conv.convs.1", "head.bias"], models=net).own.modules == (
         "first",
         "conv.convs.0",
         "head.weight",
@@ -192,9 +193,9 @@ def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:
     _, common = by_hand(graphs, [own.model_of(graph) for graph in graphs], 2)
     close(result.outbox[0]["model"], common, atol=1e-5)
     text = "Expected client 1 to have a model of the architecture of client 0's, but got another"
-    start = [own.models.first(graph) for graph in graphs]  # type: ignore[union-attr]
+    start = [own.own.models.first(graph) for graph in graphs]  # type: ignore[union-attr]
     with pytest.raises(ValueError, match=text):
-        fgl.federation.train_cohort(
+        fgl.federation.executors.batch.train_cohort.train_cohort(
             own, start, fgl.federation.Cohort(graphs), [{}, {}], seeds=[0, 1]
         )
 
@@ -203,13 +204,13 @@ def test_the_first_tensors_are_a_function_of_the_initial_model() -> None:
     one, two = method(), method()
     graphs = clients()
     for graph in graphs:
-        assert same(one.models.first(graph), two.models.first(graph))  # type: ignore[union-attr]
+        assert same(one.own.models.first(graph), two.own.models.first(graph))  # type: ignore[union-attr]
     before = torch.get_rng_state()
-    first = fedper(plain(), shared=["conv"], models=net).models.first(clients()[0])  # type: ignore[union-attr]
+    first = fedper(plain(), shared=["conv"], models=net).own.models.first(clients()[0])  # type: ignore[union-attr]
     assert torch.get_rng_state().equal(before)
     torch.manual_seed(1)
     other = fedper(fgl.fedavg(Net(5, 3)), shared=["conv"], models=net)
-    assert not same(first, other.models.first(graphs[0]))  # type: ignore[union-attr]
+    assert not same(first, other.own.models.first(graphs[0]))  # type: ignore[union-attr]
     alike = one.model_of(graphs[0]) is one.model_of(graphs[2])
     assert alike and one.model_of(graphs[0]) is not one.model_of(graphs[1])
 
@@ -222,7 +223,7 @@ def test_first_tensors_that_come_of_a_client_s_data_are_its_own() -> None:
         return made
 
     own, graphs = method(models), [client(20, 5, 3), client(18, 5, 3)]
-    assert [float(own.models.first(g)["head.bias"][0]) for g in graphs] == [20, 18]  # type: ignore[union-attr]
+    assert [float(own.own.models.first(g)["head.bias"][0]) for g in graphs] == [20, 18]  # type: ignore[union-attr]
     assert Batch(own, graphs, 2, seed=0).groups([0, 1]) == [(0, 1)]
 
 
@@ -317,7 +318,7 @@ def test_an_upload_with_a_personal_part_is_refused() -> None:
         return message, state
 
     with pytest.warns(UserWarning, match=r"Round 0, client 1: .* but got extra \['head.bias'\]"):
-        result = fgl.run(replace(own, send=send), on=Elsewhere(clients(), 1), num_rounds=1)
+        result = fgl.run(replace(own, send=send), Elsewhere(clients(), 1), num_rounds=1)
     assert list(result.history[0].dropped) == [1]
 
 
@@ -360,11 +361,11 @@ def test_arguments_of_own_models() -> None:
 
 def test_fields_of_a_method() -> None:
     with pytest.raises(ValueError, match="Expected own to name modules of .* but got 'body'"):
-        replace(plain(), own=["body"])
-    with pytest.raises(TypeError, match="own to be several names, but got the string 'first'"):
-        replace(plain(), own="first")
-    with pytest.raises(ValueError, match="Expected own to name a module beside models, but got no"):
-        replace(plain(), models=method().models)
+        replace(plain(), own=Own(["body"]))
+    with pytest.raises(TypeError, match="modules to be several names, but got the string 'first'"):
+        Own("first")
+    with pytest.raises(ValueError, match="Expected modules to name a module beside models"):
+        Own(models=method().own.models)
 
 
 def test_other_widths_still_need_a_word() -> None:
@@ -405,7 +406,7 @@ def test_other_methods_go_around_it(name: str) -> None:
     for k in range(len(SIZES)):
         close(one.client_states[k]["model"], two.client_states[k]["model"], atol=1e-6)
         names = [n for n in one.client_states[k]["model"] if n.startswith("head")]
-        first = own.models.first(graphs[k])  # type: ignore[union-attr]
+        first = own.own.models.first(graphs[k])  # type: ignore[union-attr]
         assert all(not one.client_states[k]["model"][n].equal(first[n]) for n in names)
 
 
@@ -445,7 +446,7 @@ def test_what_is_own_without_models_is_the_method_s_own_affair() -> None:
             self.table = nn.Parameter(torch.ones(1, HIDDEN))
             self.weight = nn.Parameter(torch.eye(HIDDEN, 4))
 
-    fedavg = replace(fgl.fedavg(Rows(), loss=loss, train=ADAM), own=("table",))
+    fedavg = replace(fgl.fedavg(Rows(), loss=loss, train=ADAM), own=Own(("table",)))
 
     def receive(message: Any, state: Any, graph: fgl.Graph) -> Any:
         table = state.get("table", torch.ones(graph.num_nodes, HIDDEN))
@@ -548,7 +549,7 @@ def test_server_and_clients_agree_whatever_is_their_own() -> None:
     assert server == at_client
     assert "first" not in json.dumps(server["model"])
     graph = client(24, 9, 4)
-    one, two = (made.models.first(graph) for made in (built(1, 1), built(9, 4)))  # type: ignore[union-attr]
+    one, two = (made.own.models.first(graph) for made in (built(1, 1), built(9, 4)))  # type: ignore[union-attr]
     assert same(one, two)
 
 
@@ -595,7 +596,7 @@ def test_embeddings_are_kept_at_home() -> None:
     model = Shop(1)
 
     def bpr(params: Any, graph: fgl.Graph, context: Any) -> Any:
-        scores = fgl.federation.predict(model, params, graph).view(-1, 3)
+        scores = fgl.predict(model, params, graph).view(-1, 3)
         return fgl.losses.ranking(scores[:, 0], scores[:, 1:])
 
     fedavg = fgl.fedavg(model, loss=bpr, train=ADAM)

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import fgl
-from fgl.experiment import Comparison, best_round
-from fgl.federation import Result, Round
+from fgl import Result
+from fgl.experiment import Comparison
+from fgl.federation import Round, best_round
 from fgl.methods import fedprox, local, scaffold
 
 SETTING = fgl.tasks.Nodes(clients=3, hidden=4, model="gcn", partition="random")

@@ -14,14 +14,9 @@ from test_data_tu import write
 from test_graph_batch import collection
 
 from fgl import Graph
-from fgl.data import (
-    balanced_classes,
-    dirichlet_partition,
-    fold_clients,
-    gpfl_partition,
-    load_graphs,
-    stratified_folds,
-)
+from fgl.data import load_graphs
+from fgl.data.partitions import dirichlet_partition, gpfl_partition
+from fgl.data.splits import balanced_classes, fold_clients, stratified_folds
 
 Y = torch.tensor([0] * 60 + [1] * 40 + [2] * 27)
 

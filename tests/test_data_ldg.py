@@ -14,7 +14,8 @@ import torch
 
 import fgl
 from fgl import Graph, tasks
-from fgl.data import csbm, ldg_partition
+from fgl.data import csbm
+from fgl.data.partitions import ldg_partition
 from fgl.data.partitions.ldg import _smallest
 
 SMALL = csbm(num_nodes=600, num_features=20, words_per_set=5, seed=1)
@@ -85,7 +86,7 @@ def test_no_client_is_larger_than_allowed_or_empty(
 def test_a_capacity_is_not_rounded_up_twice() -> None:
     nodes = torch.arange(30)
     clique = fgl.Graph(torch.ones(100, 1), torch.cartesian_prod(nodes, nodes).t())
-    parts = fgl.data.ldg_partition(clique, 10, slack=0.1, block=1)
+    parts = fgl.data.partitions.ldg_partition(clique, 10, slack=0.1, block=1)
     assert max(map(len, parts)) == 11  # 1.1 * 100 / 10, in floats a little more
 
 

@@ -9,8 +9,8 @@ import torch
 from federations import graph, same
 
 import fgl
-from fgl.data import csbm, major_label_partition
-from fgl.data.partitions import major_label
+from fgl.data import csbm
+from fgl.data.partitions import major_label, major_label_partition
 
 SMALL = csbm(num_nodes=400, num_features=20, words_per_set=5, seed=1)
 

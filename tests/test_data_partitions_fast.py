@@ -14,13 +14,12 @@ from federations import printed
 
 import fgl
 from fgl import Graph, tasks
-from fgl.data import (
-    csbm,
+from fgl.data import csbm, partitions
+from fgl.data.partitions import (
     leiden_partition,
     louvain_partition,
     metis_partition,
     partition_graph,
-    partitions,
     random_partition,
 )
 

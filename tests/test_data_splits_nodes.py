@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fgl
 from fgl import Graph
-from fgl.data import class_capped_split, public_split, random_split, split
+from fgl.data.splits import class_capped_split, public_split, random_split, split
 
 
 def labelled(*sizes: int) -> Graph:
@@ -35,11 +35,11 @@ def counts(graph: Graph) -> tuple[int, ...]:
 def test_a_random_split_among_some_leaves_the_others_out() -> None:
     among = torch.arange(50) % 5 > 0  # 40 of 50
     graph = fgl.Graph(torch.ones(50, 1), torch.tensor([[0], [1]]), y=torch.zeros(50).long())
-    made = fgl.data.random_split(graph, train=0.5, val=0.25, seed=1, among=among)
+    made = fgl.data.splits.random_split(graph, train=0.5, val=0.25, seed=1, among=among)
     masks: Any = [made.train_mask, made.val_mask, made.test_mask]
     assert [int(mask.sum()) for mask in masks] == [20, 10, 10]
     assert torch.equal(torch.stack(masks).sum(0), among.long())
-    every = fgl.data.random_split(graph, train=0.5, val=0.25, seed=1)
+    every = fgl.data.splits.random_split(graph, train=0.5, val=0.25, seed=1)
     assert not torch.equal(every.train_mask & among, made.train_mask)  # type: ignore[operator]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 from pathlib import Path
@@ -20,9 +19,9 @@ PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - set(DE
 
 
 DOCUMENTED = {
-    f"{room}.{name}": value
-    for room in ["fgl", *(f"fgl.{room}" for room in HOOK.ROOMS)]
-    for name, value in HOOK.public(importlib.import_module(room)).items()
+    path: value
+    for exports in [HOOK.public(fgl), *map(HOOK.words, HOOK.ROOMS)]
+    for path, value in exports.items()
     if inspect.isfunction(value) or inspect.isclass(value)
 }
 
@@ -42,6 +41,21 @@ def test_reference_shows_the_names() -> None:
     for value in DOCUMENTED.values():
         room = value.__module__.split(".")[1]
         assert f"::: {value.__module__}.{value.__name__}\n" in pages[room]
+
+
+def test_public_names_in_a_page_become_links_outside_of_code() -> None:
+    links = script("docs/hooks/links.py").with_links
+    place = "reference/losses.md#fgl.losses.ranking"
+    assert links("Use `fgl.losses.ranking` here.", "../").startswith(
+        f"Use [`fgl.losses.ranking`](../{place}"
+    )
+    for text in (
+        "# `fgl.losses`",
+        "```python\n`fgl.losses`\n```",
+        "[`fgl.losses`](a.md)",
+        "`fgl.x`",
+    ):
+        assert links(text) == text
 
 
 def test_top_level_names_exist() -> None:
@@ -73,7 +87,16 @@ def test_code_in_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
 
 
-RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
+RESULTS = sorted((ROOT / "benchmarks/results/tables").glob("*.md"))
+
+
+def test_the_short_tables_of_results_are_what_their_script_writes() -> None:
+    short = script("docs/tables/results.py")
+    pages = {path: path.read_text(encoding="utf-8") for path in short.PAGES.glob("*.md")}
+    assert {path.name: short.written(text) == text for path, text in pages.items()} == {
+        f"{name}.md": True for name in ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl")
+    }, "run python docs/tables/results.py"
+    assert all(any(f"<!-- short {t} -->" in text for text in pages.values()) for t in short.TABLES)
 
 
 @pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)

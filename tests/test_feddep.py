@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from conformance import known
-from federations import close, double, graphs
+from federations import close, double, graphs, ruled
 from torch import Tensor
 
 import fgl
@@ -200,7 +199,7 @@ def test_an_encoder_learns_through_two_softmaxes(monkeypatch: pytest.MonkeyPatch
     own = CLIENTS[0]
     near, x = around(own, list(range(11))), dict(enumerate(own.x))  # type: ignore[arg-type]
     torch.manual_seed(1)
-    encoder = fgl.nn.DeepEncoder(6, WIDTH, 3, dropout=0.0).double()
+    encoder = fgl.nn.deep_neighbours.DeepEncoder(6, WIDTH, 3, dropout=0.0).double()
     p: Any = {n: t.detach().clone() for n, t in encoder.state_dict().items()}
     found = embeddings(encoder, own, 2)
 
@@ -242,7 +241,7 @@ def test_groups_are_the_best_ones_and_prototypes_their_means() -> None:
     torch.manual_seed(5)
     found = grouped(model, CLIENTS[1], 3, 2)
     torch.manual_seed(5)
-    encoder = fgl.nn.DeepEncoder(6, WIDTH, 3, dropout=0.0).double()
+    encoder = fgl.nn.deep_neighbours.DeepEncoder(6, WIDTH, 3, dropout=0.0).double()
     embedded = embeddings(encoder, CLIENTS[1], 2)
     for group in range(3):
         members = [v for v in range(8) if found["cluster"][v] == group]
@@ -319,7 +318,7 @@ def test_a_client_uses_its_generator_and_the_classifier_that_fedavg_would(keeps:
 
 
 def test_what_it_refuses() -> None:
-    with pytest.raises(ValueError, match=r"fgl.nn.DeepNeighbours \(model='deep' in a task\)"):
+    with pytest.raises(ValueError, match=r"fgl.nn.DeepNeighbours, but got"):
         feddep(known("nodes", 0.5, torch.float32).fedavg)
     made, start = method(), {"model": net().state_dict()}
     for own, text in (
@@ -328,7 +327,7 @@ def test_what_it_refuses() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             made.receive(start, {}, own)
-    bounded = replace(fgl.fedavg(net()), max_examples=5)
+    bounded = ruled(fgl.fedavg(net()), max_examples=5)
     good = {"model": {n: t for n, t in net().state_dict().items() if n.startswith("classifier")},
             "num_examples": torch.tensor(3), "prototypes": torch.zeros(2, 4).double(),
             "counts": torch.tensor([2, 3])}  # fmt: skip
@@ -356,7 +355,7 @@ def test_the_generator_is_never_in_training_mode_where_the_model_is() -> None:
 def test_a_minibatch_of_four_whole_hops_is_the_graph() -> None:
     """A node reads two hops of the generator and two of the classifier."""
     whole = graphs((40,))[0].replace(x=graphs((40,))[0].x.double())  # type: ignore[union-attr]
-    clients = fgl.data.partition_graph(whole, torch.arange(40).split(20))
+    clients = fgl.data.partitions.partition_graph(whole, torch.arange(40).split(20))
     sgd = partial(torch.optim.SGD, lr=LR)
     plain = fgl.tasks.node_task(whole, clients, net(), fgl.Training(sgd, num_steps=1))
     ends = []
@@ -369,7 +368,7 @@ def test_a_minibatch_of_four_whole_hops_is_the_graph() -> None:
 
 
 def test_impossible_prototypes_are_refused() -> None:
-    made = feddep(replace(fgl.fedavg(net()), max_examples=50.0))
+    made = feddep(ruled(fgl.fedavg(net()), max_examples=50.0))
     shared = {name: value for name, value in made.initial().items() if "classifier." in name}
     message: Any = {"model": shared, "num_examples": torch.tensor(3)}
     three, none = torch.zeros(3, 3).double(), torch.zeros(0, dtype=torch.int64)

@@ -16,7 +16,8 @@ from federations import close, receive_as_a_run, same, script
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Inbox, Method, Ragged, Training, fold_in, train
+from fgl import Method, Ragged, Training
+from fgl.federation import Inbox, fold_in, train
 from fgl.federation.training.minibatches import training_examples
 from fgl.losses import distance_per_entry, soft_cross_entropy
 from fgl.methods import adaptive_fedprox, local, ring
@@ -50,7 +51,7 @@ rows = pytest.mark.parametrize("name", VARIANTS)
 
 
 def federation(num_clients: int = 4) -> tuple[fgl.Graph, list[fgl.Graph]]:
-    return fgl.data.major_label_partition(SMALL, num_clients, share=0.4, num_test=15)
+    return fgl.data.partitions.major_label_partition(SMALL, num_clients, share=0.4, num_test=15)
 
 
 TEST, CLIENTS = federation()

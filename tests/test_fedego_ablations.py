@@ -17,15 +17,16 @@ from torch import Tensor
 from torch.func import functional_call
 
 import fgl
+from fgl import Method
 from fgl.data.partitions.major_label import unseen_nodes
-from fgl.federation import Inbox, Method, fold_in
+from fgl.federation import Inbox, fold_in
 from fgl.methods import fedprox
 from fgl.personalize import part, rest
 from fgl.tasks import EgoNodes, Local, Task, ego_node_task
 from fgl.tasks.scores import evaluate_ego
 
 SMALL = fgl.data.csbm(num_nodes=260, num_features=20, words_per_set=5, seed=1)
-TEST, CLIENTS = fgl.data.major_label_partition(SMALL, 4, share=0.4, num_test=15)
+TEST, CLIENTS = fgl.data.partitions.major_label_partition(SMALL, 4, share=0.4, num_test=15)
 FEATURES, CLASSES, HIDDEN, FANOUTS, BATCH = SMALL.num_features, 7, 8, (3, 3), 8
 ABLATION = TABLES["fedego-table5"]
 NAMES = ("w/o Mixup", "w/o EGO", "w/o RL", "w/o PL", "FedEgo-Server", "heads averaged")
@@ -305,7 +306,7 @@ def by_sets(clients: list[fgl.Graph]) -> list[set[int]]:
 
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.6])
 def test_unseen_nodes_are_those_of_no_other_training_set(share: float) -> None:
-    _, clients = fgl.data.major_label_partition(SMALL, 4, share=share, num_test=8)
+    _, clients = fgl.data.partitions.major_label_partition(SMALL, 4, share=share, num_test=8)
     masks = unseen_nodes(clients)
     pairs: Any = zip(clients, masks, strict=True)
     found = [set(own.node_id[mask].tolist()) for own, mask in pairs]

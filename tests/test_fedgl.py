@@ -16,8 +16,8 @@ from federations import CLASSES, FEATURES, close, graph, receive_as_a_run, same,
 from torch import Tensor
 
 import fgl
-from fgl import pseudo
-from fgl.federation import Inbox, Method, Training
+from fgl import Method, Training, pseudo
+from fgl.federation import Inbox
 from fgl.methods import fedprox
 from fgl.tasks import Task, overlapping_node_task
 
@@ -33,8 +33,8 @@ def clients(sparse: bool = False, dtype: torch.dtype = torch.float32) -> list[fg
     whole = whole.replace(x=whole.x.to(dtype))
     if sparse:
         whole = whole.replace(x=fgl.SparseMatrix.from_dense(whole.x * (whole.x > 0)))
-    parts = fgl.data.overlapping_partition(whole, [0.4, 0.5, 0.7], seed=2)
-    return fgl.data.partition_graph(whole, parts)
+    parts = fgl.data.partitions.overlapping_partition(whole, [0.4, 0.5, 0.7], seed=2)
+    return fgl.data.partitions.partition_graph(whole, parts)
 
 
 def task(dropout: float = 0.0, dtype: torch.dtype = torch.float32, l2: float = L2) -> Task:
@@ -226,7 +226,7 @@ def test_what_was_sent_is_described() -> None:
     assert 0 < found["pseudo_label_accuracy"] <= 1
     assert 0 <= found["pseudo_homophily"] <= 1
     assert found["pseudo_column_sum"] > 0
-    assert pseudo.describe([], [], [], torch.zeros(1)) == {}
+    assert pseudo.quality.describe([], [], [], torch.zeros(1)) == {}
 
 
 def test_the_threshold_is_of_fused_scores() -> None:

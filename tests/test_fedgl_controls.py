@@ -19,8 +19,8 @@ from papers.fedgl_controls import (
 from test_fedgl import DEFAULTS, clients, method, task
 
 import fgl
-from fgl import pseudo
-from fgl.federation import Inbox, Method
+from fgl import Method, pseudo
+from fgl.federation import Inbox
 
 
 def own(dtype: torch.dtype = torch.float32, threshold: float = 0.4, **options: Any) -> Method:
@@ -37,7 +37,7 @@ def scattering(seed: int = 0, dtype: torch.dtype = torch.float32, **options: Any
 def disjoint() -> list[fgl.Graph]:
     whole = graph(40)
     parts = [torch.arange(0, 12), torch.arange(12, 25), torch.arange(25, 40)]
-    return fgl.data.partition_graph(whole, parts)
+    return fgl.data.partitions.partition_graph(whole, parts)
 
 
 def trained(made: Method, data: list[fgl.Graph], rounds: int = 1) -> tuple[Inbox, Any]:

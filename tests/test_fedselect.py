@@ -12,7 +12,8 @@ from federations import close, fedavg, graphs, minibatches, model, receive_as_a_
 from torch import Tensor, optim
 
 import fgl
-from fgl.federation import Inbox, Method, Result, Training
+from fgl import Method, Result, Training
+from fgl.federation import Inbox
 from fgl.methods import fedopt, fedselect
 from fgl.methods.fedselect import filled, select
 

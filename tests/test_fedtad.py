@@ -24,7 +24,7 @@ TURNS = {"epochs": 2, "generator_steps": 1, "distil_steps": 2}
 def networks() -> tuple[Any, Any]:
     torch.manual_seed(0)
     net = fgl.nn.GCN(6, 5, 3, dropout=0.0).double()
-    return net, fgl.nn.NodeGenerator(6, 3, noise=NOISE, widths=(7, 6)).double()
+    return net, fgl.nn.node_generator.NodeGenerator(6, 3, noise=NOISE, widths=(7, 6)).double()
 
 
 def degrees(own: fgl.Graph) -> Tensor:
@@ -192,7 +192,7 @@ def test_reliability_of_sparse_features_is_that_of_dense_ones() -> None:
 
 def test_what_it_refuses() -> None:
     whole = fgl.Graph.join(*fgl.data.small_graphs(6))
-    with pytest.raises(ValueError, match="one graph each, but got a collection"):
+    with pytest.raises(ValueError, match="one graph, but got a collection"):
         MODULE.class_reliability(whole, 2)
     with pytest.raises(ValueError, match="num_nodes"):
         method(num_nodes=2)

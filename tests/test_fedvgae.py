@@ -16,13 +16,15 @@ from federations import CLASSES, FEATURES, close, graph, receive_as_a_run, same,
 from torch import Tensor
 
 import fgl
-from fgl.data import EdgeSplit
-from fgl.experiment import best_round
-from fgl.federation import Method, Training
+from fgl import Method, Training
+from fgl.data.splits import EdgeSplit
+from fgl.federation import best_round
 from fgl.methods import fedper, fedprox, local, moon
 from fgl.personalize import part
 from fgl.tasks import Links, OwnNodes, Task, evaluate_own, link_scores, node_scores
 
+# Of some clients with few edges nothing is kept, which many tests want.
+pytestmark = pytest.mark.filterwarnings("ignore:No edge of")
 ADAM = Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
 EXAMPLE = script("examples/fedvgae.py")
 TASKS = pytest.mark.parametrize("task", ["link", "node"])
@@ -34,7 +36,7 @@ def clients(task: str) -> tuple[list[fgl.Graph], list[EdgeSplit] | None]:
     whole.append(graph(5).replace(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])))
     if task == "node":
         return whole, None
-    splits = [fgl.data.edge_split(own, seed=1) for own in whole]
+    splits = [fgl.data.splits.edge_split(own, seed=1) for own in whole]
     assert [own.trains_only for own in splits] == [False, False, True]
     return [own.graph for own in splits], splits
 
@@ -274,7 +276,7 @@ def test_each_client_is_scored_with_its_own_model(task: str) -> None:
 
 def test_scores_of_links_equal_loops() -> None:
     """Share of pairs won and the steps of precision, from inner products of the means."""
-    split = fgl.data.edge_split(graph(40), seed=1)
+    split = fgl.data.splits.edge_split(graph(40), seed=1)
     model = fgl.nn.VGAE(FEATURES, 4, 2).eval()
     got = link_scores(model, [split])({}, split.graph)
     mu = model.encode(split.graph.x, split.graph.adj)[0].double().tolist()
@@ -295,7 +297,7 @@ def test_scores_of_links_equal_loops() -> None:
 
 @pytest.mark.parametrize("missing", ["edges", "negatives"])
 def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
-    split = fgl.data.edge_split(graph(40))
+    split = fgl.data.splits.edge_split(graph(40))
     model, names = fgl.nn.VGAE(FEATURES, 4, 2), ["val_auc", "val_ap", "auc", "ap"]
     for kept, left in (("val", names[2:]), ("test", names[:2])):
         one = replace(split, **{f"{kept}_{missing}": torch.zeros(2, 0, dtype=torch.int64)})
@@ -304,7 +306,7 @@ def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
     assert list(whole({}, split.graph)) == names
     with pytest.raises(ValueError, match="Expected graph to be the graph of a split"):
         whole({}, graph(40))
-    blind = fgl.data.edge_split(graph(40), val=0)
+    blind = fgl.data.splits.edge_split(graph(40), val=0)
     made = build("link", ([blind.graph], [blind]), delta=0.0)
     result = fgl.run(made, [blind.graph], num_rounds=3)
     assert int(result.client_states[0]["adjusted"]) == 0
@@ -318,7 +320,7 @@ def test_a_client_that_only_trains_is_reported() -> None:
     message = {"model": made.fedavg.initial()}
     found = score(dict.fromkeys(range(22), message), {})
     assert 0 < found["scored_clients"] < 22
-    split = fgl.data.edge_split(clients("link")[0][2])
+    split = fgl.data.splits.edge_split(clients("link")[0][2])
     idle = link_scores(fgl.nn.VGAE(FEATURES, 4, 2), [split])
     assert split.trains_only and idle({}, split.graph) == {}
     plain = fgl.fedavg(fgl.nn.VGAE(FEATURES, 4, 2))
@@ -328,7 +330,7 @@ def test_a_client_that_only_trains_is_reported() -> None:
 
 def test_only_isolated_nodes() -> None:
     own = graph(8).replace(edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    splits = [fgl.data.edge_split(each) for each in (own, graph(40))]
+    splits = [fgl.data.splits.edge_split(each) for each in (own, graph(40))]
     data = ([each.graph for each in splits], splits)
     made = build("link", data)
     for at_once in (1, "all"):
@@ -342,7 +344,9 @@ def test_a_client_whose_nodes_are_all_joined_has_no_pair_to_draw(recon: str) -> 
     """Two nodes with an edge, and a triangle: too few edges to split, and none that is missing."""
     pair = graph(2).replace(edge_index=torch.tensor([[0, 1], [1, 0]]))
     three = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]])
-    splits = [fgl.data.edge_split(g) for g in (graph(40), pair, graph(3).replace(edge_index=three))]
+    splits = [
+        fgl.data.splits.edge_split(g) for g in (graph(40), pair, graph(3).replace(edge_index=three))
+    ]
     data = ([each.graph for each in splits], splits)
     one, all_ = (
         fgl.run(build("link", data, recon=recon), data[0], num_rounds=3, clients_at_once=at_once)
@@ -444,7 +448,7 @@ def test_no_client_with_enough_edges_is_an_error_before_the_run() -> None:
 
 
 def test_a_diverged_model_scores_nan_and_is_never_the_best() -> None:
-    split = fgl.data.edge_split(graph(40), seed=1)
+    split = fgl.data.splits.edge_split(graph(40), seed=1)
     model = fgl.nn.VGAE(FEATURES, 4, 2)
     huge = {name: value * 1e30 for name, value in model.state_dict().items()}
     score = link_scores(model, [split])

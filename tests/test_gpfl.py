@@ -17,7 +17,9 @@ from torch.nn.functional import avg_pool1d
 
 import fgl
 from fgl import Graph, Method, Training, client_network, methods
-from fgl.data import dirichlet_partition, fold_clients, small_graphs
+from fgl.data import small_graphs
+from fgl.data.partitions import dirichlet_partition
+from fgl.data.splits import fold_clients
 from fgl.federation import Inbox, graph_minibatches
 from fgl.tasks import Graphs, Task, evaluate_graphs, graph_task
 

@@ -13,7 +13,8 @@ from federations import close, fedavg, graph, minibatches, model, same
 from torch import Tensor, nn, optim
 
 import fgl
-from fgl.federation import Method, Ragged, Training, train
+from fgl import Method, Ragged, Training
+from fgl.federation import train
 from fgl.methods import graphfl
 from fgl.methods.graphfl import halves, side
 

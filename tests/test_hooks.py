@@ -13,8 +13,8 @@ from federations import close, fedavg, graph, graphs, minibatches, model, same
 from torch import optim
 
 import fgl
-from fgl.federation import Method, Training, minimise, train
-from fgl.sparse import SparseMatrix
+from fgl import Method, SparseMatrix, Training
+from fgl.federation import minimise, train
 
 OPTIMIZERS: dict[str, Any] = {
     "momentum": partial(optim.SGD, lr=0.05, momentum=0.9),

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import torch
 from conformance import CASES, case
-from federations import CLASSES, FEATURES, graphs, identified, script
+from federations import CLASSES, FEATURES, graphs, identified, ruled, script
 
 import fgl
-from fgl import methods, transforms
-from fgl.federation import Training
+from fgl import Training, methods, transforms
 from fgl.federation.method.describe import described
 from fgl.federation.method.layers import Layer
+from fgl.federation.method.old_names import GROUPS
 from fgl.federation.saved.checkpoint import _check_identity
 
 PLAIN = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.5))
@@ -126,7 +126,7 @@ OTHER: dict[str, Any] = {
     "ragged": frozenset({"rows"}),
     "max_examples": 10.0,
     "max_change": 10.0,
-    "own": ("convs.1",),
+    "modules": ("convs.1",),
     "costs": lambda message: {},
     "onward": ("secure",),
     "account": lambda inbox, state: state,
@@ -134,11 +134,21 @@ OTHER: dict[str, Any] = {
 }
 
 
+def replaced(method: fgl.Method, name: str, value: Any) -> fgl.Method:
+    """The method with another field, its own or one of a group."""
+    for key in GROUPS:
+        group = getattr(method, key)
+        if hasattr(group, name):
+            return replace(method, **{key: replace(group, **{name: value})})
+    return replace(method, **{name: value})
+
+
 @pytest.mark.parametrize("name", OTHER)
 def test_another_field_is_another_run(name: str, tmp_path: Path) -> None:
     """Of every field of a method and of its training: none is left out by hand."""
     train = {each.name for each in fields(Training)}
-    rest = {each.name for each in fields(fgl.Method)} - {"model", "personal", "train", "layers"}
+    rest = {each.name for each in fields(fgl.Method)} - {"model", "train", "layers", *GROUPS}
+    rest |= {each.name for group in GROUPS.values() for each in fields(group)} - {"personal"}
     rest -= {"models"}  # a place tells the shapes of each client's own
     assert set(OTHER) == train | rest
     method = replace(PLAIN, train=Training(num_steps=1))
@@ -147,8 +157,8 @@ def test_another_field_is_another_run(name: str, tmp_path: Path) -> None:
         how = {"num_steps": None} if name == "batches" else {}
         other = replace(method, train=replace(method.train, **{**how, name: OTHER[name]}))
     else:
-        other = replace(method, **{name: OTHER[name]})
-    wanted = name if name != "batches" else "num_steps"
+        other = replaced(method, name, OTHER[name])
+    wanted = {"batches": "num_steps", "modules": "own"}.get(name, name)
     with pytest.raises(ValueError, match=f"to be of this run with {wanted}="):
         fgl.run(other, graphs(), num_rounds=2, checkpoint=tmp_path)
 
@@ -156,7 +166,7 @@ def test_another_field_is_another_run(name: str, tmp_path: Path) -> None:
 def test_a_builder_of_ones_own() -> None:
     @fgl.layer
     def mine(fedavg: fgl.Method, *, rate: float = 0.5, **how: Any) -> fgl.Method:
-        return methods.fedprox(replace(fedavg, exchange=2), mu=rate)
+        return methods.fedprox(ruled(fedavg, exchange=2), mu=rate)
 
     method = mine(PLAIN, rate=0.25, extra=3)
     assert repr(method) == "mine(fedavg(GCN(...)), rate=0.25, extra=3)"
@@ -169,7 +179,7 @@ def test_a_builder_of_ones_own() -> None:
 def test_a_builder_that_returns_no_method() -> None:
     @fgl.layer
     def forgetful(fedavg: fgl.Method) -> fgl.Method:
-        replace(fedavg, exchange=2)
+        ruled(fedavg, exchange=2)
         return None  # type: ignore[return-value]
 
     with pytest.raises(TypeError, match="Expected forgetful to return a Method, but got NoneType"):
@@ -250,8 +260,8 @@ def test_seals_hold_under_a_layer() -> None:
     for method in (around(PLAIN), second(PLAIN, private), several(private)):
         with pytest.raises(ValueError, match="local_gaussian to be the outermost wrapper"):
             fgl.run(method, graphs(), num_rounds=1)
-    with pytest.raises(ValueError, match="whose silent is another"):
-        fgl.run(replace(private, silent=False), graphs(), num_rounds=1)
+    with pytest.raises(ValueError, match="whose rules.silent is another"):
+        fgl.run(ruled(private, silent=False), graphs(), num_rounds=1)
 
 
 def scaled(method: fgl.Method, factor: float) -> fgl.Method:
@@ -343,11 +353,15 @@ def test_functions_are_described_by_what_they_hide() -> None:
     described(np.array([object()]))
 
 
-@pytest.mark.parametrize("on", [graphs(), "x", fgl.federation.Here])
-def test_a_place_must_be_one(on: Any) -> None:
-    with pytest.raises(TypeError, match="Expected on to be a place, such as"):
-        fgl.run(PLAIN, on=on, num_rounds=1)
+def test_a_place_is_one_value_of_clients() -> None:
+    """The former `on` works for one release; what is no place is refused."""
+    for clients in ("x", 3, fgl.federation.Here):
+        with pytest.raises(TypeError, match=r"Expected client"):
+            fgl.run(PLAIN, clients, num_rounds=1)  # type: ignore[arg-type]
     here = fgl.federation.Here(graphs())
-    with pytest.raises(ValueError, match="clients_at_once to be said to Here"):
-        fgl.run(PLAIN, on=here, clients_at_once=1, num_rounds=1)
-    assert len(fgl.run(PLAIN, on=here, num_rounds=1).history) == 1
+    with pytest.raises(ValueError, match="clients_at_once and score to be left out beside a place"):
+        fgl.run(PLAIN, here, clients_at_once=1, num_rounds=1)
+    with pytest.warns(DeprecationWarning, match=r"fgl.run\(method, place\) now"):
+        assert len(fgl.run(PLAIN, on=here, num_rounds=1).history) == 1
+    with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="left out beside on"):
+        fgl.run(PLAIN, graphs(), on=here, num_rounds=1)

@@ -14,6 +14,7 @@ from torch.func import grad, vmap
 from fgl import losses
 from fgl.losses import cross_entropy, soft_cross_entropy
 from fgl.losses.cross_entropy import _known as known
+from fgl.losses.reconstruction_loss import dense_reconstruction
 
 N, C = 11, 4
 Y = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 0, 0, 1])
@@ -153,7 +154,7 @@ def test_half_precision_gradients_equal_those_of_float32() -> None:
         edges = torch.arange(300).repeat(2, 1)
         edges = torch.cat([edges, edges + torch.tensor([[1], [0]])], 1) % 300
         soft = losses.soft_cross_entropy(20 * z, t.softmax(1))  # a softmax below 1e-7
-        dense = losses.dense_reconstruction(z, edges, weighted=True)
+        dense = dense_reconstruction(z, edges, weighted=True)
         distilled = losses.structure_distillation(z, t, edges)
         return list(torch.autograd.grad(soft + dense + distilled, [z]))
 

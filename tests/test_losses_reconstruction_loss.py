@@ -11,14 +11,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fgl.losses import (
-    dense_reconstruction,
-    kl_divergence,
-    pair_scores,
-    reconstruction_loss,
-    sampled_reconstruction,
-)
-from fgl.losses.reconstruction_loss import KINDS, _uniform_pairs
+from fgl.losses import kl_divergence, pair_scores, reconstruction_loss, sampled_reconstruction
+from fgl.losses.reconstruction_loss import KINDS, _uniform_pairs, dense_reconstruction
 
 N, D = 7, 3
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from fgl import SparseMatrix
 from fgl.losses import structure_distillation
-from fgl.sparse import SparseMatrix
 
 N, C = 9, 4
 MASK = torch.tensor([1, 0, 1, 1, 0, 1, 1, 1, 0], dtype=torch.bool)

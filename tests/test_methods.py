@@ -130,7 +130,7 @@ def test_moon_is_near_the_received_and_far_from_its_own_earlier_model() -> None:
     close(grads[0], grads[1], atol=1e-9)
     with pytest.raises(TypeError, match="return_embedding"):
         moon(fgl.fedavg(torch.nn.Linear(1, 1)))
-    drawn = fgl.data.partition_graph(own, [torch.arange(own.num_nodes - 2)])[0]
+    drawn = fgl.data.partitions.partition_graph(own, [torch.arange(own.num_nodes - 2)])[0]
     with pytest.raises(ValueError, match="does not train on drawn nodes"):
         made.loss(moved, drawn, context)
 

@@ -14,14 +14,8 @@ from torch import Tensor, optim
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import (
-    Method,
-    Ragged,
-    Training,
-    graph_minibatches,
-    node_minibatches,
-    train,
-)
+from fgl import Method, Ragged, Training
+from fgl.federation import graph_minibatches, node_minibatches, train
 from fgl.losses import cross_entropy
 
 ADAM = partial(optim.Adam, lr=0.02)

@@ -228,7 +228,9 @@ def test_two_hops_give_the_centralised_gradient(at_once: Any) -> None:
     ours = fgl.run(fgl.fedavg(gcn(**SUMMED), train=step), made.clients, **options)
     want = fgl.run(fgl.fedavg(gcn(), train=step), [whole], num_rounds=3)
     close(ours.outbox[0]["model"], want.outbox[0]["model"], atol=1e-8)
-    cut = fgl.run(fgl.fedavg(gcn(), train=step), data.partition_graph(whole, parts), num_rounds=3)
+    cut = fgl.run(
+        fgl.fedavg(gcn(), train=step), data.partitions.partition_graph(whole, parts), num_rounds=3
+    )
     assert not torch.allclose(
         cut.outbox[0]["model"]["convs.0.lin.weight"],  # type: ignore[index, call-overload]
         want.outbox[0]["model"]["convs.0.lin.weight"],  # type: ignore[index, call-overload]

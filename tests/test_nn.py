@@ -1,9 +1,8 @@
-"""GCN and GAT against PyTorch Geometric's, and what they promise about graphs."""
+"""GCN and GAT: what they promise about graphs; PyG's numbers are in `truth/`."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 import fgl.nn
+from fgl import SparseMatrix
 from fgl.augment import drop_edges
-from fgl.nn import GAT, GCN, GATConv, GCNConv
+from fgl.nn import GAT, GCN, GATConv
 from fgl.nn.layers import dropout, shifted
-from fgl.sparse import SparseMatrix
 
 N, F, C = 12, 7, 3
 
@@ -77,37 +76,6 @@ def features(dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 @models
-def test_state_dict_keys_and_shapes_equal_pyg(name: str) -> None:
-    ours, theirs = twins(name)
-    shapes = [
-        {key: tuple(value.shape) for key, value in model.state_dict().items()}
-        for model in (ours, theirs)
-    ]
-    assert shapes[0] == shapes[1]
-    ours.load_state_dict(theirs.state_dict())  # and back
-
-
-@models
-@graphs
-@pytest.mark.parametrize("sparse_edges", [False, True], ids=["edge_index", "matrix"])
-def test_outputs_and_gradients_equal_pyg(name: str, edges: Tensor, sparse_edges: bool) -> None:
-    ours, theirs = twins(name)
-    x = features().requires_grad_()
-    mine = SparseMatrix.from_edge_index(edges, N) if sparse_edges else edges
-    got, want = ours(x, mine), theirs(x, edges)
-    torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
-    upstream = torch.randn_like(got)
-    names = [key for key, _ in ours.named_parameters()]
-    got_grad = torch.autograd.grad(got, [*ours.parameters(), x], upstream)
-    by_name = dict(theirs.named_parameters())
-    want_grad = torch.autograd.grad(want, [*(by_name[key] for key in names), x], upstream)
-    for key, a, b in zip([*names, "x"], got_grad, want_grad, strict=True):
-        torch.testing.assert_close(
-            a, b, rtol=1e-10, atol=1e-11, msg=lambda m, key=key: f"{key}: {m}"
-        )
-
-
-@models
 @graphs
 def test_sparse_features_equal_dense_ones(name: str, edges: Tensor) -> None:
     ours, _ = twins(name)
@@ -118,15 +86,6 @@ def test_sparse_features_equal_dense_ones(name: str, edges: Tensor) -> None:
         slopes = torch.autograd.grad(out.square().sum(), list(ours.parameters()))
         results.append([out.detach(), *slopes])
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-11)
-
-
-@pytest.mark.parametrize("edges", [DIRECTED, GRAPHS["self-loops"]], ids=["plain", "self-loops"])
-def test_gcn_with_edge_weights_equals_pyg(edges: Tensor) -> None:
-    ours, theirs = twins("gcn-2")
-    x = features()
-    weight = torch.rand(edges.shape[1], dtype=torch.float64) + 0.1
-    matrix = SparseMatrix.from_edge_index(edges, N, weight)
-    torch.testing.assert_close(ours(x, matrix), theirs(x, edges, weight), rtol=1e-11, atol=1e-12)
 
 
 @both
@@ -228,32 +187,6 @@ def test_random_bits_are_the_same_where_torch_has_no_view_under_vmap(dtype: torc
     words = torch.randint(-(2**63), 2**63 - 1, (3, 9))
     assert torch.equal(shifted(words[0], dtype), words[0].view(dtype))
     assert torch.equal(vmap(lambda row: shifted(row, dtype))(words), words.view(dtype))
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (lambda: GCNConv(300, 200), lambda: pyg.GCNConv(300, 200)),
-        (lambda: GATConv(300, 40, heads=5), lambda: pyg.GATConv(300, 40, heads=5)),
-        (lambda: GATConv(300, 400, heads=2), lambda: pyg.GATConv(300, 400, heads=2)),
-    ],
-)
-def test_initial_parameters_are_distributed_as_pygs(ours: Any, theirs: Any) -> None:
-    samples: list[dict[str, Tensor]] = []
-    for make in (ours, theirs):
-        draws = [dict(make().named_parameters()) for _ in range(5)]
-        samples.append({key: torch.stack([d[key].detach() for d in draws]) for key in draws[0]})
-    for key, value in samples[0].items():
-        want = samples[1][key]
-        if key == "bias":
-            assert (value == 0).all() and (want == 0).all()
-            continue
-        assert value.abs().max().item() == pytest.approx(want.abs().max().item(), rel=0.02)
-        bound = math.sqrt(6 / sum(value.shape[-2:]))  # Glorot
-        assert value.abs().max() <= bound
-        assert value.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
-        assert abs(value.mean().item()) < 5 * bound / math.sqrt(3 * value.numel())
-        assert not torch.equal(value[0], value[1])
 
 
 @both

@@ -49,9 +49,9 @@ def first_features(number: int, width: int) -> Tensor:
     return torch.randn(number, width)
 
 
-def first_edges(width: int, hidden: int) -> fgl.nn.PairWeights:
+def first_edges(width: int, hidden: int) -> fgl.nn.pair_weights.PairWeights:
     torch.manual_seed(8)
-    return fgl.nn.PairWeights(width, hidden, parts=1)
+    return fgl.nn.pair_weights.PairWeights(width, hidden, parts=1)
 
 
 @pytest.fixture

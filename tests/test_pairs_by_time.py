@@ -12,7 +12,7 @@ from torch import Tensor
 
 import fgl
 from fgl import tasks
-from fgl.data import pair_split, split_by_time, with_negatives
+from fgl.data.splits import pair_split, split_by_time, with_negatives
 from fgl.data.splits.free_pairs import FreeCells, FreePairs, directed_keys, directed_pairs
 from fgl.data.splits.negatives import Window
 
@@ -170,7 +170,7 @@ def test_negatives_of_a_mask_that_is_not_there_are_not_drawn() -> None:
 def test_classes_of_pairs_are_those_of_their_answers_and_not_of_the_nodes() -> None:
     graph = temporal().replace(y=torch.arange(12) % 5)
     assert graph.num_classes == 5
-    for split in (split_by_time, fgl.data.pair_split):
+    for split in (split_by_time, fgl.data.splits.pair_split):
         assert split(graph, torch.arange(60) % 3).num_classes == 3
         assert split(graph).num_classes != 5
 
@@ -186,7 +186,7 @@ def test_ratings_of_a_task_are_tenths() -> None:
 
 def test_a_directed_split_keeps_fields_and_directions() -> None:
     graph = temporal(num_edges=80, n=12)
-    split = fgl.data.edge_split(graph, val=0.1, test=0.2, directed=True, seed=2)
+    split = fgl.data.splits.edge_split(graph, val=0.1, test=0.2, directed=True, seed=2)
     held = {*rows(split.val_edges), *rows(split.test_edges)}
     kept = [e for e, pair in enumerate(rows(graph.edge_index)) if pair not in held]
     assert split.directed and split.graph.edge_attr.flatten().tolist() == kept
@@ -200,14 +200,14 @@ def test_a_directed_split_keeps_fields_and_directions() -> None:
     )
     for negatives in (split.val_negatives, split.test_negatives):
         assert not set(rows(negatives)) & every and all(u != v for u, v in rows(negatives))
-    part = fgl.data.subgraph_split(split, torch.arange(0, 12, 2))
+    part = fgl.data.splits.subgraph_split(split, torch.arange(0, 12, 2))
     assert part.directed
     want = {(u // 2, v // 2) for u, v in held if u % 2 == v % 2 == 0}
     assert {*rows(part.val_edges), *rows(part.test_edges)} == want
     free = {(u, v) for u in range(6) for v in range(6) if u != v and (2 * u, 2 * v) not in every}
     drawn: set[tuple[int, int]] = set()
     for seed in range(60):
-        other = fgl.data.subgraph_split(split, torch.arange(0, 12, 2), seed=seed)
+        other = fgl.data.splits.subgraph_split(split, torch.arange(0, 12, 2), seed=seed)
         drawn |= {*rows(other.val_negatives), *rows(other.test_negatives)}
     assert drawn == free
     with pytest.raises(ValueError, match="see fgl.tasks.pair_task"):
@@ -216,7 +216,7 @@ def test_a_directed_split_keeps_fields_and_directions() -> None:
 
 def test_an_undirected_split_of_fields_is_refused_and_says_how() -> None:
     with pytest.raises(ValueError, match="but got .*edge_attr.*: directed=True keeps them"):
-        fgl.data.edge_split(temporal())
+        fgl.data.splits.edge_split(temporal())
 
 
 def naive(net: fgl.nn.PairNet, graph: fgl.Graph) -> Tensor:

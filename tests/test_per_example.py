@@ -14,8 +14,8 @@ from federations import close, receive_as_a_run, same
 from torch.func import functional_call
 
 import fgl
-from fgl import privacy
-from fgl.federation import Method, Training, train
+from fgl import Method, Training, privacy
+from fgl.federation import train
 from fgl.methods import fedopt, fedprox
 from fgl.transforms import per_example_gaussian, privacy_spent
 

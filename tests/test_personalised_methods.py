@@ -14,7 +14,8 @@ from federations import close, same
 from test_methods import gradient
 
 import fgl
-from fgl.federation import Inbox, Method, Training
+from fgl import Method, Training
+from fgl.federation import Inbox, Own
 from fgl.methods import (
     fedamp,
     fedper,
@@ -465,16 +466,16 @@ def test_what_is_personal_is_trained_and_checked() -> None:
         message, state = FEDAVG.send(plain, context, state, own)
         return message, {**state, "scale": params["scale"]}
 
-    method = replace(FEDAVG, receive=receive, loss=loss, send=send, personal=first)
+    method = replace(FEDAVG, receive=receive, loss=loss, send=send, own=Own(personal=first))
     loop, batch = (run(method, CLIENTS, clients_at_once=n) for n in (1, "all"))
     for client in range(K):
         close(batch.client_states[client], loop.client_states[client])
         assert float(loop.client_states[client]["scale"]) != 1
     with pytest.raises(ValueError, match="params to have keys .* extra \\['scale'\\]"):
-        run(replace(method, personal={}), CLIENTS)
+        run(replace(method, own=Own()), CLIENTS)
     with pytest.raises(ValueError, match="params to have keys .* missing \\['scale'\\]"):
-        run(replace(FEDAVG, personal=first), CLIENTS)
+        run(replace(FEDAVG, own=Own(personal=first)), CLIENTS)
     with pytest.raises(ValueError, match="keys .* extra \\['scale'\\]"):
         run(replace(method, send=lambda p, c, s, g: ({"model": p}, s)), CLIENTS)
     with pytest.raises(ValueError, match="personal to have names that the model has not"):
-        replace(FEDAVG, personal=FEDAVG.initial())
+        replace(FEDAVG, own=Own(personal=FEDAVG.initial()))

@@ -86,7 +86,7 @@ def test_one_graph_is_a_batch_of_one() -> None:
 @pytest.mark.parametrize("column", range(6))
 def test_each_function_is_its_column(column: int) -> None:
     graphs = batched(random_graphs())
-    function = getattr(properties, PROPERTIES[column])
+    function = getattr(properties.measures, PROPERTIES[column])
     assert torch.equal(function(*graphs), graph_properties(*graphs)[:, column])
 
 
@@ -168,7 +168,7 @@ def test_bad_input_is_refused_by_name(arguments: Any, message: str) -> None:
 def test_sorted_edges_that_repeat_count_once() -> None:
     edges = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0]])
     for given in (edges, edges.flip(1), edges[:, [0, 2]]):
-        assert float(properties.average_degree(given, 2)) == 1.0
+        assert float(properties.measures.average_degree(given, 2)) == 1.0
 
 
 def test_numpys_integers_count_nodes_too() -> None:

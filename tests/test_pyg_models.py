@@ -20,7 +20,8 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import Batch, Data
 
 import fgl
-from fgl.federation import Method, choose
+from fgl import Method
+from fgl.federation import choose
 from fgl.predict import check_reads, predict, reads
 
 # `vmap` maps a few of PyG's operations one by one, and says so.

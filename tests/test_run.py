@@ -38,7 +38,8 @@ from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 import fgl
-from fgl.federation import Broadcast, Inbox, Message, Result, Round, Training, average, fold_in
+from fgl import Message, Result, Training
+from fgl.federation import Broadcast, Inbox, Round, average, fold_in
 from fgl.federation.process import NEVER, young_only
 from fgl.personalize import part
 

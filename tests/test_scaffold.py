@@ -13,7 +13,7 @@ from torch import Tensor, nn, optim
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Method, Result, Training
+from fgl import Method, Result, Training
 from fgl.methods import feddc, fedper, scaffold
 from fgl.methods.scaffold import is_plain_sgd, learning_rate, mean_gradient
 

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 import torch
 from conformance import case, fedego, fedgl, gpfl, known
-from federations import close, same
+from federations import close, ruled, same
 from torch import Tensor
 
 import fgl
-from fgl import methods
-from fgl.federation import Inbox, Method, Training, after, unsealed
-from fgl.privacy import DoesNotFit, decode, encode, largest_weight, wrapped_sum
+from fgl import Method, Training, methods
+from fgl.federation import Inbox, after, unsealed
+from fgl.privacy import DoesNotFit
+from fgl.privacy.fixed_point import decode, encode, largest_weight, wrapped_sum
 from fgl.transforms import (
     central_gaussian,
     clients_summed,
@@ -585,7 +586,7 @@ def test_tasks_that_draw_in_each_round_compose(task: str) -> None:
 
 def test_a_task_whose_clients_weigh_the_same_composes() -> None:
     """Its accept looks at the weights alone, which a sum bounds by itself."""
-    assert secure_sum(known("ego", 0.0, torch.float32).fedavg, threshold=3).silent
+    assert secure_sum(known("ego", 0.0, torch.float32).fedavg, threshold=3).rules.silent
 
 
 def test_clipping_at_the_clients_goes_inside_and_noise_of_the_server_does_not() -> None:
@@ -602,7 +603,7 @@ def refuse(message: Any, client: int, state: Any) -> None:
 
 
 def test_what_it_switches_off_is_refused_together() -> None:
-    method = replace(robust(tiny(), fgl.aggregate.robust.median), accept=refuse, exchange=2)
+    method = ruled(replace(robust(tiny(), fgl.aggregate.robust.median), accept=refuse), exchange=2)
     with pytest.raises(ValueError, match="a server needs means|whose server needs means") as raised:
         secure_sum(method, threshold=2)
     said = str(raised.value)
@@ -728,7 +729,7 @@ def test_more_examples_than_the_clients_can_have_are_refused_with_the_sum() -> N
     def heavy(message: Any) -> Any:
         return {**message, "num_examples": torch.tensor(100)}
 
-    method = replace(changed(tiny(), heavy, 1), max_examples=30)
+    method = ruled(changed(tiny(), heavy, 1), max_examples=30)
     with pytest.warns(UserWarning, match="a sum of examples that clients can have"):
         got = fgl.run(secure_sum(method, threshold=2), lines(3), num_rounds=4)
     assert same(dict(got.outbox[0]["model"]), method.initial())
@@ -1018,7 +1019,7 @@ def test_the_same_sums_over_flower(tmp_path: Path) -> None:
     lost = gone((6, 2))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Round .* exchange")
-        got = fgl.run(summed, on=on, num_rounds=8, dropouts=lost)
+        got = fgl.run(summed, on, num_rounds=8, dropouts=lost)
     want = fgl.run(tiny(), lines(4), num_rounds=2, dropouts=gone((1, 2)))
     last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 27)
     assert [sorted(r.dropped) for r in summed_rounds(got.history)] == [[], [2]]
@@ -1035,4 +1036,4 @@ def test_flowers_own_secure_sum_does_not_take_our_messages() -> None:
     grid = Grid(apps(tiny(), lines(2), mods=[mods.secaggplus_mod]))
     on = Flower(grid, num_clients=2, timeout=20, poll=0.001, per_tensor=True)
     with pytest.raises(RuntimeError, match="client 0: .* KeyError .*; client 1: .* KeyError "):
-        fgl.run(tiny(), on=on, num_rounds=1)
+        fgl.run(tiny(), on, num_rounds=1)

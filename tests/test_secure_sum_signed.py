@@ -16,7 +16,8 @@ import pytest
 import torch
 
 import fgl
-from fgl.federation import Method, unsealed
+from fgl import Method
+from fgl.federation import unsealed
 from fgl.transforms import clients_summed, secure_sum, summed_rounds
 
 pytest.importorskip("cryptography")
@@ -49,14 +50,14 @@ def gone(*pairs: tuple[int, int]) -> Callable[[int, int], bool]:
 def test_signed_sums_are_the_plain_means(at_once: Any) -> None:
     """The second exchange loses a client in each round where one can be lost."""
     method, away = signed(9, threshold=7), gone((7, 1), (8, 2))
-    assert (method.exchange, method.silent) == (5, True)
+    assert (method.rules.exchange, method.rules.silent) == (5, True)
     got = fgl.run(
         method, lines(9), num_rounds=10, dropouts=away, watch=clients_summed,
         clients_at_once=at_once,
     )  # fmt: skip
     want = fgl.run(own_models(), lines(9), num_rounds=2, dropouts=gone((1, 1)))
     like(got, want)
-    one, two = summed_rounds(got.history, method.exchange)
+    one, two = summed_rounds(got.history, method.rules.exchange)
     assert (one.dropped, list(two.dropped)) == ({}, [1])
     assert [one.metrics, two.metrics] == [{"clients_summed": 9}, {"clients_summed": 8}]
     assert all(not got.client_states[k] for k in range(9) if k not in (1, 2))
@@ -218,7 +219,7 @@ def test_signed_sums_over_flower(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Round .* exchange")
         got = fgl.run(
-            signed(5, signed=Signatures(all_keys(5).public)), on=on, num_rounds=10,
+            signed(5, signed=Signatures(all_keys(5).public)), on, num_rounds=10,
             dropouts=gone((7, 2)),
         )  # fmt: skip
     want = fgl.run(own_models(), lines(5), num_rounds=2, dropouts=gone((1, 2)))

@@ -18,8 +18,8 @@ from federations import close, same
 from torch import Tensor
 
 import fgl
-from fgl import privacy
-from fgl.federation import Limits, Method, Training
+from fgl import Method, Training, privacy
+from fgl.federation import Limits
 from fgl.privacy.signatures import signing_key
 from fgl.transforms import (
     Signatures,
@@ -345,7 +345,10 @@ def test_clients_that_sign_count_once_for_five_rounds() -> None:
     assert spent == [0.0, pytest.approx(want[0])]  # signatures tell nothing yet
     ends = [each.metrics["epsilon"] for each in got.history[4::5]]
     assert ends == pytest.approx(want)
-    assert [sorted(r.dropped) for r in summed_rounds(got.history, method.exchange)] == [[], [3]]
+    assert [sorted(r.dropped) for r in summed_rounds(got.history, method.rules.exchange)] == [
+        [],
+        [3],
+    ]
 
 
 def test_what_is_out_of_range_is_refused() -> None:
@@ -395,7 +398,7 @@ def test_the_same_noise_over_flower(tmp_path: Path) -> None:
         Grid(apps(method, made), state=str(tmp_path)), num_clients=4, timeout=20, poll=0.001
     )
     lost = gone((2, 2))
-    got = fgl.run(method, on=on, num_rounds=4, dropouts=lost, seed=1)
+    got = fgl.run(method, on, num_rounds=4, dropouts=lost, seed=1)
     want = fgl.run(method, made, num_rounds=4, dropouts=lost, seed=1, clients_at_once=1)
     assert same(dict(got.outbox[0]), dict(want.outbox[0]))
     assert same(dict(got.server_state), dict(want.server_state))

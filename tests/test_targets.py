@@ -14,9 +14,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 import fgl
-from fgl import data, losses, metrics, tasks
-from fgl.experiment import best_round, early_stop, report
-from fgl.federation import Broadcast, Result, Round, scored, supervised
+from fgl import Result, data, losses, metrics, tasks
+from fgl.experiment import early_stop, report
+from fgl.federation import Broadcast, Round, best_round, scored, supervised
 from fgl.federation.method.describe import described
 from fgl.targets import ANSWERS, CLASSES, REGRESSION, Target, selected
 
@@ -276,7 +276,7 @@ def test_scores_of_graphs_are_of_each_client_and_pooled() -> None:
     method = fgl.fedavg(model, target=ANSWERS)
     clients = [molecules(n, seed=n) for n in (20, 12, 9)]
     clients[2] = clients[2].replace(y=torch.full((9, 2), NAN))
-    clients[0] = data.random_split(clients[0])
+    clients[0] = data.splits.random_split(clients[0])
     masks = [None, None, torch.arange(9) < 4]
     tests = [own.replace(test_mask=m) for own, m in zip(clients, masks, strict=True)]
     tests[0] = tests[0].replace(test_mask=clients[0].test_mask)
@@ -312,7 +312,7 @@ def test_a_graph_task_selects_by_the_clients_validation_graphs() -> None:
     model = fgl.nn.GIN(5, 8, 2)
     how: Any = {"model": model, "train": fgl.Training(), "target": ANSWERS}
     assert tasks.graph_task(clients, [one, two], **how).select == ""
-    split = [data.random_split(own) for own in clients]
+    split = [data.splits.random_split(own) for own in clients]
     task = tasks.graph_task(split, split, **how)
     assert task.select == "val_auc"
     with pytest.warns(
@@ -441,7 +441,7 @@ def test_a_report_is_of_the_round_of_the_least() -> None:
 
 def test_a_client_validates_by_minus_its_error() -> None:
     whole = numbers(40)
-    clients = data.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
+    clients = data.partitions.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
     task = tasks.node_task(whole, clients, gcn(1), fgl.Training(), target=REGRESSION)
     params = task.fedavg.initial()
     own = clients[0]
@@ -455,7 +455,7 @@ def test_adaptive_fine_tuning_moves_a_worse_error_back() -> None:
     """FedVGAE's Algorithm 1 asks a task for its validation, of which more is better."""
     fedvgae = script("examples/fedvgae.py").fedvgae
     whole = numbers(40)
-    clients = data.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
+    clients = data.partitions.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
     task = tasks.node_task(whole, clients, gcn(1), fgl.Training(), target=REGRESSION)
     method = fedvgae(task.fedavg, task.validate, shared=["convs.0"], contrast=0.0)
     initial = method.initial()
@@ -470,7 +470,7 @@ def test_adaptive_fine_tuning_moves_a_worse_error_back() -> None:
 
 def test_whole_experiments_select_by_the_least(tmp_path: Any) -> None:
     whole = numbers(60)
-    clients = data.partition_graph(whole, [torch.arange(30), torch.arange(30, 60)])
+    clients = data.partitions.partition_graph(whole, [torch.arange(30), torch.arange(30, 60)])
     train = fgl.Training(partial(torch.optim.Adam, lr=0.05), num_steps=2)
     task = tasks.node_task(whole, clients, gcn(1), train, target=REGRESSION)
     file = tmp_path / "report.json"
@@ -489,7 +489,7 @@ def test_whole_experiments_select_by_the_least(tmp_path: Any) -> None:
 
 def test_classes_are_the_default() -> None:
     own = graph(30)
-    clients = data.partition_graph(own, [torch.arange(15), torch.arange(15, 30)])
+    clients = data.partitions.partition_graph(own, [torch.arange(15), torch.arange(15, 30)])
     plain = tasks.node_task(own, clients, gcn(3), fgl.Training())
     said = tasks.node_task(own, clients, gcn(3), fgl.Training(), target=CLASSES)
     one, two = (fgl.run(task.fedavg, task, num_rounds=2) for task in (plain, said))
@@ -522,8 +522,8 @@ def test_what_needs_classes_says_so() -> None:
         lambda: own.labels,
         lambda: fgl.transforms.attacks.flipped_labels(own),
         lambda: fgl.pseudo.quality_of(clients),
-        lambda: data.class_capped_split(own),
-        lambda: data.major_label_partition(own, 2),
+        lambda: data.splits.class_capped_split(own),
+        lambda: data.partitions.major_label_partition(own, 2),
         lambda: tasks.ego_node_task(clients, own, ego, torch.optim.Adam),
         lambda: tasks.generator_task(clients, generator, fgl.Training()),
         lambda: tasks.mended(task),
@@ -557,13 +557,17 @@ def test_fedego_needs_classes() -> None:
 
 def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
     y = torch.rand(40)
-    message = "y to be an int64 tensor, but got torch.float32: fgl.data.quantile_labels makes"
+    message = (
+        "y to be an int64 tensor, but got torch.float32: fgl.data.partitions.quantile_labels makes"
+    )
     for call in (
-        lambda: data.dirichlet_partition(y, 3, alpha=1.0),
-        lambda: data.gpfl_partition(y, 3, alpha=1.0),
-        lambda: data.stratified_folds(y, 3),
-        lambda: data.balanced_classes(y),
-        lambda: data.fold_clients(molecules(8, seed=0), [torch.arange(8)], fold=0, num_folds=2),
+        lambda: data.partitions.dirichlet_partition(y, 3, alpha=1.0),
+        lambda: data.partitions.gpfl_partition(y, 3, alpha=1.0),
+        lambda: data.splits.stratified_folds(y, 3),
+        lambda: data.splits.balanced_classes(y),
+        lambda: data.splits.fold_clients(
+            molecules(8, seed=0), [torch.arange(8)], fold=0, num_folds=2
+        ),
     ):
         with pytest.raises(TypeError, match=message):
             call()

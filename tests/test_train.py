@@ -15,7 +15,8 @@ from federations import CLASSES, FEATURES, fedavg, graph, model, same, without_t
 from torch import Tensor, nn
 
 import fgl
-from fgl.federation import Training, train
+from fgl import Training
+from fgl.federation import train
 
 OPTIMIZERS = {
     "sgd": partial(torch.optim.SGD, lr=0.1),

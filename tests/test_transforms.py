@@ -14,10 +14,10 @@ from conformance import ROWS, K, case, known
 from federations import by_hand, close, same
 
 import fgl
-from fgl import methods
+from fgl import Method, methods
 from fgl.aggregate import mean
 from fgl.aggregate import robust as rules
-from fgl.federation import Inbox, Method
+from fgl.federation import Inbox
 from fgl.transforms import (
     attacked,
     flipped_labels,

@@ -16,9 +16,9 @@ from federations import close, receive_as_a_run, same
 
 import fgl
 import fgl.experiment
-from fgl import methods, privacy
+from fgl import Method, methods, privacy
 from fgl.aggregate.robust import norm_bound
-from fgl.federation import Inbox, Method, OfMeans
+from fgl.federation import Inbox, OfMeans
 from fgl.privacy.gaussian import grid_step
 from fgl.transforms import (
     attacked,
@@ -278,7 +278,9 @@ def test_noise_of_any_size_is_counted(name: str) -> None:
     how: dict[str, Any] = {"length": 1e-4, "noise_multiplier": noise}
     method = summed_gaussian(made.fedavg, threshold=4, **how) if name == "summed" else None
     method = method or KINDS[name](made.fedavg, **how)
-    result = fgl.run(method, made, num_rounds=method.exchange, watch=privacy_spent, strict=True)
+    result = fgl.run(
+        method, made, num_rounds=method.rules.exchange, watch=privacy_spent, strict=True
+    )
     assert result.history[-1].dropped == {}
     assert result.history[-1].metrics["epsilon"] == pytest.approx(0.001, rel=1e-3)
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kinds import explained
 from ..transfer import to_device
 
 SMALL = 2**16  # entries of a stack; smaller ones are summed as one, which is fewer calls
@@ -16,6 +17,7 @@ SHORT = 2**13  # entries of a tensor; a list of shorter ones is stacked, which i
 LONG = 2**18  # entries of a tensor; longer ones of a stack are added one by one, out of the cache
 
 
+@explained
 def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict[str, Tensor]:
     """Weighted mean over clients: ``sum_k weight_k stack_k / sum_k weight_k``.
 

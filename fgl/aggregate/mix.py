@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from ..checks import check_share
+from ..kinds import explained
 from .mean import exact, folded
 
 
+@explained
 def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> dict[str, Tensor]:
     """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
 

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_rows
+from ..kinds import explained
 
 
+@explained
 def project_to_simplex(rows: Tensor) -> Tensor:
     """Each row's nearest point on the simplex: ``argmin_x ||x - r||^2``, x not negative, sum 1.
 

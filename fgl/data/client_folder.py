@@ -18,7 +18,8 @@ from ..checks import check_number
 from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from ..graph.fields import present
 from ..kinds import typed
-from ..sparse import Pattern, SparseMatrix
+from ..sparse import SparseMatrix
+from ..sparse.pattern import Pattern
 from .download import replacing
 from .readers.matrices import check_columns
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..checks import about
 from ..graph import Graph
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -49,8 +50,8 @@ def load(
 
     Edges are undirected, without self-loops and repeats; directed in a heterophilous graph whose
     name ends with ``_directed``. Features are as stored, not row-normalised, except cora_full's,
-    which become 0 and 1 as in PyG. Where the files have none (polblogs), they are the degree,
-    one-hot, 64 wide, the last column for 63 and above. Masks are None, but for the files that hold
+    which become 0 and 1 as in PyG. If the files have none (polblogs), they are the degree,
+    one-hot, 64 wide, the last column for 63 and above. Masks are None, except for files with
     a public split. For Planetoid these are 20 training nodes per class, 500 for validation, 1000
     for test; Wiki-CS has twenty splits, a heterophilous graph the ten official ones: see `split`.
     CiteSeer's 15 ids without a row get zero features and class 0, as in PyG, and are in no mask.
@@ -115,7 +116,7 @@ def load_graphs(
     or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
     ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
     file, the degree, one-hot, 64 wide, the last column for 63 and above. Edges are undirected,
-    without self-loops and repeats. Where there is ``NAME_graph_attributes.txt`` in the place of
+    without self-loops and repeats. If there is ``NAME_graph_attributes.txt`` instead of
     ``NAME_graph_labels.txt``, its numbers take the place of classes. Molecules are as in
     `load_molecules`, with numbers for classes. ``NAME_edge_attributes.txt`` is not read; a warning
     says so.
@@ -250,12 +251,13 @@ def _read(
     if name not in folders:
         where = " or ".join(str(place) for place in places)
         rows = {row for row in entries if any((place / row).is_dir() for place in places)}
-        raise ValueError(
+        text = (
             f"Expected name to be one of {_names(entries)}, or a folder in {where} with "
             f"{' or '.join(layouts).format(name='NAME')} "
             f"(found: {', '.join(sorted({*folders} | rows)) or 'none'}), "
             f"but got {name!r}{_elsewhere(name, entries, where)}"
         )
+        raise about("dataset", ValueError(text))
     folder, read = folders[name]
     return _accepting(read, name, options)(folder, name, **options)
 

@@ -9,7 +9,8 @@ import torch
 
 from ..graph import Graph
 from ..kinds import typed
-from ..sparse import Pattern, SparseMatrix
+from ..sparse import SparseMatrix
+from ..sparse.pattern import Pattern
 
 
 @typed

@@ -11,7 +11,8 @@ from torch import Tensor
 from ..checks import check_choice
 from ..graph import Graph
 from ..kinds import typed
-from ..sparse import SparseMatrix, rows_of
+from ..sparse import SparseMatrix
+from ..sparse.matrix import rows_of
 from .asked_rows import Total, asked_rows, dense
 from .borders import Borders, borders
 

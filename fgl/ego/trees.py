@@ -6,7 +6,6 @@ the centre, its children, the children of the first child, those of the second, 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import index
@@ -17,11 +16,14 @@ from torch import Tensor
 from ..checks import check_count, check_number
 from ..graph import Graph
 from ..graph.checks import check_index
+from ..kinds import explained
 from ..sparse import SparseMatrix
+from ..warn import warn
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
 
 
+@explained
 def levels(fanouts: Sequence[int]) -> list[int]:
     """Index of the first node of each level of a tree, and last the tree's size.
 
@@ -125,6 +127,7 @@ class EgoSampler:
         return torch.cat(layers, 1)
 
 
+@explained
 def training_trees(
     graph: Graph, fanouts: Sequence[int] = (6, 6), *, shuffle: bool = True
 ) -> Tensor:
@@ -151,6 +154,7 @@ def training_trees(
     return EgoSampler(graph, fanouts)(nodes)
 
 
+@explained
 def resample(
     trees: Tensor, *, fanouts: Sequence[int] = (6, 6), generator: torch.Generator | None = None
 ) -> Tensor:
@@ -197,6 +201,7 @@ def resample(
     return trees[torch.arange(count, device=trees.device)[:, None], position]
 
 
+@explained
 def mash(
     values: Tensor, trees: Tensor, *, batch_size: int | None = None, least: int | None = None
 ) -> Tensor:
@@ -236,10 +241,9 @@ def mash(
     if not 1 <= batch <= max(count, 1):
         raise ValueError(f"Expected batch_size to be in [1, {count}], but got {batch}")
     if batch == 1 and count:
-        warnings.warn(
+        warn(
             "Expected means of several ego-graphs, but got batch_size 1: they stay as they are, "
             "and whoever sees them reads the features and labels of their nodes",
-            stacklevel=2,
         )
     least = batch if least is None else least
     check_number("least", least, at_least=1, at_most=batch, integer=True)
@@ -256,6 +260,7 @@ def mash(
     return out
 
 
+@explained
 def tree_minibatches(
     trees: Tensor,
     labels: Tensor,
@@ -294,6 +299,7 @@ def tree_minibatches(
             yield batch if fanouts is None else resample(batch, fanouts=fanouts), labels[chosen]
 
 
+@explained
 def check_steps(epochs: int, batch_size: int) -> None:
     """Refuse passes below 0 and batches below 1.
 

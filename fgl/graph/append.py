@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sparse import Pattern, SparseMatrix
+from ..sparse import SparseMatrix
+from ..sparse.pattern import Pattern
 from .checks import MASKS, check_features
-from .fields import EDGE_FIELDS
+from .fields import UNFILLED, present
 
 
 def appended(
@@ -39,12 +40,15 @@ def appended(
     }
     if graph.edge_label_index is None:  # else the examples are pairs, which stay
         changes |= _examples(graph, new)
-    if graph.edge_weight is not None or edge_weight is not None:
-        old = graph.edge_weight
-        like: Any = edge_weight if old is None else old
-        old = like.new_ones(graph.num_edges) if old is None else old
-        weight = like.new_ones(edge_index.shape[1]) if edge_weight is None else edge_weight
-        changes["edge_weight"] = torch.cat([old, weight])
+    weights = graph.edge_weight, edge_weight
+    if like := [weight for weight in weights if weight is not None]:
+        counts = graph.num_edges, edge_index.shape[1]
+        changes["edge_weight"] = torch.cat(
+            [
+                like[0].new_ones(count) if weight is None else weight
+                for weight, count in zip(weights, counts, strict=True)
+            ]
+        )
     if graph.node_id is not None and node_id is not None:
         changes["node_id"] = torch.cat([graph.node_id, node_id])
     return changes | _more(graph, fields)
@@ -67,8 +71,8 @@ def _examples(graph: Any, new: int) -> dict[str, Tensor]:
 
 def _more(graph: Any, fields: dict[str, Tensor]) -> dict[str, Tensor]:
     """The fields without a default, of the old nodes and edges and the new ones."""
-    names = [name for name in (*EDGE_FIELDS[1:], "node_type") if getattr(graph, name) is not None]
-    if list(fields) != names and set(fields) != set(names):
+    names = [*present(graph, UNFILLED)]
+    if {*fields} != {*names}:
         raise ValueError(
             f"Expected new nodes and edges to come with {names}, but got {list(fields)}"
         )

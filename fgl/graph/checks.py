@@ -109,6 +109,16 @@ def check_roles(masks: dict[str, Tensor]) -> None:
             )
 
 
+def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int) -> None:
+    """Raise unless pairs of nodes are inside one graph, and types are of pairs."""
+    if pairs is not None:
+        check_index("edge_label_index", pairs, (2, None), num_nodes)
+        if batch is not None:
+            raise ValueError("Expected edge_label_index or batch, but got both")
+    elif pair_type is not None:
+        raise ValueError("Expected edge_label_index beside edge_label_type, but got none")
+
+
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:
     """Graphs one after the other, numbered from 0, each with a node, and no edge across two."""
     check_index("batch", batch, (num_nodes,), None)

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sparse import SparseMatrix, rows_of
+from ..sparse import SparseMatrix
+from ..sparse.matrix import rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:

@@ -11,14 +11,16 @@ from torch.autograd import Function
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..checks import check_length
-from ..sparse import widened
+from ..kinds import explained
 from ..sparse.autograd import batched, mapped, positional
+from ..sparse.rows import widened
 from .weighted_mean import weighted_mean
 
 # A mask to what follows from it and from its labels, which each step of a training asks for again.
 _known = WeakTensorKeyDictionary()
 
 
+@explained
 def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy over the masked nodes.
 
@@ -136,6 +138,7 @@ class _MaskedMean(Function):
         return _MaskedMean.apply(*whole), (0, 0, 0)  # type: ignore[no-untyped-call]
 
 
+@explained
 def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy with soft labels over the masked rows.
 

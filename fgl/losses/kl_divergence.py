@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..kinds import explained
 from .weighted_mean import mask_weight, weighted_mean
 
 
+@explained
 def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Divergence of the embeddings' distribution from a standard normal one (FedVGAE, Eq. 6).
 

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from ..checks import check_length
+from ..kinds import explained
 from .weighted_mean import mask_weight
 
 
+@explained
 def nearest_features(
     made: Tensor,
     count: Tensor,

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..sparse import add_rows, below_each_other, gather_rows
+from ..kinds import explained
+from ..sparse import gather_rows
 from ..sparse.autograd import batched
+from ..sparse.gather import add_rows, below_each_other
 
 BLOCK = 2**20  # numbers that are gathered at a time
 
 
+@explained
 def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
     """Inner products of pairs of rows: the decoder's logits, ``s_uv = z_u . z_v``.
 

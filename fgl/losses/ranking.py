@@ -7,9 +7,11 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ..checks import check_length
+from ..kinds import explained
 from .weighted_mean import weighted_mean
 
 
+@explained
 def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Mean loss over pairs of a chosen item and another one, whose score should be lower (BPR).
 

@@ -7,13 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import check_choice
-from ..sparse import widened
+from ..kinds import explained
+from ..sparse.rows import widened
 from .pair_scores import pair_scores
 from .weighted_mean import mask_weight, weighted_mean
 
 KINDS = ("sampled", "dense", "dense_weighted")
 
 
+@explained
 def sampled_reconstruction(
     z: Tensor,
     edges: Tensor,
@@ -32,7 +34,7 @@ def sampled_reconstruction(
         edges: int64 ``[2, num_edges]``, in one direction or both.
         negatives: int64 ``[2, *]``; by default as many uniform pairs of two different nodes as
             there are edges, from torch's global generator, and not checked against the edges
-            (`fgl.data.negative_edges` is). A batch of padded clients must give its own.
+            (`fgl.data.splits.negative_edges` is). A batch of padded clients must give its own.
         mask: bool ``[num_edges]``, the edges that count; default all.
         negative_mask: bool ``[*]``, the negatives that count; default all.
 
@@ -60,6 +62,7 @@ def sampled_reconstruction(
     return weighted_mean(loss, torch.cat([own, other])).to(dtype)
 
 
+@explained
 def dense_reconstruction(
     z: Tensor,
     edges: Tensor,
@@ -109,6 +112,7 @@ def dense_reconstruction(
     return (total / (scale + (scale == 0))).to(dtype)
 
 
+@explained
 def reconstruction_loss(
     z: Tensor,
     edges: Tensor,

@@ -5,10 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..checks import check_length, check_number
-from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product, widened
+from ..kinds import explained
+from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product
+from ..sparse.rows import widened
 from .weighted_mean import weighted_mean
 
 
+@explained
 def structure_distillation(
     student: Tensor,
     teacher: Tensor,

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from ..checks import check_length
+from ..kinds import explained
 from ..transfer import to_host
 
 
+@explained
 def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Share of the masked nodes whose largest logit is their label's; a row with a NaN is a miss.
 
@@ -31,6 +33,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     return share(*to_host(hit_counts(logits, y, mask)))
 
 
+@explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """The counts behind `accuracy`, on the device: right answers, and all answers.
 
@@ -48,6 +51,7 @@ def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.stack([(hit_rows(logits, y) & mask).sum(), mask.sum()])
 
 
+@explained
 def share(counts: Tensor) -> float:
     """The first count over the second; ``nan`` over nothing.
 
@@ -59,6 +63,7 @@ def share(counts: Tensor) -> float:
     return part / whole if whole else float("nan")
 
 
+@explained
 def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
     """Whether each row's largest logit is its label's; a row with a NaN is a miss.
 
@@ -77,6 +82,7 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
     return hit & ~logits.isnan().any(1)  # argmax would choose the NaN
 
 
+@explained
 def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Mean over classes of F1, ``2 TP_c / (2 TP_c + FP_c + FN_c)``.
 
@@ -104,6 +110,7 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     return f1_of(*to_host(class_counts(logits, y, mask)))
 
 
+@explained
 def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """The counts behind `macro_f1`, on the device.
 

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_length
+from ..kinds import explained
 from ..transfer import to_host
 from .classes import share
 
 
+@explained
 def auc(scores: Tensor, y: Tensor) -> float:
     """Area under the receiver operating characteristic.
 
@@ -35,6 +37,7 @@ def auc(scores: Tensor, y: Tensor) -> float:
     return _area(*_by_threshold(scores, y))
 
 
+@explained
 def average_precision(scores: Tensor, y: Tensor) -> float:
     """Area under the steps of precision over recall.
 
@@ -60,6 +63,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
     return _precision(*_by_threshold(scores, y))
 
 
+@explained
 def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
     """`auc` and `average_precision` of one sort.
 
@@ -78,6 +82,7 @@ def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
     return _area(*counts), _precision(*counts)
 
 
+@explained
 def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = None) -> float:
     """Share of the rows whose own score is among the k largest of the row.
 

@@ -68,7 +68,7 @@ def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
 def coarse_scale(x: Tensor, p: float) -> Tensor:
     """Draw the factors of `dropout`, with as few random bits an entry as p needs.
 
-    Where p = 1/2 a fifth of the time of `dropout`.
+    If p = 1/2 a fifth of the time of `dropout`.
     """
     bits = next((b for b in (1, 2, 4) if float(p * 2**b).is_integer()), 0)
     if not bits or p >= 1:

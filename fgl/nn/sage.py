@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import check_share
+from ..kinds import explained
 from ..sparse import gather_rows
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
 
@@ -68,6 +69,7 @@ class SAGEConv(nn.Module):
         return out
 
 
+@explained
 def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
     """Mean over the children of every node that has some, in trees of a fixed shape.
 

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..checks import check_count, check_number, check_share, check_weight, install
+from ..kinds import explained
 
 OPACUS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
 ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # without these no epsilon is below log(1 / delta) / 62
 POINTS = 10_000  # of the grid on which the privacy loss of one sampled step lies
 
 
+@explained
 def epsilon(
     *,
     noise_multiplier: float,
@@ -122,6 +124,7 @@ def _of_losses(noise_multiplier: float) -> Any:
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
 
 
+@explained
 def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float = 1.0) -> float:
     """The noise multiplier that gives an epsilon after `rounds` uses: the inverse of `epsilon`.
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..kinds import explained
 from .hops import hops
 from .simple import Simple, simple
 
@@ -19,6 +20,7 @@ PROPERTIES = (
 )
 
 
+@explained
 def average_degree(
     edge_index: Tensor,
     nodes: int | Tensor,
@@ -54,6 +56,7 @@ def average_degree(
     return _out(_average_degree(simple(edge_index, nodes, num_graphs)), edge_index)
 
 
+@explained
 def density(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
     """Share of the pairs of nodes that are edges: ``2m / (N (N - 1))``.
 
@@ -71,6 +74,7 @@ def density(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = No
     return _out(_density(simple(edge_index, nodes, num_graphs)), edge_index)
 
 
+@explained
 def degree_variance(
     edge_index: Tensor,
     nodes: int | Tensor,
@@ -92,6 +96,7 @@ def degree_variance(
     return _out(_degree_variance(simple(edge_index, nodes, num_graphs)), edge_index)
 
 
+@explained
 def network_entropy(
     edge_index: Tensor,
     nodes: int | Tensor,
@@ -116,6 +121,7 @@ def network_entropy(
     return _out(_network_entropy(simple(edge_index, nodes, num_graphs)), edge_index)
 
 
+@explained
 def negative_scale_free_exponent(
     edge_index: Tensor,
     nodes: int | Tensor,
@@ -137,6 +143,7 @@ def negative_scale_free_exponent(
     return _out(_negative_exponent(simple(edge_index, nodes, num_graphs)), edge_index)
 
 
+@explained
 def closeness(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
     """Mean over nodes of the closeness centrality of Wasserman and Faust.
 
@@ -157,6 +164,7 @@ def closeness(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = 
     return _out(_closeness(simple(edge_index, nodes, num_graphs)), edge_index)
 
 
+@explained
 def graph_properties(
     edge_index: Tensor,
     nodes: int | Tensor,
@@ -189,6 +197,7 @@ def graph_properties(
     return _out(torch.stack(columns, dim=1), edge_index)
 
 
+@explained
 def mean_properties(graph: Graph) -> Tensor:
     """The mean of `graph_properties` over the training graphs of a collection.
 

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..kinds import explained
 from ..sparse import SparseMatrix, sum_rows
 
 
+@explained
 def describe(
     labels: Sequence[Tensor],
     edges: Sequence[tuple[Tensor, Tensor, Tensor]],
@@ -64,6 +66,7 @@ def describe(
     return out
 
 
+@explained
 def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
     """Measure the quality of the pseudo labels and pseudo edges that a server sends next (FedGL).
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import re
-import warnings
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from torch import Tensor
 from ...checks import install
 from ...graph import Graph
 from ...progress import shown
+from ...warn import warn
 from .parsing import FLOAT
 from .paths import need
 from .unread import warn_unread
@@ -94,10 +94,9 @@ def read_molecules(
         example = f"line {lines[first]}: {strings[first][:60]!r}"
         if not readable:
             raise ValueError(f"Expected {path} to hold molecules, but got none to read, {example}")
-        warnings.warn(
+        warn(
             f"{len(graphs) - len(readable)} of {len(graphs)} molecules in {path} cannot be read "
             f"and are left out, the first in {example}",
-            stacklevel=2,
         )
     y = torch.tensor([values[row] for row in readable], dtype=torch.float32)
     return Molecules(

@@ -48,7 +48,7 @@ def read_npz(
     In the layout of gnn-benchmark features may be dense instead (``attr_matrix``), or missing: then
     they are the node's degree, one-hot, 64 wide, the last column for 63 and above. The graph is
     undirected, without self-loops and repeats. Weights of edges and other arrays in the file are
-    not read, and a warning names them but for those in `ignore` (``"adj_data"`` for the weights)
+    not read, and a warning names them except for those in `ignore` (``"adj_data"`` for the weights)
     and names of nodes, features and classes; nor is any array that would need pickle.
 
     Raises:

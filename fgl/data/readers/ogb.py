@@ -29,7 +29,7 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, where NAME is ``time`` for ogbn-arxiv
     and ``sales_ranking`` for ogbn-products; they become the masks. The graph is undirected, without
     self-loops and repeats. Rows are read one after the other, so little more memory is needed than
-    the graph takes. A warning names other tables in the folder, which are not read, but for
+    the graph takes. A warning names other tables in the folder, which are not read, except for
     ``node_year``, after which ogbn-arxiv was split.
 
     Args:
