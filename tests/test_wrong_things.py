@@ -314,7 +314,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
         for one, two in zip(task.clients, same.clients, strict=True)
     )
     graph_ = graph(40)
-    one, two = (fgl.data.random_split(graph_, seed=k, train=s)
+    one, two = (fgl.data.splits.random_split(graph_, seed=k, train=s)
                 for k, s in ((3, 0.5), (np.int64(3), np.float32(0.5))))  # fmt: skip
     assert torch.equal(one.train_mask, two.train_mask)  # type: ignore[arg-type]
 
