@@ -48,7 +48,7 @@ def tensors(value: Any) -> list[Tensor]:
     return [tensor for each in items for tensor in tensors(each)]
 
 
-def ends(result: fgl.federation.Result) -> tuple[list[Tensor], str]:
+def ends(result: fgl.Result) -> tuple[list[Tensor], str]:
     states = (result.outbox, result.server_state, result.client_states)
     return [t for each in states for t in tensors(each)], repr([r.loss for r in result.history])
 
