@@ -146,7 +146,7 @@ def test_answers_without_protection_add_up_over_runs(tmp_path: Any) -> None:
 def test_a_start_that_ended_inside_an_exchange_is_refused_with_the_number_of_rounds() -> None:
     made = task()
     hidden = secure_sum(made.fedavg, threshold=4)
-    cut = fgl.run(hidden, made, num_rounds=hidden.exchange - 2)
+    cut = fgl.run(hidden, made, num_rounds=hidden.rules.exchange - 2)
     others = hidden, made.fedavg, secure_sum(made.fedavg, threshold=3), KINDS["summed"](made, 1.0)
     for method in others:
         with pytest.raises(ValueError, match=r"start to be a run of whole .* num_rounds=4 ends"):

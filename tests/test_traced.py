@@ -91,7 +91,7 @@ QUICK = {("fedavg", "nodes"), ("fedavg", "gat"), ("scaffold", "nodes"), ("fgssl"
 )
 def test_a_row_has_the_bits_of_ordinary_steps(name: str, task: str, tracers: Tracers) -> None:
     method, made = conformance.case(name, task)
-    rounds = 3 * method.exchange
+    rounds = 3 * method.rules.exchange
     try:
         plain = run(method, made.clients, after=10**9, rounds=rounds)
     except Exception as error:
