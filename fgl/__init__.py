@@ -25,32 +25,30 @@ from . import (
     tasks,
     transforms,
 )
-from .experiment import compare, plot
-from .federation import (
-    Message,
-    Method,
-    Ragged,
-    Result,
-    Training,
-    evaluate_on,
-    fedavg,
-    layer,
-    run,
-)
+from ._moved import keep_old_paths
+from .experiment.comparison import compare
+from .experiment.plots import plot
+from .federation import Message, Method, Ragged, Result, Training, evaluate_on, fedavg, layer, run
 from .graph import Graph
 from .predict import predict
 from .sparse import SparseMatrix
+from .study import LogUniform, Tuned, Uniform, study, tune
 
 __version__ = "0.2.0"
 
+keep_old_paths()
+
 __all__ = [
     "Graph",
+    "LogUniform",
     "Message",
     "Method",
     "Ragged",
     "Result",
     "SparseMatrix",
     "Training",
+    "Tuned",
+    "Uniform",
     "aggregate",
     "augment",
     "blocks",
@@ -77,9 +75,11 @@ __all__ = [
     "run",
     "sampler",
     "sparse",
+    "study",
     "targets",
     "tasks",
     "transforms",
+    "tune",
 ]
 
 kinds.name_methods(__name__)

@@ -1,4 +1,4 @@
-"""Names and kinds of arguments: the signature of a public function, checked when it is called."""
+"""Names, kinds and bounds of arguments: a function's signature, checked when it is called."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import FunctionType, NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .checks import check_choice
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+Check = Callable[[str, Any], None]
 SEVERAL = (Sequence, Collection, Iterable, list, tuple)
 NAMES = {
     "Callable": "a function",
@@ -53,12 +56,15 @@ WAYS = {
     ("Graph", "list"): "one graph of the list, or fgl.Graph.join of small ones",
     ("several Graph", "Graph"): "[graph]",
     ("several Graph", "Task"): "task.clients",
-    ("several Graph", "Tensor"): "fgl.data.partition_graph(graph, parts) makes the clients",
+    (
+        "several Graph",
+        "Tensor",
+    ): "fgl.data.partitions.partition_graph(graph, parts) makes the clients",
     ("several Tensor", "Tensor"): "[(parts == k).nonzero()[:, 0] for k in parts.unique()]",
-    ("several Tensor", "int"): "fgl.data.louvain_partition(graph, {value})",
+    ("several Tensor", "int"): "fgl.data.partitions.louvain_partition(graph, {value})",
     ("several str", "str"): "[{value!r}]",
     ("several int", "int"): "[{value}], or range({value})",
-    ("several EdgeSplit", "Graph"): "fgl.data.edge_split(graph) makes one",
+    ("several EdgeSplit", "Graph"): "fgl.data.splits.edge_split(graph) makes one",
     ("several EdgeSplit", "EdgeSplit"): "[split]",
     ("Tensor", "Graph"): "graph.y",
     ("int", "Tensor"): "tensor.item()",
@@ -112,6 +118,8 @@ def typed(function: Function) -> Function:
     Raises:
         TypeError: when called, naming the argument, the expected kind, the value, and the call that
             works.
+        ValueError: when called, for a number out of the bounds of its annotation, such as
+            `fgl.checks.Share`, or a value that is none of a Literal's.
 
     Example:
         >>> @typed
@@ -306,7 +314,7 @@ def _meant(key: str, value: Any, names: Sequence[str]) -> str:
 
 
 def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[str, Any]]:
-    """A function that binds a call's arguments to their names, and checks their kinds.
+    """A function that binds a call's arguments to their names, and checks kinds and bounds.
 
     Args:
         function: the function that is called; its annotations are read at the first call.
@@ -318,15 +326,8 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
     """
     signature, name = inspect.signature(function), _short(function)
 
-    @functools.cache
-    def hints() -> dict[str, Any]:
-        try:
-            own = typing.get_type_hints(inspect.unwrap(function))
-        except NameError:  # annotations for a type checker alone
-            own = {}
-        return {
-            key: own[key] if key in own else first.get(key, Any) for key in signature.parameters
-        }
+    plain = {k: each for k, each in signature.parameters.items() if each.kind not in VARIADIC}
+    hints = Hints(function, first, tuple(plain))
 
     def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
         error: TypeError | None = None
@@ -335,15 +336,68 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
         except TypeError:
             error = _misnamed(name, signature, args, kwargs)
             arguments = _bound_partly(signature, args, kwargs)
-        for key, value in arguments.items():
-            plain = signature.parameters[key].kind not in VARIADIC
-            if plain and not fits(value, hints()[key]):
-                raise TypeError(_sentence(key, value, hints()[key], name, _needed(signature)))
+        checks = {key: hints()[key] for key in arguments if key in hints()}
+        for key, (hint, _) in checks.items():
+            if not fits(arguments[key], hint):
+                raise TypeError(_sentence(key, arguments[key], hint, name, _needed(signature)))
         if error is not None:  # a missing argument is named after a wrong one
             raise error from None
+        for key, (_, bounds) in checks.items():
+            for check in bounds if arguments[key] is not None else ():
+                check(key, arguments[key])
         return arguments
 
     return bind
+
+
+class Hints:
+    """The kinds and bounds of a function's parameters, read at the first call.
+
+    It can be pickled with a function of a script, and is then as before the first call.
+    """
+
+    __slots__ = ("_first", "_function", "_kinds", "_names")
+
+    def __init__(self, function: Callable[..., Any], first: Any, names: tuple[str, ...]) -> None:
+        self._function, self._first, self._names = function, first, names
+        self._kinds: dict[str, tuple[Any, list[Check]]] | None = None
+
+    def __call__(self) -> dict[str, tuple[Any, list[Check]]]:
+        if self._kinds is None:
+            inner = inspect.unwrap(self._function)
+            try:
+                own, bounded = (
+                    typing.get_type_hints(inner, include_extras=x) for x in (False, True)
+                )
+            except NameError:  # annotations for a type checker alone
+                own = bounded = {}
+            self._kinds = {
+                name: (own.get(name, self._first.get(name, Any)), bounds_of(bounded.get(name)))
+                for name in self._names
+            }
+        return self._kinds
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Hints, (self._function, self._first, self._names)
+
+
+def bounds_of(hint: Any) -> list[Check]:
+    """Functions ``(name, value)`` of an annotation that raise if a value is out of bounds.
+
+    Example:
+        >>> for check in bounds_of(Literal["sgd", "adam"] | None):
+        ...     check("optimizer", "lion")
+        Traceback (most recent call last):
+        ValueError: Expected optimizer to be one of 'sgd', 'adam', but got 'lion'
+    """
+    kind, inner = typing.get_origin(hint), typing.get_args(hint)
+    if kind is Annotated:
+        return list(inner[1:])
+    if kind is Literal:
+        return [functools.partial(check_choice, choices=inner)]
+    if kind in (Union, UnionType) and inner[1:] == (NoneType,):
+        return bounds_of(inner[0])
+    return []
 
 
 def _bound_partly(

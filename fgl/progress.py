@@ -19,6 +19,7 @@ def shown(
     unit: str = "step",
     long: bool = False,
     bar_after: float = FIRST,
+    left: bool = False,
 ) -> Iterator[Callable[[int], object]]:
     """Show the progress of some work if it takes more than ten seconds.
 
@@ -32,6 +33,8 @@ def shown(
         unit: the unit; ``"B"`` for bytes.
         long: whether the work is known to take long.
         bar_after: seconds before a bar appears.
+        left: whether a line tells the seconds that are left; a bar always does. What is done at
+            the first call was done before.
 
     Yields:
         A function to call with the number of further units that are done.
@@ -42,12 +45,14 @@ def shown(
         ...         _ = advance(1)
     """
     start, done, bar = time.monotonic(), 0, None
+    before: int | None = None
     due = FIRST
     with ExitStack() as stack:
 
         def advance(count: int) -> None:
-            nonlocal done, bar, due
+            nonlocal done, bar, due, before
             done += count
+            before = done if before is None else before
             if bar is not None:
                 bar.update(count)
                 return
@@ -57,7 +62,10 @@ def shown(
             bar = _bar(stack, what, total, done, unit)
             if bar is None and passed >= due:
                 of = "" if total is None else f" of {total:,}"
-                _say(f"{what}: {done:,}{of} {unit}, {passed:.0f} s")
+                rest = ""
+                if left and total is not None and done > before:
+                    rest = f", {(total - done) * passed / (done - before):.0f} s left"
+                _say(f"{what}: {done:,}{of} {unit}, {passed:.0f} s{rest}")
                 due = max(2 * due, passed)
 
         if long:

@@ -12,16 +12,9 @@ from torch import Tensor
 
 from .kinds import explained
 from .losses import binary_cross_entropy, cross_entropy, squared_error
-from .metrics import (
-    class_counts,
-    hit_counts,
-    mae,
-    mean_auc,
-    mean_average_precision,
-    on_host,
-    r2,
-    rmse,
-)
+from .metrics import mae, mean_auc, mean_average_precision, r2, rmse
+from .metrics.classes import class_counts, hit_counts
+from .metrics.host import on_host
 from .warn import warn
 
 TargetLoss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -36,8 +29,8 @@ class Target:
 
     Args:
         loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
-        metrics: name to ``(output, y, mask) -> number``, or a tensor as `fgl.metrics.rmse`,
-            `fgl.metrics.hit_counts` or `fgl.metrics.class_counts` return it; NaN if there is
+        metrics: name to ``(output, y, mask) -> number``, or a tensor as `fgl.metrics.rmse`, or
+            `hit_counts` and `class_counts` in `fgl.metrics.classes`, return it; NaN if there is
             nothing to score.
         lower: the names of the metrics for which smaller is better; stored as a frozenset.
 
@@ -172,7 +165,7 @@ def less_is_better(name: str) -> bool:
 
 @explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a client without NaN, which stands for metrics without examples.
+    """The metrics of a client without NaN, which marks metrics without examples.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})

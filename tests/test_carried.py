@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import known
+from federations import ruled
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -53,7 +54,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def ran(method: fgl.Method, made: Any, times: int, start: Any = None, **how: Any) -> Any:
-    rounds = times * method.exchange
+    rounds = times * method.rules.exchange
     return fgl.run(method, made, num_rounds=rounds, start=start, watch=privacy_spent, **how)
 
 
@@ -145,7 +146,7 @@ def test_answers_without_protection_add_up_over_runs(tmp_path: Any) -> None:
 def test_a_start_that_ended_inside_an_exchange_is_refused_with_the_number_of_rounds() -> None:
     made = task()
     hidden = secure_sum(made.fedavg, threshold=4)
-    cut = fgl.run(hidden, made, num_rounds=hidden.exchange - 2)
+    cut = fgl.run(hidden, made, num_rounds=hidden.rules.exchange - 2)
     others = hidden, made.fedavg, secure_sum(made.fedavg, threshold=3), KINDS["summed"](made, 1.0)
     for method in others:
         with pytest.raises(ValueError, match=r"start to be a run of whole .* num_rounds=4 ends"):
@@ -246,7 +247,7 @@ def test_what_clients_say_when_they_join_counts_too() -> None:
         return inbox.sent, {"model": state["model"]}
 
     say = lambda graph: {"num_examples": torch.tensor(graph.num_train)}  # noqa: E731
-    method = replace(made.fedavg, joining=Joining(say, welcome))
+    method = ruled(made.fedavg, joining=Joining(say, welcome))
     record = ran(method, made, 1, first, participation=0.01).server_state["privacy"]
     assert sorted(record["rounds"].tolist()) == [1] * (len(made.clients) - 1) + [2]
     assert float(record["noise_multiplier"]) == 0.0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import fgl
-from fgl.data import EdgeSplit, edge_split, negative_edges, subgraph_split
+from fgl.data.splits import EdgeSplit, edge_split, negative_edges, subgraph_split
 from fgl.data.splits.free_pairs import keys_of as _keys
 from fgl.data.splits.free_pairs import pairs_of as _pairs
 

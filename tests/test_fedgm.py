@@ -46,9 +46,9 @@ def start(own: fgl.Graph, y: Tensor) -> Tensor:
     return own.x[rows]  # type: ignore[index, return-value]
 
 
-def edge_net() -> fgl.nn.PairWeights:
+def edge_net() -> fgl.nn.pair_weights.PairWeights:
     torch.manual_seed(99)
-    return fgl.nn.PairWeights(6, WIDTH).double()
+    return fgl.nn.pair_weights.PairWeights(6, WIDTH).double()
 
 
 def method(**options: Any) -> fgl.Method:
@@ -59,9 +59,9 @@ def method(**options: Any) -> fgl.Method:
 @pytest.fixture
 def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = iter(range(1000))
-    monkeypatch.setattr(MODULE, "drawn", lambda module: model(next(turns) - 1))  # one is tried
+    monkeypatch.setattr(MODULE, "drawn", lambda module: model(next(turns)))
     monkeypatch.setattr(MODULE, "first_features", start)
-    monkeypatch.setattr(MODULE, "first_edges", lambda *sizes: edge_net())
+    monkeypatch.setattr(MODULE, "PairWeights", lambda *sizes: edge_net())
 
 
 def logits(params: dict[str, Tensor], x: Tensor, weights: Tensor) -> Tensor:
@@ -232,8 +232,9 @@ def test_what_it_refuses() -> None:
 
 def test_a_gradient_of_another_form_is_refused_before_it_meets_the_others() -> None:
     """In the loop a missing name ended the round for all clients."""
-    made = fedgm(replace(fgl.fedavg(net()), max_examples=9), **HOW)
-    rows = {name: torch.zeros(3, *p.shape, dtype=p.dtype) for name, p in made.initial().items()}
+    bounded = fgl.fedavg(net())
+    made = fedgm(replace(bounded, rules=replace(bounded.rules, max_examples=9)), **HOW)
+    rows = {name: p.new_zeros(3, *p.shape) for name, p in made.initial().items()}
     sound: Any = {"gradient": rows, "count": torch.tensor([2, 0, 1])}
     state: Any = {"x": {"0": torch.ones(3, 6)}}
     made.accept(sound, 0, state)

@@ -15,7 +15,8 @@ from federations import Elsewhere
 from torch import Tensor
 
 import fgl
-from fgl.federation import Answer, Broadcast, Loop, Result, checked
+from fgl import Result
+from fgl.federation import Answer, Broadcast, Loop, checked
 from fgl.federation.round import Plan, join, play
 
 Message = dict[str, Any]
@@ -141,7 +142,7 @@ def tell(name: str, task: str, num_clients: int, num_rounds: int) -> Iterator[tu
         loop = Loop(method, clients, seed=1, states=result.client_states)
         method.model.eval()
         sent = copy.copy(result)
-        if method.joining is not None and not index:
+        if method.rules.joining is not None and not index:
             join(method, loop, sent, plan)
         answers = dict(loop.train(index, sent.outbox, range(num_clients)))
         for lie, change in lies(answers[LIARS[num_clients][0]].message):
@@ -213,6 +214,6 @@ def test_the_same_lie_in_each_round_stops_no_run(
                 executor.train = lied
                 return executor
 
-        got = fgl.run(method, on=Lying(clients, 1), num_rounds=5)
+        got = fgl.run(method, Lying(clients, 1), num_rounds=5)
         dropped = {client for record in got.history for client in record.dropped}
         assert dropped <= set(LIARS[num_clients]), (changed[-1], got.history)

@@ -1,255 +1,97 @@
-"""The leaderboard: critical differences, how a cell is chosen and resumed, what its page says."""
+"""The studies of the leaderboard and the matrix, their pages, and the first tables."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import leaderboard
+import matrix
 import numpy as np
 import pytest
-from harness import leaderboard_page as page
-from harness.critical import critical_difference, ranking
-from harness.rows import spelled
-from papers.leaderboard import BESIDE_BLOCKS, BLOCKS, WORSE_BLOCKS, cells, entrants
-from papers.matrix import SEEDS, TUNING_SEED
-from scipy.stats import friedmanchisquare
+from harness import leaderboard_page, study_page
+from harness.machine import RESULTS
+from harness.record import load
+from scipy import stats
+from test_study import made_up
 
-pytestmark = pytest.mark.slow
-
-# Demsar 2006, table 5a: the two-tailed Nemenyi test at level .05, for 2 to 10 methods.
-CRITICAL = (1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164)
-
-
-def test_critical_differences_are_demsars() -> None:
-    for methods, q in enumerate(CRITICAL, start=2):
-        wanted = q * (methods * (methods + 1) / (6 * 14)) ** 0.5
-        assert critical_difference(methods, 14) == pytest.approx(wanted, abs=2e-3)
+import fgl
+from fgl.study.execute import check_local, execute
+from fgl.study.plan import Plan, Point
+from fgl.study.space import Tuned
 
 
-def test_ranks_are_those_of_loops() -> None:
-    table = np.random.default_rng(0).integers(0, 6, (7, 4)).astype(float)  # with ties
-    scores = {f"m{i}": {block: row[i] for block, row in enumerate(table)} for i in range(4)}
-    found = ranking(scores)
-    assert found is not None and found.blocks == 7
-    for i in range(4):
-        each = [
-            1
-            + sum(other > row[i] for other in row)
-            + (sum(other == row[i] for other in row) - 1) / 2
-            for row in table
-        ]
-        assert found.ranks[f"m{i}"] == pytest.approx(sum(each) / 7)
-    assert list(found.ranks.values()) == sorted(found.ranks.values())
-    assert found.p == pytest.approx(friedmanchisquare(*table.T).pvalue)
-    best = min(found.ranks.values())
-    assert all(found.ranks[name] - best < found.difference for name in found.like_the_best())
+def plan_of(page: Any, settings: Any) -> Plan:
+    methods = {n: m if isinstance(m, Tuned) else Tuned(m) for n, m in page.ENTRANTS.items()}
+    return Plan(methods, settings, page.LOCAL, [12], [1000], list(range(10)), 2, 2)
 
 
-def test_a_block_that_a_method_lacks_does_not_count() -> None:
-    scores = {"a": {1: 1.0, 2: 2.0, 3: 9.0}, "b": {1: 2.0, 2: 1.0, 3: 0.0}, "c": {1: 3.0, 2: 3.0}}
-    found = ranking(scores)
-    assert found is not None and found.blocks == 2 and found.ranks["c"] == 1
-    assert ranking({name: scores[name] for name in "ab"}) is None
-    assert ranking({name: {1: 1.0} for name in "abc"}) is None
-    tied = ranking({name: {1: 0.5, 2: 0.7} for name in "abc"})
-    assert tied is not None and tied.p == 1 and set(tied.ranks.values()) == {2.0}
+def test_the_studies_tune_fields_that_their_settings_have() -> None:
+    for page in (leaderboard, matrix):
+        for name, setting in page.SETTINGS.items():
+            for space in page.LOCAL:
+                check_local(name, setting, space)
+        points = plan_of(page, page.SETTINGS)
+        assert all(points.tunes(name) for name in page.ENTRANTS)
+    assert plan_of(leaderboard, leaderboard.SETTINGS).count() == 11 * 6 * 22
+    lines = [len(Path(page.__file__).read_text().splitlines()) for page in (leaderboard, matrix)]
+    assert max(lines) <= 100
 
 
-def run(seed: int, value: float | None, val: float | None) -> dict[str, Any]:
-    last = None if value is None else value - 0.1
-    made = {"test_accuracy": {"last": last, "best_val": value}}
-    made["val_accuracy"] = {"last": val, "best_val": val}  # type: ignore[dict-item]
-    spent = {"bytes_up": 4e8, "bytes_down": 2e8, "processor_seconds": 5.0, "processor_before": 1.0}
-    return {"seed": seed, "rounds": 100, **made, **spent, "seconds": 9.0}
+@pytest.mark.slow
+def test_every_entrant_runs_and_its_trials_are_made() -> None:
+    small = {"partition": "random", "hidden": 8, "clients": 3, "dataset": "synthetic"}
+    setting = replace(leaderboard.SETTINGS["Cora"], **small)
+    plan = plan_of(leaderboard, {"a": setting})
+    for name in plan.methods:
+        for trial in plan.cell("a", name, {}).trials[0][:2]:
+            local = {**trial.point.local, "lr": 0.01, "steps": 1}
+            job = replace(trial.jobs[0], point=Point(local, trial.point.own))
+            record = execute(plan, job)
+            assert record["status"] == "finished", (name, record.get("traceback"))
+    graphs = replace(matrix.SETTINGS["PROTEINS"], dataset="synthetic", clients=2, hidden=4)
+    plan = plan_of(matrix, {"a": graphs})
+    job = plan.cell("a", "GCFL+", {}).trials[0][1].jobs[0]
+    assert execute(plan, job)["status"] == "finished"
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any, int]]:
-    """Runs that are made up: a high learning rate tests well, a low one validates well."""
-    asked: list[tuple[str, Any, int]] = []
-
-    def one(cell: Any, values: Any, seed: int, rounds: int) -> dict[str, Any]:
-        asked.append((cell[0], values, seed))
-        val = None if values["lr"] == 0.003 else 1 - values["lr"]
-        return run(seed, values["lr"], val)
-
-    monkeypatch.setattr(leaderboard, "one", one)
-    monkeypatch.setattr(leaderboard, "refusal", lambda name, layout: "")
-    return asked
-
-
-def go(path: Path, *more: str) -> None:
-    few = ["--datasets", "cora", "--layouts", "disjoint", "--results", str(path)]
-    leaderboard.main([*few, "--methods", "FedAvg", "Local", *more])
-
-
-def test_the_best_validation_chooses_and_trials_are_equally_many(made: Any, tmp_path: Path) -> None:
-    go(tmp_path / "out.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [line["key"]["method"] for line in lines] == ["FedAvg", "Local"]
-    for line in lines:
-        assert line["chosen"] == {"lr": 0.01}  # not .003, whose validation is no number
-        assert [trial["seed"] for trial in line["trials"]] == [TUNING_SEED] * 4
-        assert [each["seed"] for each in line["runs"]] == list(SEEDS)
-        assert line["machine"]["cpu"] and line["seconds"] == 63.0
-    assert {len(entrant.trials()) for entrant in entrants().values()} == {4}
+def test_a_page_says_what_survives_and_names_its_test(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    base = {s: rng.uniform(0.6, 0.7, 10) for s in ("A", "B")}
+    gain = rng.normal(0.04, 0.005, 10)
+    scores = {
+        s: {"FedAvg": list(v), "good": list(v + gain), "same": list(rng.permutation(v))}
+        for s, v in base.items()
+    }
+    study = made_up(tmp_path / "one", scores)
+    said = study_page.findings(study)
+    assert len(said) == 3 and all("paired t test over 10 seeds" in line for line in said)
+    mean = f"{100 * gain.mean():.1f}"
+    assert said[0].startswith(f"**On the mean of 2 settings good is {mean} points better than FedA")
+    assert "Holm's correction over 2)" in said[0] and "Holm's correction over 4)" in said[1]
+    text = study_page.text(study, "leaderboard")
+    assert "| entrant | A | B |" in text and "| A | good | +" in text and "| method |" not in text
+    noise = {"A": {"FedAvg": [0.5, 0.6, 0.7], "x": [0.6, 0.5, 0.71]}}
+    (line,) = study_page.findings(made_up(tmp_path / "two", noise))
+    assert line.startswith("**No difference survives") and "seeds" in line
+    records = list(study_page.summaries(study))
+    assert len(records) == 60 and json.dumps(records)
+    assert {"value", "seed", "bytes"} <= set(records[0])
 
 
-def test_a_run_that_was_stopped_goes_on(made: Any, tmp_path: Path) -> None:
-    path = tmp_path / "out.jsonl"
-    go(path)
-    whole = path.read_text().splitlines()
-    path.write_text(whole[0] + "\n" + whole[1][:50])  # killed while it wrote the second cell
-    made.clear()
-    go(path)
-    assert {name for name, *_ in made} == {"Local"} and len(made) == 7
-    made.clear()
-    go(path)
-    assert not made
-    go(path, "--rounds", "2")  # another length is another cell
-    assert len(made) == 14
-
-
-def test_cells_come_block_after_block() -> None:
-    every = cells()
-    assert [cell[1:] for cell in every[:: len(entrants())]] == [
-        *BLOCKS,
-        *WORSE_BLOCKS,
-        *BESIDE_BLOCKS,
-    ]
-    assert BLOCKS[0] == ("cora", "disjoint") and len({*every}) == len(every)
-    assert {"FedAvg", "Local", "FED-PUB", "FedProx"} == {cell[0] for cell in every[:4]}
-
-
-@pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Three of the four methods that apply, on two blocks."""
-    able = ("FedAvg", "Local", "FED-PUB", "MOON")
-    monkeypatch.setattr(page, "refusal", lambda name, layout: "" if name in able else "no")
-    level = {"FedAvg": 0.7, "Local": 0.8, "FED-PUB": 0.82}
-    lines = {}
-    for name, value in level.items():
-        for dataset, layout in BLOCKS[:2]:
-            key = {"method": name, "dataset": dataset, "layout": layout, "rounds": 100}
-            runs = [run(seed, value + seed / 100, 0.5) for seed in SEEDS]
-            lines[spelled(key)] = {"key": key, "chosen": {"lr": 0.1}, "trials": [], "runs": runs}
-    return lines
-
-
-def test_the_page_says_what_the_numbers_say(found: dict[str, Any]) -> None:
-    text = page.text(found)
-    assert "**First so far is FED-PUB**: 83.0 % on average over 2 blocks" in text
-    assert "Training alone has 81.0 %" in text and "1 of 2 methods are above it: FED-PUB." in text
-    row = "| FED-PUB | 83.0 ± 1.0 | 73.0 ± 1.0 | 80.9 ± 0.1 | +12.00 ± 0.00 | lr 0.1 | 0.4 | 0.2 |"
-    assert f"{row} 0 | 6 | 1 |" in text
-    assert "| FedAvg | 71.0 ± 1.0 | 61.0 ± 1.0 | 68.8 ± 1.4 |  |" in text
-    wanted = 4 * len(BLOCKS)
-    assert f"6 of {wanted} cells have been run." in text and "GPFL does not apply" in text
-    assert "CiteSeer, disjoint: nothing yet." in text
-    assert page.text({}).startswith("\n## What to use when\n\n- No block is full enough yet")
-
-
-def put(found: dict[str, Any], name: str, block: Any, *values: float | None) -> None:
-    key = {"method": name, "dataset": block[0], "layout": block[1], "rounds": 100}
-    runs = [run(seed, value, 0.5) for seed, value in enumerate(values)]  # type: ignore[arg-type]
-    found[spelled(key)] = {"key": key, "chosen": {"lr": 0.1}, "trials": [], "runs": runs}
-
-
-def test_a_block_with_few_methods_is_in_no_average(found: dict[str, Any]) -> None:
-    put(found, "FedAvg", BLOCKS[2], 0.1, 0.1, 0.1)
-    put(found, "MOON", BLOCKS[2], 0.9, 0.9, 0.9)
-    text = page.text(found)
-    assert "**First so far is FED-PUB**: 83.0 % on average over 2 blocks" in text
-    assert "two thirds of the methods have been run there: CiteSeer, disjoint." in text
-    assert "| MOON | 90.0 ± 0.0 |" in text and "Left out" not in text
-
-
-def test_a_method_that_a_block_lacks_is_named(found: dict[str, Any]) -> None:
-    put(found, "MOON", BLOCKS[0], 0.99, 0.99, 0.99)
-    text = page.text(found)
-    assert "**First so far is FED-PUB**" in text
-    assert "**Left out, since a block lacks them:** MOON." in text
-
-
-def test_seeds_that_diverged_are_said_and_count_in_no_average(found: dict[str, Any]) -> None:
-    put(found, "FED-PUB", BLOCKS[0], 0.99, None, None)
-    put(found, "MOON", BLOCKS[0], None, None, None)
-    text = page.text(found)
-    assert "**First so far is Local**" in text and "since a block lacks them:** FED-PUB." in text
-    assert "| FED-PUB | 99.0 (1 of its seeds, others diverged) |" in text
-    assert "Without a score, since all seeds diverged: MOON." in text
-
-
-def test_a_diverged_cell_stops_no_other(made: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(leaderboard, "one", lambda *given: run(given[2], None, None))  # type: ignore[arg-type]
-    go(tmp_path / "out.jsonl")
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
-
-
-def test_costs_are_means_over_blocks_with_what_goes_before(found: dict[str, Any]) -> None:
-    for line in found.values():
-        if line["key"]["method"] == "FED-PUB" and line["key"]["dataset"] == BLOCKS[1][0]:
-            for each in line["runs"]:
-                each["bytes_before"] = 1e10  # 10 MB a client and round, of a hundred
-    spent = page.spending(found, "FED-PUB", BLOCKS[:2])
-    assert spent["sends"] == pytest.approx(0.6 + 10 / 2)
-    assert "With FedAvg's traffic" not in page.text(found)
-
-
-def test_worse_data_have_a_table_once_there_is_a_cell(found: dict[str, Any]) -> None:
-    assert "With worse data" not in page.text(found)
-    key = {"method": "Local", "dataset": "cora", "layout": "label-noise", "rounds": 100}
-    runs = [run(seed, 0.6, 0.5) for seed in SEEDS]
-    found[spelled(key)] = {"key": key, "chosen": {"lr": 0.1}, "trials": [], "runs": runs}
-    text = page.text(found)
-    assert "| Local | 81.0 ± 1.0 | 60.0 ± 0.0 |  |  |  |" in text and "`label_noise=0.3`" in text
-    assert f"6 of {4 * len(BLOCKS)} cells" in text
-
-
-def test_unseen_clients_have_a_score_of_their_own(found: dict[str, Any]) -> None:
-    key = {"method": "FedAvg", "dataset": "cora", "layout": "unseen", "rounds": 100}
-    own = {"unseen_accuracy": {"last": 0.1, "best_val": 0.3}}
-    runs = [{**run(seed, 0.6, 0.5), **own} for seed in SEEDS]
-    found[spelled(key)] = {"key": key, "chosen": {"lr": 0.1}, "trials": [], "runs": runs}
-    assert "|  | 30.0 ± 0.0 |" in page.text(found) and "`unseen=2`" in page.text(found)
-    setting = entrants()["FedAvg"].at("cora", "unseen", {"lr": 0.1}, 0, 4).setting
-    assert setting.skew.unseen == 2
-    assert "unseen_accuracy" in leaderboard.KEPT
-
-
-def test_what_a_notebook_prints_stands_beside_our_cell_and_in_no_average(found: Any) -> None:
-    assert "Cora, overlapping-30" not in page.text(found)
-    put(found, "FED-PUB", ("cora", "overlapping-30"), 0.7, 0.72)
-    text = page.text(found)
-    assert (
-        "## Cora, overlapping-30" in text and "| FED-PUB | 71.0 ± 1.4 | 61.0 ± 1.4 | 75.7 |" in text
-    )
-    assert "83.0 % on average over 2 blocks" in text
-
-
-def test_clients_with_five_steps_have_a_table_and_are_in_no_average(found: Any) -> None:
-    cell = ("FedAvg", "amazon_photo", "five-steps")
-    setting = entrants()["FedAvg"].at(*cell[1:], {"lr": 0.03}, seed=0, rounds=100).setting
-    assert (setting.local.steps, setting.local.lr, setting.clients) == (5, 0.03, 10)
-    put(found, cell[0], cell[1:], 0.9, 0.92)
-    text = page.text(found)
-    assert "## Photo, five-steps" in text and "| FedAvg | 91.0 ± 1.4 |" in text
-    assert "83.0 % on average over 2 blocks" in text
-
-
-def test_worse_cells_are_made_where_they_are_named(made: Any, tmp_path: Path) -> None:
-    go(tmp_path / "out.jsonl", "--layouts", "label-noise", "--methods", "Local")
-    (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
-    assert json.loads(line)["key"]["layout"] == "label-noise"
-    setting = entrants()["Local"].at("cora", "label-noise", {"lr": 0.1}, 0, 4).setting
-    assert setting.damage.label_noise == 0.3 and setting.clients == 10 and setting.local.lr == 0.1
-
-
-def test_the_picture_is_drawn(found: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
-    (tmp_path / "docs" / "images").mkdir(parents=True)
-    monkeypatch.setattr(page, "ROOT", tmp_path)
-    page.draw(found)
-    assert (tmp_path / "docs" / "images" / "leaderboard.png").stat().st_size > 5000
+def test_the_tables_of_the_first_leaderboard_are_those_of_its_file() -> None:
+    found = load(RESULTS / "leaderboard.jsonl")
+    page = (Path(fgl.__file__).parents[1] / "docs" / "leaderboard.md").read_text(encoding="utf-8")
+    tables = (RESULTS / "tables" / "leaderboard.md").read_text(encoding="utf-8")
+    assert leaderboard_page.text(found) in tables
+    tests = leaderboard_page.adjusted(found)
+    cell = ("SCAFFOLD", "cora", "disjoint")
+    pair = [leaderboard_page.scores(found, (n, *cell[1:])) for n in ("SCAFFOLD", "FedAvg")]
+    theirs = stats.ttest_rel(*(list(each.values()) for each in pair)).confidence_interval()
+    assert tests[cell][:2] == pytest.approx(tuple(theirs))
+    survive = [cell for cell, (_, _, p) in tests.items() if p < 0.05]
+    assert f"Of {len(tests)} differences from FedAvg {'two' * (len(survive) == 2)} survive" in page
+    for word in ("Nemenyi", "rank", "First so far"):
+        assert word not in page

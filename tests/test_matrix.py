@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import matrix
 import pytest
-import torch
-from harness.record import append
+from harness.record import append, load
 from harness.rows import flat, spelled
-from papers import missing_edges
 from papers.matrix import (
     COLUMNS,
     ENTRIES,
     SEEDS,
-    SPLITS,
     TUNING_SEED,
     GraphsWithValidation,
-    clusters,
-    norms,
+    best,
     quartered,
 )
 
@@ -43,13 +37,6 @@ def test_every_cell_has_four_different_trials() -> None:
     assert TUNING_SEED not in SEEDS
 
 
-def test_a_trial_has_half_the_rounds_of_a_run_that_counts() -> None:
-    for name, task in CELLS:
-        values = ENTRIES[name].trials(task)[0]
-        trial, final = (ENTRIES[name].at(task, values, s).run for s in (TUNING_SEED, SEEDS[0]))
-        assert 2 * trial.rounds == final.rounds == COLUMNS[task].run.rounds, (name, task)
-
-
 def test_a_cell_is_compared_with_the_same_network() -> None:
     """Only FedSage, which is the FedAvg of its network, and FedGCN's sums differ in their task."""
     usual = {"FedSage": {"model"}, "FedGCN": {"hops"}}
@@ -65,22 +52,12 @@ def test_a_cell_is_compared_with_the_same_network() -> None:
         assert differ <= usual.get(name, set()), (name, task)
 
 
-def test_bounds_of_clusters_are_multiples_of_fedavgs_norms() -> None:
-    for name, task in product(["GCFL", "GCFL+"], ENTRIES["GCFL"].tasks):
-        trials = ENTRIES[name].trials(task)
-        for values, (first, second) in zip(trials, 2 * SPLITS, strict=True):
-            mean, longest = norms(task, values["lr"])
-            assert values["eps1"] == pytest.approx(first * mean, rel=5e-3)
-            assert values["eps2"] == pytest.approx(second * longest, rel=5e-3)
-    assert clusters({"clusters": torch.tensor([0, 2, 0, 1])}) == {"clusters": 3.0}
-
-
 def test_a_line_is_written_after_one_that_was_cut(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     path.write_text('{"key": {"a"')
     for seed in (1, 2):
         append({"key": {"seed": seed}}, path)
-    assert [run["key"]["seed"] for run in matrix.load(path).values()] == [1, 2]
+    assert [run["key"]["seed"] for run in load(path).values()] == [1, 2]
     assert len(path.read_text(encoding="utf-8").splitlines()) == 3
 
 
@@ -95,7 +72,7 @@ def recorded(name: str, task: str, index: int, seed: int, val: float, test: floa
     return {"key": key, "metrics": scores, **costs}
 
 
-def test_the_trial_of_the_best_validation_is_chosen_and_reported(tmp_path: Path) -> None:
+def test_the_trial_of_the_best_validation_is_chosen(tmp_path: Path) -> None:
     name, task = "FedProx", "louvain-nodes"
     vals, tests = (0.5, 0.9, 0.7, 0.6), (0.9, 0.1, 0.9, 0.9)  # the test may not speak
     lines = [
@@ -104,18 +81,11 @@ def test_the_trial_of_the_best_validation_is_chosen_and_reported(tmp_path: Path)
     ]
     path = tmp_path / "runs.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines[:3]))
-    assert matrix.best(matrix.load(path), name, task) is None  # a trial is missing
+    assert best(load(path), name, task) is None  # a trial is missing
     lines += [recorded(name, task, 1, seed, 0.5, 0.4 + seed / 10) for seed in SEEDS]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = matrix.load(path)
-    assert matrix.best(found, name, task) == ENTRIES[name].trials(task)[1]
-    mine = matrix.scores(found, name, task)
-    assert [round(each["test"]) for each in mine.values()] == [40, 50, 60]
-    assert {each["up"] for each in mine.values()} == {0.5}
-    said = matrix.table(found, task)
-    assert "| FedProx | 50.0 ± 10.0 | 3 |" in said
-    assert "| FedAvg | not run |" in said and "| FedGL | does not apply |" in said
-    assert "| 0.5 | 0.2 | lr 0.1, mu 0.1 |" in said  # seconds, of the processor, what was chosen
+    found = load(path)
+    assert best(found, name, task) == ENTRIES[name].trials(task)[1]
 
 
 @pytest.fixture
@@ -132,48 +102,14 @@ def of_error(name: str, task: str, index: int, seed: int, val: float, test: floa
     return line
 
 
-def test_the_trial_of_the_least_error_is_chosen_and_reported(tmp_path: Path, errors: str) -> None:
+def test_the_trial_of_the_least_error_is_chosen(tmp_path: Path, errors: str) -> None:
     name, path = "FedProx", tmp_path / "runs.jsonl"
     for index, error in enumerate((math.nan, 0.9, 0.7, 0.8)):
         append(of_error(name, errors, index, TUNING_SEED, error, 0.5), path)
     for seed in SEEDS:
         append(of_error(name, errors, 2, seed, 0.5, 0.5 + seed / 10), path)
-    found = matrix.load(path)
-    assert matrix.best(found, name, errors) == ENTRIES[name].trials(errors)[2]
-    said = matrix.table(found, errors)
-    assert "| method | test, less is better |" in said and "| FedProx | 0.600 ± 0.100 | 3 |" in said
-
-
-def test_the_picture_of_errors_has_the_least_at_the_right(
-    tmp_path: Path, errors: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "runs.jsonl"
-    for index, seed in [*((i, TUNING_SEED) for i in range(4)), *((0, seed) for seed in SEEDS)]:
-        append(of_error("FedAvg", errors, index, seed, 0.5, 0.5), path)
-    plt, panels = matrix.pyplot(), []
-    monkeypatch.setattr(plt, "close", lambda figure: panels.extend(figure.axes))
-    monkeypatch.setattr(matrix, "pyplot", lambda: plt)
-    monkeypatch.setattr(matrix, "ROOT", tmp_path)
-    (tmp_path / "docs/images").mkdir(parents=True)
-    matrix.draw(matrix.load(path))
-    (axes,) = panels
-    assert axes.xaxis_inverted() and axes.get_title().endswith(",\nless is better")
-
-
-def test_what_a_score_does_not_tell_stands_beside_it(tmp_path: Path) -> None:
-    task, path = "louvain-nodes", tmp_path / "runs.jsonl"
-    for name, told in (("GCFL", {}), ("FedSage+", {"new_nodes": 7}), ("FedSage", {})):
-        for index, seed in [*((i, TUNING_SEED) for i in range(4)), *((0, seed) for seed in SEEDS)]:
-            line = recorded(name, task, index, seed, 0.5, 0.5 + (name == "FedSage+") / 10) | told
-            if name == "GCFL":
-                line["metrics"]["clusters"] = {"last": float(1 + seed)}
-            append(line, path)
-    said = matrix.table(matrix.load(path), task)
-    row = {line.split(" | ")[0].removeprefix("| "): line for line in said.splitlines()}
-    assert row["GCFL"].endswith("| clusters 1, 2, 3 |")
-    assert row["FedSage+"].endswith("| new nodes 7, 7, 7 |")
-    assert "| +10.00 ± 0.00 | FedSage |" in row["FedSage+"]
+    found = load(path)
+    assert best(found, name, errors) == ENTRIES[name].trials(errors)[2]
 
 
 def test_validation_graphs_are_neither_trained_on_nor_tested() -> None:
@@ -188,73 +124,3 @@ def test_validation_graphs_are_neither_trained_on_nor_tested() -> None:
         assert test.num_graphs > 0
     metrics = fgl.run(task.fedavg, task, num_rounds=1).history[0].metrics
     assert {"val_accuracy", "test_accuracy"} <= set(metrics)
-
-
-def test_a_cell_is_run_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[tuple[int, str]] = []
-
-    def execute(experiment: Any, now: str, path: Path) -> None:
-        ran.append((experiment.run.seed, now))
-        index = next(
-            i
-            for i, values in enumerate(ENTRIES["FedAvg"].trials("links"))
-            if ENTRIES["FedAvg"].at("links", values, experiment.run.seed).key == experiment.key
-        )
-        line = recorded("FedAvg", "links", index, experiment.run.seed, index / 10, 0.5)
-        with path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-
-    monkeypatch.setattr(matrix, "execute", execute)
-    flags = ["--tasks", "links", "--methods", "FedAvg", "--results", str(tmp_path / "runs.jsonl")]
-    matrix.run(matrix.parsed(flags))
-    assert [seed for seed, _ in ran] == [TUNING_SEED] * 4 + list(SEEDS)
-    here = "python benchmarks/matrix.py --tasks links --methods FedAvg"
-    elsewhere = [now for _, now in ran if now != here]  # runs that FedVGAE's tables have too
-    assert 0 < len(elsewhere) < len(ran)
-    assert all(now.startswith("python examples/baseline.py fedavg links ") for now in elsewhere)
-    matrix.run(matrix.parsed(flags))
-    assert len(ran) == 7
-
-
-def test_a_cell_that_fails_stops_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tried: list[str] = []
-
-    def execute(experiment: Any, now: str, path: Path) -> None:
-        tried.append(experiment.method.__name__)
-        raise ValueError("Expected nothing, but got a run")
-
-    monkeypatch.setattr(matrix, "execute", execute)
-    flags = ["--tasks", "links", "--methods", "FedAvg", "FedProx"]
-    with pytest.raises(SystemExit, match="FedAvg on links; FedProx on links"):
-        matrix.run(matrix.parsed([*flags, "--results", str(tmp_path / "runs.jsonl")]))
-    assert tried == ["fedavg", "fedprox"]
-    assert "Expected nothing, but got a run" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_nodes_that_lost_a_neighbour_are_scored_apart() -> None:
-    """Against a loop over edges, with a node that was joined to each client's own."""
-    loaded = fgl.tasks.Nodes(clients=3, hidden=8).load(0)
-    whole: Any = loaded.whole
-    parts = fgl.data.louvain_partition(whole, 3, seed=0)
-    lost = missing_edges.at_borders(whole, parts)
-    owner = {int(node): k for k, part in enumerate(parts) for node in part}
-    cut = {int(t) for s, t in whole.edge_index.t().tolist() if owner[s] != owner[t]}
-    for part, own, found in zip(parts, loaded.clients, lost, strict=True):
-        assert own.y.equal(whole.y[part])  # the task's own partition
-        assert found.tolist() == [int(node) in cut for node in part]
-    one = torch.ones(1, whole.num_features)
-    joined = [own.append(one, torch.tensor([[own.num_nodes], [0]])) for own in loaded.clients]
-    method = loaded.fedavg
-    outbox = fgl.federation.Broadcast({"model": method.initial()}, 3)
-    said = missing_edges.by_border(method, joined, lost)(outbox, {})
-    right: dict[bool, list[bool]] = {True: [], False: []}
-    with fgl.federation.in_mode(method.model, False), torch.no_grad():
-        for own, found in zip(joined, lost, strict=True):
-            guess = method.model(*own.inputs).argmax(1)
-            for node in own.test_mask.nonzero().flatten().tolist():
-                right[bool(found[node])].append(bool(guess[node] == own.y[node]))
-    assert said["lost_accuracy"] == pytest.approx(sum(right[True]) / len(right[True]))
-    assert said["kept_accuracy"] == pytest.approx(sum(right[False]) / len(right[False]))

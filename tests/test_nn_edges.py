@@ -16,7 +16,7 @@ from fgl import Graph, SparseMatrix
 from fgl.federation import Cohort
 from fgl.nn import GINE, RGCN, GINEConv, RGCNConv
 from fgl.predict import predict
-from fgl.sparse import Member
+from fgl.sparse.batched_pattern import Member
 
 
 def graph(nodes: int, edges: int, seed: int = 0, **given: Any) -> Graph:

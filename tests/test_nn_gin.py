@@ -14,7 +14,7 @@ from fgl import Graph, SparseMatrix
 from fgl.federation.executors.batch.cohort import Cohort
 from fgl.nn import GIN
 from fgl.nn.layers import coarse_scale
-from fgl.sparse import Member
+from fgl.sparse.batched_pattern import Member
 
 
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
@@ -27,16 +27,6 @@ def test_a_collection_scores_as_its_graphs_alone(pooling: Any) -> None:
     order = torch.tensor([3, 1, 0, 2])
     chosen = whole.select(order)
     close(model(chosen.x.double(), chosen.adj, chosen.pool), out[order], atol=1e-9)
-
-
-def test_a_convolution_is_its_formula_in_loops() -> None:
-    graph = collection()[0]
-    conv = GIN(3, 8, 2).convs[0]
-    x = torch.rand(graph.num_nodes, 8)
-    total = x.clone()
-    for source, target in graph.edge_index.t().tolist():
-        total[target] += x[source]
-    close(conv(x, graph.edge_index), conv.nn(total), atol=1e-5)
 
 
 def test_gradients_in_double_precision() -> None:
@@ -60,14 +50,6 @@ def test_clients_at_once(pooling: Any) -> None:
     out = vmap(logits)(cohort.index)
     for k, client in enumerate(clients):
         close(out[k, : client.num_graphs], model(*client.inputs), atol=1e-5)
-
-
-def test_dropout_in_training_only() -> None:
-    graph, _ = collection()
-    model = GIN(3, 8, 2, dropout=0.5)
-    assert not torch.equal(model(*graph.inputs), model(*graph.inputs))
-    model.eval()
-    assert torch.equal(model(*graph.inputs), model(*graph.inputs))
 
 
 def test_refuses() -> None:
@@ -151,3 +133,21 @@ def test_a_pool_of_another_kind_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         GIN(3, 4, 2)(torch.rand(4, 3), torch.tensor([[0], [1]]), pool)
+
+
+def test_half_of_the_entries_take_one_random_bit_each() -> None:
+    """Eight entries a byte; of a quarter four, of a sixteenth two; other shares take floats."""
+    for p, each in ((0.5, 8), (0.25, 4), (0.0625, 2)):
+        torch.manual_seed(4)
+        kept = coarse_scale(torch.ones(128), p) > 0
+        torch.manual_seed(4)
+        words = torch.randint(-(2**63), 2**63 - 1, (128 // (8 * each) + 1,))
+        octets = words.view(torch.uint8)[: 128 // each].tolist()
+        counts = kept.view(-1, each).sum(1).tolist()
+        by_octet: dict[int, set[int]] = {}
+        for octet, count in zip(octets, counts, strict=True):
+            by_octet.setdefault(octet, set()).add(count)
+        assert all(len(each_) == 1 for each_ in by_octet.values())
+        if p == 0.5:
+            ones = [octet.bit_count() for octet in octets]
+            assert counts in (ones, [8 - count for count in ones])

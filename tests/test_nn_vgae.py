@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from fgl import SparseMatrix
 from fgl.nn import MLP, VGAE
 
 N, F, H, D = 9, 5, 8, 4
@@ -88,15 +87,6 @@ def test_keys() -> None:
     assert sorted(model().state_dict()) == sorted(want)
     head = [k for k in model(num_classes=3).state_dict() if k not in want]
     assert head == [f"head.lins.{i}.{part}" for i in (0, 1) for part in ("weight", "bias")]
-
-
-def test_order_of_nodes_and_sparse_features() -> None:
-    net, (x, edges) = model().eval(), data()
-    order = torch.randperm(N)
-    torch.testing.assert_close(net(x[order], order.argsort()[edges]), net(x, edges)[order])
-    torch.testing.assert_close(net(SparseMatrix.from_dense(x), edges), net(x, edges))
-    alone = net(x, edges[:, :0])
-    assert alone.isfinite().all()
 
 
 def test_dropout_only_in_training() -> None:

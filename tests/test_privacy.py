@@ -15,9 +15,10 @@ from federations import close, same
 
 from fgl import privacy
 from fgl.privacy import accountant
-from fgl.privacy.clip import length_of
+from fgl.privacy.clip import clipped_gradient, length_of
+from fgl.privacy.discrete_gaussian import gap_of_sum
 from fgl.privacy.extra import need
-from fgl.privacy.gaussian import grid_step, seed_from_system, standard_normal, uniform
+from fgl.privacy.gaussian import grid_step, on_grid, seed_from_system, standard_normal, uniform
 
 
 def update(seed: int = 0, *, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Any:
@@ -98,7 +99,7 @@ def test_clipped_gradient_is_that_of_a_loop() -> None:
     params = {"w": torch.randn(4, 3, generator=g).double(), "b": torch.ones(3).double()}
     x, y = torch.randn(9, 4, generator=g).double(), torch.randn(9, 3, generator=g).double()
     counts = torch.arange(9) != 4
-    made = privacy.clipped_gradient(squares, params, (x, y), length=4.0, counts=counts)
+    made = clipped_gradient(squares, params, (x, y), length=4.0, counts=counts)
     want = {name: torch.zeros_like(value) for name, value in params.items()}
     norms = []
     for i in counts.nonzero().flatten().tolist():
@@ -112,7 +113,7 @@ def test_clipped_gradient_is_that_of_a_loop() -> None:
     order = torch.randperm(9, generator=g)
     again = (x[order], y[order])
     how: Any = {"length": 4.0, "counts": counts[order]}
-    close(privacy.clipped_gradient(squares, params, again, **how), made)
+    close(clipped_gradient(squares, params, again, **how), made)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -123,12 +124,12 @@ def test_clipped_gradients_on_a_grid_have_an_exact_sum(
     params = {"w": torch.randn(4, 3, generator=g).to(dtype), "b": torch.ones(3).to(dtype)}
     x, y = torch.randn(9, 4, generator=g).to(dtype), torch.randn(9, 3, generator=g).to(dtype)
     how: dict[str, Any] = {"length": 4.0, "sigma": 1.3}
-    made = privacy.clipped_gradient(squares, params, (x, y), **how)
+    made = clipped_gradient(squares, params, (x, y), **how)
     assert all(value.dtype == torch.float64 for value in made.values())
-    close(made, {n: v.double() for n, v in privacy.clipped_gradient(
+    close(made, {n: v.double() for n, v in clipped_gradient(
         squares, params, (x, y), length=4.0).items()}, atol=1e-4)  # fmt: skip
     alone = [
-        privacy.clipped_gradient(squares, params, (x, y), counts=torch.arange(9) == i, **how)
+        clipped_gradient(squares, params, (x, y), counts=torch.arange(9) == i, **how)
         for i in range(9)
     ]
     lengths = [math.sqrt(math.fsum(v**2 for v in flat(each).tolist())) for each in alone]
@@ -137,11 +138,11 @@ def test_clipped_gradients_on_a_grid_have_an_exact_sum(
     assert bool(((flat(made) / grid_step(1.3)).frac() == 0).all())
     module = sys.modules["fgl.privacy.clip"]
     monkeypatch.setattr(module, "CACHED", 25)  # two examples of "w" at once, eight of "b"
-    assert same(made, privacy.clipped_gradient(squares, params, (x, y), **how))
-    none = privacy.clipped_gradient(squares, params, (x[:0], y[:0]), **how)
+    assert same(made, clipped_gradient(squares, params, (x, y), **how))
+    none = clipped_gradient(squares, params, (x[:0], y[:0]), **how)
     assert all(value.dtype == torch.float64 and not value.any() for value in none.values())
     with pytest.raises(ValueError, match="Expected sigma"):
-        privacy.clipped_gradient(squares, params, (x, y), length=4.0, sigma=0.0)
+        clipped_gradient(squares, params, (x, y), length=4.0, sigma=0.0)
 
 
 def test_a_parameter_that_is_one_number_has_a_clipped_gradient() -> None:
@@ -150,23 +151,23 @@ def test_a_parameter_that_is_one_number_has_a_clipped_gradient() -> None:
 
     rows = torch.tensor([[3.0, 4.0], [0.25, 0.25]])
     how: dict[str, Any] = {"length": 1.0, "sigma": 1.0}
-    made = privacy.clipped_gradient(loss, {"s": torch.tensor(2.0)}, (rows,), **how)
+    made = clipped_gradient(loss, {"s": torch.tensor(2.0)}, (rows,), **how)
     assert 1.5 - 2**-19 < float(made["s"]) <= 1.5
 
 
 def test_a_parameter_without_entries_has_an_empty_gradient() -> None:
     params = {"w": torch.zeros(2), "none": torch.zeros(0, 3)}
     loss = lambda params, x: (params["w"] * x).sum() + params["none"].sum()  # noqa: E731
-    made = privacy.clipped_gradient(loss, params, (torch.tensor([[3.0, 4.0]]),), length=1.0)
+    made = clipped_gradient(loss, params, (torch.tensor([[3.0, 4.0]]),), length=1.0)
     assert made["none"].shape == (0, 3) and made["w"].tolist() == pytest.approx([0.6, 0.8])
 
 
 def test_an_example_without_a_finite_gradient_counts_for_nothing() -> None:
     params = {"w": torch.ones(2, 1), "b": torch.ones(1)}
     x, y = torch.tensor([[1.0, 2.0], [math.nan, 1.0]]), torch.zeros(2, 1)
-    both = privacy.clipped_gradient(squares, params, (x, y), length=1.0)
-    close(both, privacy.clipped_gradient(squares, params, (x[:1], y[:1]), length=1.0))
-    none = privacy.clipped_gradient(squares, params, (x[:0], y[:0]), length=1.0)
+    both = clipped_gradient(squares, params, (x, y), length=1.0)
+    close(both, clipped_gradient(squares, params, (x[:1], y[:1]), length=1.0))
+    none = clipped_gradient(squares, params, (x[:0], y[:0]), length=1.0)
     assert all(not value.any() for value in none.values())
 
 
@@ -228,10 +229,10 @@ def test_the_last_bits_of_a_sum_tell_nothing() -> None:
     given = {"w": torch.tensor([1 / 3, -math.pi, 1e-12, 0.0] * 50).double()}
     noisy = privacy.gaussian(given, sigma=sigma)["w"]
     assert bool(((noisy / step) == (noisy / step).round()).all())
-    exact = privacy.on_grid(given, sigma=sigma)["w"]
+    exact = on_grid(given, sigma=sigma)["w"]
     assert bool((exact.abs() <= given["w"].abs()).all())  # so no length grows
     assert float((exact - given["w"]).abs().max()) < step
-    rows = [privacy.on_grid(update(seed, scale=0.1), sigma=sigma)["w"] for seed in range(9)]
+    rows = [on_grid(update(seed, scale=0.1), sigma=sigma)["w"] for seed in range(9)]
     assert torch.stack(rows).sum(0).equal(torch.stack(rows[::-1]).sum(0))  # no sum is rounded
 
 
@@ -412,6 +413,13 @@ def test_noise_for_an_epsilon_of_a_sample(wanted: float, rate: float) -> None:
     assert noise < privacy.noise_for(epsilon=wanted, rounds=30, delta=1e-5)
 
 
+def test_noise_for_a_sample_is_little_more_than_it_takes() -> None:
+    how: Any = {"rounds": 1, "delta": 0.1, "sample_rate": 0.9}
+    noise = privacy.noise_for(epsilon=30.0, **how)
+    assert privacy.epsilon(noise_multiplier=noise, **how) <= 30
+    assert privacy.epsilon(noise_multiplier=0.9985 * noise, **how) > 30
+
+
 def test_noise_for_a_tiny_epsilon() -> None:
     """Renyi's orders told nothing below .009; the exact formula does."""
     noise = privacy.noise_for(epsilon=1e-5, rounds=40, delta=1e-5)
@@ -454,3 +462,46 @@ def test_of_the_accountant_the_part_is_loaded_that_is_asked_for(
     accountant._dp_accounting("pld")
     accountant._dp_accounting()
     assert loaded == ["dp_accounting.pld"]
+
+
+def test_bits_of_a_rehearsal_are_pairs_of_words() -> None:
+    from fgl.privacy.gaussian import _bits
+
+    low, high = torch.randint(2**32, (6,), generator=torch.Generator().manual_seed(3)).view(3, 2).T
+    want = [int(a) + 2**32 * int(b) for a, b in zip(low, high, strict=True)]
+    assert _bits(3, torch.Generator().manual_seed(3)).tolist() == want
+
+
+def test_a_record_holds_what_its_kind_needs_with_all_digits() -> None:
+    from fgl.privacy.record import Noise, with_answers, with_noise
+
+    first = with_noise({}, Noise(0.1), num_clients=2, kind="central_gaussian", delta=1e-5)
+    assert {*first} == {"rounds", "noise_multiplier", "delta", "kind"}
+    later = with_noise(with_answers(first, {0: 1}), Noise(0.3), num_clients=2)
+    assert later["earlier_noise"].tolist() == [0.1] and later["noise_multiplier"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=0.0), "delta"),
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=1.0), "delta"),
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=0, delta=0.1), "rounds"),
+        (lambda: privacy.noise_for(epsilon=0.0, rounds=1, delta=0.1), "epsilon"),
+        (lambda: privacy.clipped_gradient(len, {}, (torch.ones(1),), length=0.0), "length"),
+        (
+            lambda: privacy.clipped_gradient(len, {}, (torch.ones(1),), length=1.0, sigma=0.0),
+            "sigma",
+        ),
+        (lambda: gap_of_sum(2, sigma=0.4), "sigma"),
+    ],
+)
+def test_numbers_of_noise_are_checked_first(call: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} to be"):
+        call()
+
+
+def test_one_use_of_a_sample_is_composed_as_it_is_counted_alone() -> None:
+    alone = privacy.epsilon(noise_multiplier=1.0, sample_rate=0.5, rounds=1, delta=0.1)
+    assert privacy.composed_epsilon({(1.0, 0.5): 1}, delta=0.1) == alone
+    assert alone < privacy.composed_epsilon({(1.0, 1.0): 1}, delta=0.1)

@@ -52,6 +52,21 @@ def test_long_work_says_a_few_lines_on_stderr(clock: Clock, capsys: Output) -> N
     assert err.splitlines()[0] == "fgl: work: 10 of 100 step, 10 s"
 
 
+def test_lines_say_the_time_that_is_left(clock: Clock, capsys: Output) -> None:
+    """Work that was done before counts, but says nothing of the speed."""
+    with shown("study", 100, unit="run", left=True) as advance:
+        advance(40)
+        for _ in range(20):
+            clock.now += 2.0
+            advance(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "fgl: study: 45 of 100 run, 10 s, 110 s left",
+        "fgl: study: 50 of 100 run, 20 s, 100 s left",
+        "fgl: study: 60 of 100 run, 40 s, 80 s left",
+    ]
+
+
 def test_one_long_call_is_announced(clock: Clock, capsys: Output) -> None:
     with shown("Leiden", long=True):
         clock.now += 200
@@ -108,7 +123,7 @@ def test_a_long_partition_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: O
     graph = fgl.data.csbm(num_nodes=60, num_features=4, words_per_set=2)
     monkeypatch.setattr(fgl.data.partitions.louvain, "SLOW", 4)
     with pytest.warns(UserWarning, match="networkx takes"):
-        fgl.data.louvain_partition(graph, 2, delta=6)
+        fgl.data.partitions.louvain_partition(graph, 2, delta=6)
     edges = graph.num_edges // 2
     assert f"fgl: Louvain by networkx of {edges:,} edges ..." in capsys.readouterr().err
 

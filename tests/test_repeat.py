@@ -16,10 +16,19 @@ SMALL = ["fedavg", "louvain-nodes", "--rounds", "2", "--hidden", "4", "--clients
 SMALL += ["--partition", "random", "--model", "gcn"]
 
 
+ANNOUNCED = "ignore:--seeds and Run:FutureWarning"  # of every test with several seeds
+
+
 def go(*flags: str) -> Any:
     return script("examples/baseline.py").main([*SMALL, *flags])
 
 
+def test_several_seeds_go_with_the_next_release() -> None:
+    with pytest.warns(FutureWarning, match=r"fgl\.compare and fgl\.study"):
+        go("--seeds", "2")
+
+
+@pytest.mark.filterwarnings(ANNOUNCED)
 @pytest.mark.slow
 def test_a_recipe_over_seeds_is_a_loop(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
@@ -51,6 +60,7 @@ def test_a_recipe_draws_one_run(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "one.png").stat().st_size > 1000
 
 
+@pytest.mark.filterwarnings(ANNOUNCED)
 def test_a_picture_that_cannot_be_written_is_refused_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +73,7 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_run(
     assert "Expected seeds to be an integer >= 1, but got 0" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings(ANNOUNCED)
 def test_a_main_over_seeds_returns_what_its_run_returned(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

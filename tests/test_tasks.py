@@ -36,28 +36,23 @@ def test_a_task_of_ones_own_graphs_runs_and_is_scored(name: str) -> None:
 def test_a_setting_is_the_task_of_its_graphs() -> None:
     setting = tasks.Nodes(clients=3, partition="random", model="gcn", hidden=8)
     made = setting.load(seed=2)
-    whole = fgl.data.split(fgl.data.load("synthetic"), "random", seed=2)
-    parts = fgl.data.random_partition(whole, 3, seed=2)
+    whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random", seed=2)
+    parts = fgl.data.partitions.random_partition(whole, 3, seed=2)
     with torch.random.fork_rng():
         torch.manual_seed(2)
         net = fgl.nn.GCN(whole.num_features, 8, whole.num_classes, dropout=0.5)
     train = fgl.Training(setting.local.optimizer_factory(), num_steps=4)
-    own = tasks.node_task(whole, fgl.data.partition_graph(whole, parts), net, train)
+    own = tasks.node_task(whole, fgl.data.partitions.partition_graph(whole, parts), net, train)
     one, two = (end(fgl.run(each.fedavg, each, num_rounds=2)) for each in (made, own))
     assert same(one, two)
-
-
-@pytest.mark.parametrize("setting", [tasks.Nodes, tasks.SampledNodes])
-def test_a_random_partition_and_a_random_split_are_independent(setting: Any) -> None:
-    """Of one seed they would be one permutation: some clients train on all nodes, some on none."""
-    for own in setting(clients=4, partition="random", hidden=4).load(seed=0).clients:
-        assert 0.5 < own.num_train / own.num_nodes < 0.7
 
 
 def test_nodes_are_cut_by_any_partition() -> None:
     whole = graph(60)
     parts = [torch.arange(0, 60, 2), torch.arange(1, 60, 2)]
-    made = tasks.node_task(whole, fgl.data.partition_graph(whole, parts), model(), fgl.Training())
+    made = tasks.node_task(
+        whole, fgl.data.partitions.partition_graph(whole, parts), model(), fgl.Training()
+    )
     assert [own.num_nodes for own in made.clients] == [30, 30]
     counts = [
         [own.num_nodes for own in tasks.Nodes(clients=4, partition=how, hidden=4).load().clients]
@@ -166,9 +161,9 @@ def test_bounds_of_builders(name: str) -> None:
         if name == "own":
             tasks.own_node_task([graph(20)], net, fgl.Training(), kl=-1)
         else:
-            tasks.link_task([fgl.data.edge_split(graph(40))], net, fgl.Training(), kl=-1)
+            tasks.link_task([fgl.data.splits.edge_split(graph(40))], net, fgl.Training(), kl=-1)
     if name == "links":
-        made = [fgl.data.edge_split(graph(40))]
+        made = [fgl.data.splits.edge_split(graph(40))]
         with pytest.raises(ValueError, match="Expected recon to be one of 'sampled', .* got 'all'"):
             tasks.link_task(made, net, fgl.Training(), recon="all")  # type: ignore[arg-type]
 
@@ -214,5 +209,5 @@ def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
     if task.clients[0].edge_label_index is not None:
         own = [each.edge_label_index.shape[1] for each in task.clients]
     if name not in ("mended", "overlapping"):
-        assert task.fedavg.max_examples == max(own)
-    assert task.fedavg.max_examples >= max(each.num_train for each in task.clients)
+        assert task.fedavg.rules.max_examples == max(own)
+    assert task.fedavg.rules.max_examples >= max(each.num_train for each in task.clients)

@@ -1,4 +1,6 @@
-"""The matrix: every method of fgl on seven tasks, where it applies, with four trials each.
+"""The first matrix: every method on seven tasks, where it applies, with four trials each.
+
+Its runs are in ``benchmarks/results/matrix.jsonl``; no command adds to them.
 
 A trial is a learning rate and a value of the method's own; a method that has nothing of its own to
 choose gets four learning rates. All trials have half the rounds of the runs that count. What is
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
-import statistics
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,13 +42,14 @@ from harness.rows import (
     pfedgraph,
     ring,
     scaffold,
+    spelled,
 )
 
 from fgl import Graph, Method, data, tasks
 from fgl.experiment import Run
-from fgl.federation import Evaluate, Inbox, Watch, evaluate_on, together
+from fgl.federation import Evaluate, Watch, evaluate_on, together
 from fgl.federation.method.method import State
-from fgl.methods.gcfl import flat_updates
+from fgl.targets import selected
 
 from .fedgl import fedgl
 from .fedvgae import fedvgae
@@ -55,6 +58,7 @@ from .gpfl import gpfl, uniform
 
 Values = Mapping[str, Any]
 Own = tuple[Values, Values]
+Recorded = Mapping[str, dict[str, Any]]
 TUNING_SEED = 100
 SEEDS = (0, 1, 2)
 NORMS = RESULTS / "matrix_norms.json"
@@ -102,7 +106,7 @@ class NodesBothWays(tasks.Nodes):
 def quartered(graph: Graph, seed: int) -> tuple[Graph, Graph]:
     """Three quarters of a collection, and the last one."""
     y: Any = graph.y
-    quarter = data.stratified_folds(y, 4, seed=seed)
+    quarter = data.splits.stratified_folds(y, 4, seed=seed)
     last = quarter == 3
     return graph.select((~last).nonzero()[:, 0]), graph.select(last.nonzero()[:, 0])
 
@@ -273,22 +277,6 @@ def clusters(state: State) -> dict[str, float]:
     return {"clusters": float(found.unique().numel())}
 
 
-def measured_norms(task: str, lr: float) -> dict[str, float]:
-    """FedAvg's norms on the tuning seed: medians over the rounds in which GCFL may split."""
-    experiment = ENTRIES["FedAvg"].at(task, {"lr": lr}, TUNING_SEED)
-    loaded, method = experiment.load()
-    seen: list[tuple[float, float]] = []
-
-    def aggregate(inbox: Inbox, state: State) -> Any:
-        updates = flat_updates(inbox)
-        seen.append((float(updates.mean(0).norm()), float(updates.norm(dim=1).max())))
-        return method.aggregate(inbox, state)
-
-    experiment.run(replace(method, aggregate=aggregate), loaded)
-    mean, longest = zip(*seen[FIRST_ROUND:], strict=True)
-    return {"mean": statistics.median(mean), "longest": statistics.median(longest)}
-
-
 ENTRIES: dict[str, Entry] = {
     "Local": Entry(local),
     "FedAvg": Entry(fedavg),
@@ -332,3 +320,25 @@ ENTRIES: dict[str, Entry] = {
     ),
     "GPFL": Entry(gpfl, ({"rho": 0.05}, {"rho": 0.5}), PROBED),
 }
+
+
+def made(found: Recorded, name: str, task: str, values: Any, seed: int) -> dict[str, Any] | None:
+    """A recorded run, if it is there."""
+    return found.get(spelled(ENTRIES[name].at(task, values, seed).key))
+
+
+def best(found: Recorded, name: str, task: str) -> dict[str, Any] | None:
+    """The trial that validates best; None while one is missing."""
+    trials = ENTRIES[name].trials(task)
+    runs = [made(found, name, task, values, TUNING_SEED) for values in trials]
+    if any(run is None for run in runs):
+        return None
+    judged = COLUMNS[task].validation
+
+    def value(index: int) -> float:
+        metrics = (runs[index] or {})["metrics"]
+        score = metrics.get(judged.removeprefix("-"), {}).get("best_val")
+        worth = math.nan if score is None else selected({judged.removeprefix("-"): score}, judged)
+        return -math.inf if math.isnan(worth) else worth
+
+    return trials[max(range(len(trials)), key=value)]

@@ -48,7 +48,8 @@ from harness.machine import machine, write
 from reliability.crash import equal
 from test_hostile import CELLS, LIARS, tell
 
-from fgl.federation import Answer, Batch, Broadcast, Loop, Result, checked, fold_in
+from fgl import Result
+from fgl.federation import Answer, Batch, Broadcast, Loop, checked, fold_in
 from fgl.federation.method.message import leaves
 from fgl.federation.round import Plan, join, play
 
@@ -369,6 +370,8 @@ class Cell:
         for _ in range(self.rounds):
             self.before = self.step(self.before)
         executor = self.executor(self.before)
+        if self.method.rules.joining is not None and not self.rounds:
+            join(self.method, executor, self.before, self.plan)
         who = range(len(self.clients))
         self.mutated = Mutated(executor)
         with warnings.catch_warnings():

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 SPEED = "benchmarks/speed"
-MODULES = ("torch", "numpy", "scipy", "networkx", "filelock")  # of the library
+MODULES = ("torch", "numpy", "scipy", "networkx", "filelock", "cloudpickle")  # of the library
 MODULES += ("pytest", "hypothesis", "tyro", "torch_geometric", "cryptography", "Crypto")  # of tests
 RESULTS = {  # of which steps a published file is made
     "speed-gpu.json": ("rounds", "rounds-100"),

@@ -6,9 +6,10 @@
     python benchmarks/speed/versus.py ../graphs --json benchmarks/results/versus_graphs.json
     python benchmarks/speed/versus.py --report
 
-Each number is the median round of a process of its own, after three rounds; the processes of the
-two checkouts take turns. A ratio above 1 says that this checkout is faster; its range is over the
-pairs. Also the share of the processor time of a round that checks of uploads take, on one thread.
+Each number is the median round of a process of its own, after `WARM` rounds, in which a batch's
+step is traced; the processes of the two checkouts take turns. A ratio above 1 says that this
+checkout is faster; its range is over the pairs. Also the share of the processor time of a round
+that checks of uploads take, on one thread.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if "--one" not in sys.argv:  # else the checkout's own cases are asked for
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 NAMES, ROUNDS = ("versus", "versus_graphs"), 20  # blocks of docs/speed.md, and files
+WARM = 14  # rounds before those that are measured
 CASES = (
     ("gcn_fedavg/K=10", "all"),
     ("gcn_fedavg/K=10", "1"),
@@ -40,18 +42,29 @@ CASES = (
     ("gcn_fedavg/K=100", "all"),
     ("NCI1", "auto"),
 )
+STEPS = (
+    ("gcn_fedavg/K=10", "all"),
+    ("gcn_fedavg/K=10", "1"),
+    ("gcn_fedavg/K=100", "auto"),
+    ("fgssl/K=10", "all"),
+    ("ten of 40 nodes", "all"),
+    ("1000 of 30 nodes", "auto"),
+    ("GCN of 10^5 nodes", "1"),
+    ("SAGE of 10^5 nodes", "1"),
+    ("NCI1", "auto"),
+)
 
 
 def one(case: str, at_once: str) -> dict[str, float]:
     """Milliseconds of a round here, and the share of the checks of uploads."""
     import torch
-    from speed.cases import CASES
+    from speed.cases import CASES, OF_STEPS
 
     import fgl
     from fgl.federation import round as play
 
     torch.set_num_threads(1)
-    method, clients = CASES[case]()
+    method, clients = (CASES | OF_STEPS)[case]()
     stamps: list[float] = []
     checks = [0.0]
     sift = play.sift
@@ -64,14 +77,14 @@ def one(case: str, at_once: str) -> dict[str, float]:
 
     def stamp(record: Any, result: Any) -> None:
         stamps.append(time.process_time())
-        if record.round == 2:
+        if record.round == WARM - 1:
             checks[0] = 0.0
 
     play.sift = timed
     number: Any = int(at_once) if at_once.isdigit() else at_once
-    fgl.run(method, clients, clients_at_once=number, num_rounds=ROUNDS + 3, callbacks=[stamp])
-    rounds = [b - a for a, b in itertools.pairwise(stamps[2:])]
-    share = checks[0] / (stamps[-1] - stamps[2])
+    fgl.run(method, clients, clients_at_once=number, num_rounds=ROUNDS + WARM, callbacks=[stamp])
+    rounds = [b - a for a, b in itertools.pairwise(stamps[WARM - 1 :])]
+    share = checks[0] / (stamps[-1] - stamps[WARM - 1])
     return {"ms": 1e3 * statistics.median(rounds), "checks": share}
 
 
@@ -120,6 +133,7 @@ def main() -> None:
     )
     parser.add_argument("before", nargs="?", type=Path, help="the other checkout")
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--steps", action="store_true", help="the cases of `asked.py`")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     parser.add_argument("--report", action="store_true", help="write the table of docs/speed.md")
     parser.add_argument("--one", nargs=2, metavar=("CASE", "AT_ONCE"), help=argparse.SUPPRESS)
@@ -142,7 +156,7 @@ def main() -> None:
     before = subprocess.run(revision, capture_output=True, text=True, check=True).stdout.strip()
     report: dict[str, Any] = {"benchmark": "versus", "machine": machine(), "before": before}
     report["cases"] = {}
-    for case, at_once in CASES:
+    for case, at_once in STEPS if args.steps else CASES:
         found = compared(ROOT, args.before, case, at_once, args.pairs)
         report["cases"][f"{case} {at_once}"] = found
         print(case, at_once, found, flush=True)

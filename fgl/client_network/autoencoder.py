@@ -11,7 +11,7 @@ from torch.optim.adam import adam
 
 from ..checks import check_count, check_number, check_rows
 from ..kinds import explained
-from ..sparse import full_precision
+from ..sparse.precision import full_precision
 
 EPS = 1e-6
 

@@ -60,7 +60,7 @@ def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, 
     Args:
         patience: number of rounds to wait for a better one.
         select: the metric that decides which round is best, with a minus before it if smaller is
-            better; see `fgl.experiment.best_round`.
+            better; see `fgl.federation.best_round`.
 
     Returns:
         A callback for `fgl.run`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..checks import check_choice, check_count, check_number
+from ..checks import check_count, check_number
 from ..federation import Callback, Method, Result, Round, run
 from ..kinds import check_options, typed
 from ..progress import shown
 from ..tasks import Task
 from .callbacks import early_stop
-from .report import report as written
+from .single import chosen_metric, load, method_of, report_of
 from .tables import Line, lines, to_latex, to_markdown, to_text
 
 Build = Callable[[Any], "Method | Task"]
@@ -154,13 +153,18 @@ def compare(
     total = len(seeds) * len(methods) * num_rounds
     with shown("comparison", total, unit="round", bar_after=0.0) as advance:
         for seed in seeds:
-            task = setting(seed) if callable(setting) else setting.load(seed)
+            task = load(setting, seed, {})
             if patience is not None and not task.select:
                 raise ValueError(
                     "Expected patience to be None for a task that has no validation score, "
                     f"but got {patience}"
                 )
-            methods_of = {name: _made(name, build, task) for name, build in methods.items()}
+            methods_of = {}
+            for name, build in methods.items():
+                local = getattr(build, "local", {})  # of `fgl.tune`
+                methods_of[name] = method_of(
+                    name, build, load(setting, seed, local) if local else task
+                )
             for name, (method, its) in methods_of.items():
                 counted = Counting(advance)
                 own = [] if callbacks is None else [*callbacks(name, seed)]
@@ -175,9 +179,9 @@ def compare(
                     **how,
                 )
                 advance(num_rounds - counted.rounds)
-                report = _written(name, seed, result, its, num_rounds)
+                report = report_of(name, seed, result, its, num_rounds)
                 # An unknown metric is refused after one run, not after all.
-                metric, at = _chosen(report, task.select, metric, at)
+                metric, at = chosen_metric(report, task.select, metric, at)
                 reports[name][seed] = report
     assert metric is not None and at is not None  # there is a run
     return Comparison(reports, metric, at)
@@ -214,36 +218,26 @@ def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
                 f"Expected {name} to be a function that makes a method of a task's FedAvg, since "
                 f"each seed has a task of its own, but got a {kind}"
             )
+    return check_seeds(seeds)
+
+
+def check_seeds(seeds: Any, argument: str = "seeds") -> list[int]:
+    """The seeds as a list; raise unless they are different integers, at least one."""
     if not isinstance(seeds, Iterable):
-        raise TypeError(f"Expected seeds to be several numbers, but got {seeds!r}: range({seeds})")
+        raise TypeError(
+            f"Expected {argument} to be several numbers, but got {seeds!r}: range({seeds})"
+        )
     numbers = list(seeds)
     if not numbers or len(set(numbers)) < len(numbers):
-        raise ValueError(f"Expected seeds to be different numbers, at least one, but got {numbers}")
+        raise ValueError(
+            f"Expected {argument} to be different numbers, at least one, but got {numbers}"
+        )
     for seed in numbers:
         check_number("seed", seed, at_least=0, below=2**63, integer=True)
-    return numbers
+    return [int(seed) for seed in numbers]
 
 
 SAME = ", whose data are the same for every seed: lambda seed: task says that this is meant"
-
-
-def _made(name: str, build: Build, task: Task) -> tuple[Method, Task]:
-    """A method, and the task that it runs on."""
-    first = next(iter(inspect.signature(build).parameters), "")
-    try:
-        built = build(task if first == "task" else task.fedavg)
-    except AttributeError as error:
-        if error.obj is task.fedavg and hasattr(task, str(error.name)):
-            raise TypeError(
-                f"Expected {name} to make a method of FedAvg, or of a task if its parameter is "
-                f"called task, but got one that asks FedAvg for {error.name!r}: lambda task: ..."
-            ) from error
-        raise
-    if isinstance(built, Task):
-        return built.fedavg, built
-    if not isinstance(built, Method):
-        raise TypeError(f"Expected {name} to make a Method, but got {type(built).__name__}")
-    return built, task
 
 
 def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
@@ -257,30 +251,3 @@ def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
             f"but got {', '.join(folders)}"
         )
     return folders
-
-
-def _written(name: str, seed: int, result: Result, task: Task, num_rounds: int) -> dict[str, Any]:
-    """The report of a run, without tensors."""
-    where = {"dataset": "", "clients": len(task.clients), "rounds": num_rounds, "seed": seed}
-    config = {**result.config, "method": repr(result.method)}
-    report = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
-    report["curves"]["train_loss"] = [record.loss for record in result.history]
-    report["seconds"] = sum(record.seconds for record in result.history)
-    report["bytes"] = [record.bytes_up + record.bytes_down for record in result.history]
-    return report
-
-
-def _chosen(
-    report: Mapping[str, Any], select: str, metric: str | None, at: str | None
-) -> tuple[str, str]:
-    """The metric and the round to compare: the given ones, or by the task's `select`."""
-    names = [name for name in report["metrics"] if "/" not in name]
-    usual = select.removeprefix("-").removeprefix("val_")
-    tests = [name for name in names if name.startswith("test_")]
-    first = [f"test_{usual}", f"local_{usual}", usual, "test_accuracy", *tests, *names]
-    metric = metric or next((name for name in first if name in names), "none")
-    check_choice("metric", metric, names)
-    ways = report["metrics"][metric]
-    at = at or next(way for way in ("best_val", "mean_last5", "last") if way in ways)
-    check_choice("at", at, tuple(ways))
-    return metric, at

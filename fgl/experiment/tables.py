@@ -111,7 +111,7 @@ def to_markdown(table: Sequence[Line], metric: str, at: str) -> str:
 
 def to_latex(table: Sequence[Line], metric: str, at: str) -> str:
     """LaTeX: a tabular with booktabs' rules."""
-    head, *rows = [list(map(_escaped, row)) for row in _cells(table, metric, at)]
+    head, *rows = [list(map(escaped, row)) for row in _cells(table, metric, at)]
     body = [" & ".join(row) + r" \\" for row in rows]
     top = [r"\begin{tabular}{lllrrr}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
     return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
@@ -123,7 +123,7 @@ ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"} | {
 }
 
 
-def _escaped(cell: str) -> str:
+def escaped(cell: str) -> str:
     return "".join(ESCAPES.get(letter, letter) for letter in cell)
 
 

@@ -12,8 +12,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..checks import check_length
 from ..kinds import explained
-from ..sparse import widened
 from ..sparse.autograd import batched, mapped, positional
+from ..sparse.rows import widened
 from .weighted_mean import weighted_mean
 
 # A mask to what follows from it and from its labels, which each step of a training asks for again.

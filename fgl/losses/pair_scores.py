@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..kinds import explained
-from ..sparse import add_rows, below_each_other, gather_rows
+from ..sparse import gather_rows
 from ..sparse.autograd import batched
+from ..sparse.gather import add_rows, below_each_other
 
 BLOCK = 2**20  # numbers that are gathered at a time
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..kinds import explained
-from ..sparse import widened
+from ..sparse.rows import widened
 
 
 @explained

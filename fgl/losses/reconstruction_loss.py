@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..checks import check_choice
 from ..kinds import explained
-from ..sparse import widened
+from ..sparse.rows import widened
 from .pair_scores import pair_scores
 from .weighted_mean import mask_weight, weighted_mean
 
@@ -34,7 +34,7 @@ def sampled_reconstruction(
         edges: int64 ``[2, num_edges]``, in one direction or both.
         negatives: int64 ``[2, *]``; by default as many uniform pairs of two different nodes as
             there are edges, from torch's global generator, and not checked against the edges
-            (`fgl.data.negative_edges` is). A batch of padded clients must give its own.
+            (`fgl.data.splits.negative_edges` is). A batch of padded clients must give its own.
         mask: bool ``[num_edges]``, the edges that count; default all.
         negative_mask: bool ``[*]``, the negatives that count; default all.
 

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from ..checks import check_length, check_number
 from ..kinds import explained
-from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product, widened
+from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product
+from ..sparse.rows import widened
 from .weighted_mean import weighted_mean
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..kinds import explained
-from ..sparse import widened
+from ..sparse.rows import widened
 
 
 @explained

@@ -1,4 +1,4 @@
-"""Weighted means, and the weights that a mask stands for."""
+"""Weighted means, and the weights of a mask."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..sparse import widened
+from ..sparse.rows import widened
 
 
 def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:

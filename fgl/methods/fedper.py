@@ -45,7 +45,8 @@ def fedper(
         >>> list(method.send(params, context, {}, graph)[0]["model"])
         ['convs.0.bias', 'convs.0.lin.weight']
         >>> wide = lambda graph: fgl.nn.GCN(4, 8, graph.num_classes)
-        >>> list(fedper(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), shared=("convs.0",), models=wide).own)
+        >>> method = fedper(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), shared=("convs.0",), models=wide)
+        >>> list(method.own.modules)
         ['convs.1']
 
     Source: Arivazhagan et al. 2019, https://arxiv.org/abs/1912.00818

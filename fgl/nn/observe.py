@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from ..checks import about
 from ..kinds import explained
 
 
@@ -59,9 +60,9 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
         (True, torch.Size([3, 8]))
     """
     if not gives_embeddings(model):
-        raise TypeError(
-            f"Expected the model to take return_embedding=True, but got {type(model).__name__}"
-        )
+        got = type(model).__name__
+        text = f"Expected the model to take return_embedding=True, but got {got}"
+        raise about("model", TypeError(text))
     passes: list[Seen] = []
     with_embedding: list[bool] = []
 

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from ..checks import check_count
 from ..kinds import explained
-from ..sparse import Pattern, SparseMatrix, row_sum, sum_rows, widened
+from ..sparse import SparseMatrix, row_sum, sum_rows
+from ..sparse.pattern import Pattern
+from ..sparse.rows import widened
 
 BLOCK = 2**23  # similarities that exist at a time
 

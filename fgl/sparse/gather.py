@@ -10,6 +10,7 @@ from torch.autograd import Function
 
 from ..kinds import explained
 from .autograd import batched, positional
+from .recording import recorded
 
 
 @explained
@@ -130,7 +131,8 @@ def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tenso
 
     Raises:
         IndexError: if one is out of range, and would name a row of another. On a GPU nobody waits
-            for that: it is put out of the whole range, which the next kernel refuses.
+            for that, and a trace reads no number: it is put out of the whole range, which the next
+            kernel refuses.
 
     Example:
         >>> below_each_other(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -138,7 +140,7 @@ def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tenso
     """
     size = len(index)
     shifted = index + torch.arange(size, device=index.device)[:, None] * num_rows
-    if index.is_cuda:
+    if index.is_cuda or recorded():
         inside = (index >= 0) & (index < num_rows)
         return torch.where(inside, shifted, size * num_rows).flatten()
     low, high = (int(end) for end in index.aminmax()) if index.numel() else (0, -1)

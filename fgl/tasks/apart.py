@@ -11,12 +11,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..data import EdgeSplit
 from ..data.copies import fingerprints
+from ..data.splits import EdgeSplit
 from ..data.splits.free_pairs import keys_of
 from ..graph import Graph
 from ..graph.arguments import check_graphs
 from ..warn import warn
+
+SCORED = ("val_mask", "test_mask")
 
 
 def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> None:
@@ -32,51 +34,40 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
         >>> warn_of_trained([graph.replace(test_mask=~mask)])
     """
     check_graphs(clients)
-    scored, counts = "", []
+    scored = []
     for client, own in enumerate(clients):
-        for name in ("val_mask", "test_mask"):
-            mask = getattr(own, name)
-            count = 0 if mask is None else int((mask & own.training_mask).sum())
-            if count:
-                scored = f"{name} of client {client}"
-                counts.append(count)
-                break
-    if not counts and whole is not None and whole.batch is None:
-        scored, count = _trained_of(whole, clients)
-        counts += [count] if count else []
-    if not counts:
+        counts = _counts(own, own.training_mask)[:1]
+        scored += [(f"{name} of client {client}", count) for name, count in counts]
+    if not scored and whole is not None and whole.batch is None:
+        counts = _counts(whole, _trained_nodes(whole, clients))[:1]
+        scored = [(f"{name} of the whole graph", count) for name, count in counts]
+    if not scored:
         return
-    tested = " | ".join(
-        f"graph.{name}"
-        for name in ("val_mask", "test_mask")
-        if any(getattr(own, name) is not None for own in (*clients, *([whole] if whole else [])))
-    )
-    mask = (
-        f"~({tested})"
-        if any(own.train_mask is None for own in clients)
-        else (f"graph.train_mask & ~({tested})")
-    )
-    others = "" if len(counts) == 1 else f" (so in {len(counts)} clients)"
+    graphs = [*clients, *([whole] if whole else [])]
+    masks = [f"graph.{n}" for n in SCORED if any(getattr(own, n) is not None for own in graphs)]
+    trained = "" if any(own.train_mask is None for own in clients) else "graph.train_mask & "
+    mask, count = scored[-1]
+    others = "" if len(scored) == 1 else f" (so in {len(scored)} clients)"
     warn(
-        f"Expected examples that are scored not to train, but got {counts[-1]} in the {scored}"
-        f"{others}, whose answers the model is told: graph.replace(train_mask={mask})",
+        f"Expected examples that are scored not to train, but got {count} in the {mask}{others}, "
+        "whose answers the model is told: "
+        f"graph.replace(train_mask={trained}~({' | '.join(masks)}))",
     )
 
 
-def _trained_of(whole: Graph, clients: Sequence[Graph]) -> tuple[str, int]:
-    """A mask of the whole graph with nodes that clients train on, and how many it has."""
-    node_ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
-    if not node_ids:
-        return "", 0
+def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
+    """Scored masks of a graph with examples that train, and their number of such examples."""
+    masks = {name: getattr(graph, name) for name in SCORED}
+    counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
+    return [(name, count) for name, count in counts.items() if count]
+
+
+def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
+    """Mask of the whole graph's nodes that clients train on, as far as clients know node ids."""
+    ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
-    ids = nodes if whole.node_id is None else whole.node_id
-    trained = torch.cat(node_ids).to(whole.device)
-    for name in ("val_mask", "test_mask"):
-        mask = getattr(whole, name)
-        count = 0 if mask is None else int(torch.isin(ids[mask], trained).sum())
-        if count:
-            return f"{name} of the whole graph", count
-    return "", 0
+    own = nodes if whole.node_id is None else whole.node_id
+    return torch.isin(own, torch.cat(ids).to(whole.device)) if ids else nodes < 0
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
@@ -106,16 +97,17 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     warn(
         f"Expected graphs that are tested not to train, but got {copies} of {len(test)} that are "
         "copies of graphs that train, whose answers the model is told: "
-        "fgl.data.random_split(graph) keeps graphs apart, and with "
+        "fgl.data.splits.random_split(graph) or "
+        "fgl.data.splits.fold_clients(graph, parts, fold=0) keeps graphs apart, and with "
         "among=fgl.data.first_copies(graph) copies too",
     )
 
 
 def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if edges that are asked about are messages, train, or are said to be no edges.
+    """Warn if edges that are asked about are messages, train, or count as no edges.
 
     Example:
-        >>> warn_of_known_edges([fgl.data.edge_split(fgl.data.load("synthetic"))])
+        >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])
     """
     for client, split in enumerate(splits):
         held_out = keys_of(torch.cat([split.val_edges, split.test_edges], 1))
@@ -129,7 +121,7 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
             if count:
                 warn(
                     f"Expected {what} of client {client} to be no edges of its graph, but got "
-                    f"{count}, whose answers the model is told: fgl.data.edge_split(graph)",
+                    f"{count}, whose answers the model is told: fgl.data.splits.edge_split(graph)",
                 )
                 return
 
@@ -151,8 +143,8 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
         if total and revealed / total > 0.5:
             warn(
                 f"Expected pairs that are tested to be new, but {revealed / total:.0%} of them are "
-                f"{what}, which tell the model their answers: see fgl.data.pair_split and "
-                "fgl.data.split_by_time",
+                f"{what}, which tell the model their answers: see fgl.data.splits.pair_split and "
+                "fgl.data.splits.split_by_time",
             )
             return
 

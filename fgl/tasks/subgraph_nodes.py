@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_count, check_share
+from ..checks import Count, Share
 from ..federation import Training, fedavg, fold_in
 from ..graph import Graph
 from ..kinds import typed
@@ -19,7 +19,7 @@ from ..sparse import SparseMatrix
 from .apart import warn_of_trained
 from .networks import Networks
 from .scores import evaluate_own, node_scores, validation
-from .settings import PARTITIONS, setting
+from .settings import partitioned, setting
 from .task import Local, Task, bounded, weighed_equally
 from .unseen import with_unseen
 
@@ -37,7 +37,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
         train: local training.
 
     Example:
-        >>> clients = [fgl.data.split(fgl.data.load("synthetic"), "random")]
+        >>> clients = [fgl.data.splits.split(fgl.data.load("synthetic"), "random")]
         >>> model = fgl.nn.GCN(clients[0].num_features, 8, 7)
         >>> subgraph_node_task(clients, model, fgl.Training(num_steps=2)).select
         'val_accuracy'
@@ -79,12 +79,12 @@ class SubgraphNodes(Networks):
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206, and its public generators
     """
 
-    clients: int = 10
+    clients: Count = 10
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "metis"
     """The division of nodes among clients, or among communities."""
-    overlap: int = 1
+    overlap: Count = 1
     """Clients of a community, of which each draws half; 1 gives all of it to one client."""
-    train: float = 0.2
+    train: Share = 0.2
     """Share of the nodes that train; half of the others validate, half test."""
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gcn"
     """The network of the clients; gcn has a linear layer after its convolutions."""
@@ -94,13 +94,11 @@ class SubgraphNodes(Networks):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(overlap=self.overlap)
         if self.clients % self.overlap:
             raise ValueError(
                 f"Expected clients to be a multiple of overlap, {self.overlap}, "
                 f"but got {self.clients}"
             )
-        check_share(train=self.train)
         if self.overlap > 1 and self.skew.skew_by != "nothing":
             raise ValueError(
                 f"Expected overlap to be 1 beside skew_by, which deals each node to one client, "
@@ -113,15 +111,19 @@ class SubgraphNodes(Networks):
             return self.cut(graph, seed)
         count = self.clients // self.overlap
         options = {"recursive": False} if self.partition == "metis" else {}
-        parts: list[Tensor] = PARTITIONS[self.partition](graph, count, seed=seed, **options)
+        parts = partitioned(self.partition, graph, count, seed=seed, **options)
         if self.overlap == 1:
             return parts
-        return data.community_clients(parts, self.overlap, seed=fold_in(seed, "communities"))
+        return data.partitions.community_clients(
+            parts, self.overlap, seed=fold_in(seed, "communities")
+        )
 
     def whole(self, name: str, seed: int) -> Graph:
         """The largest component of a dataset, and which of its nodes train, validate and test."""
         graph = data.largest_component(data.load(name))
-        graph = data.random_split(graph, train=self.train, val=(1 - self.train) / 2, seed=seed)
+        graph = data.splits.random_split(
+            graph, train=self.train, val=(1 - self.train) / 2, seed=seed
+        )
         whole: Graph = graph.replace(backend=self.sparse, node_id=None).to(self.device)
         return whole
 

@@ -1,4 +1,4 @@
-"""A robust mean in the place of FedAvg's, in any method whose server averages models."""
+"""A robust mean instead of FedAvg's, in any method whose server averages models."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..aggregate.robust import TooManyBad, bucket_means
-from ..checks import check_count
-from ..federation import Inbox, Message, Method, OfMeans, Params, State, layer, one_for_all
+from ..checks import Count
+from ..federation import Inbox, Message, Method, OfMeans, Outbox, Params, State, layer, one_for_all
 from ..kinds import check_takes
 from ..warn import warn
 
@@ -19,7 +19,7 @@ Rule = Callable[[Mapping[str, Tensor]], Params]
 
 @layer
 def robust(
-    method: Method, rule: Rule, *, bucket: int = 1, untouched: Collection[str] = ()
+    method: Method, rule: Rule, *, bucket: Count = 1, untouched: Collection[str] = ()
 ) -> Method:
     """The method with a robust mean of its clients' updates: hostile clients cannot move it far.
 
@@ -57,13 +57,12 @@ def robust(
         >>> method.aggregate(fgl.federation.Inbox(came, 3, sent), {})[0][0]
         {'model': {'w': tensor(3.)}}
     """
-    check_count(bucket=bucket)
     check_takes("rule", rule, ["updates"])
     served = mean_server(method, "robust")
     _check_covered(served, untouched)
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         counted = {k: message for k, message in inbox.items() if _counts(message)}
         if not counted:
             return served.serve_model(None, inbox, state)
@@ -89,7 +88,7 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
     Args:
         method: what `outer` is given.
-        outer: the name of the transform that puts another mean in the place of the models'.
+        outer: the name of the transform that puts another mean instead of the models'.
 
     Raises:
         ValueError: if the server reads more, or belongs to a transform that must be outermost.

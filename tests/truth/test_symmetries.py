@@ -39,11 +39,10 @@ from typing import Any
 import pytest
 import torch
 from conformance import CLASSES, ROWS, SPLIT, first, known, row
-from federations import FEATURES
+from federations import FEATURES, ruled
 
 import fgl
-from fgl import methods, tasks
-from fgl.federation import Method, Training
+from fgl import Method, Training, methods, tasks
 from fgl.graph.fields import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS
 
 F64 = torch.float64
@@ -165,7 +164,7 @@ def used(method: Method, clients: Sequence[fgl.Graph], num_rounds: int = ROUNDS)
 def case(name: str) -> tuple[Method, Sequence[fgl.Graph]]:
     """The method, whose clients may have twice the examples, and its clients."""
     made = known(task_of(name), 0.0, F64)
-    roomy = replace(made.fedavg, max_examples=2 * made.fedavg.max_examples)
+    roomy = ruled(made.fedavg, max_examples=2 * made.fedavg.rules.max_examples)
     return row(name).build(replace(made, fedavg=roomy)), made.clients
 
 

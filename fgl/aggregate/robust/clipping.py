@@ -54,7 +54,7 @@ def centred_clipping(
 
     ``v <- v + mean_k (x_k - v) min(1, radius / ||x_k - v||)``, repeated `steps` times.
 
-    A bad client moves v by at most ``radius / K`` in a step. What it costs: clients that are
+    A bad client moves v by at most ``radius / K`` in a step. Price: clients that are
     farther from the centre than the radius are slowed down, be they honest or not.
 
     Args:

@@ -28,7 +28,7 @@ def geometric_median(
     ``z <- sum_k b_k x_k / sum_k b_k`` with ``b_k = 1 / max(eps, ||z - x_k||)``, repeated `steps`
     times.
 
-    With fewer than half bad it stays near the honest ones. What it costs: several passes over all
+    With fewer than half bad it stays near the honest ones. Price: several passes over all
     clients, and clients that are far from the others count little, be they honest or not.
 
     Args:

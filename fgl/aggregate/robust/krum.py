@@ -17,7 +17,7 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
 
     ``argmin_i sum_{j in N_i} ||x_i - x_j||^2``, N_i being the nearest others of client i.
 
-    What it costs: the work of all clients but one, so where clients differ all of them train the
+    Price: the work of all clients but one, so where clients differ all of them train the
     model of one.
 
     Args:
@@ -53,7 +53,7 @@ def multi_krum(
 ) -> dict[str, Tensor]:
     """The mean of the clients that Krum ranks first.
 
-    What it costs: the clients that are least alike the others are not heard, be they honest or not.
+    Price: the clients that are least alike the others are not heard, be they honest or not.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.

@@ -13,7 +13,7 @@ from .stacks import Stack, check_minority, in_order, stacked
 def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
     """Median over clients, entry by entry; of an even number the mean of the two in the middle.
 
-    With fewer than half bad every entry lies between two honest ones. What it costs: where honest
+    With fewer than half bad every entry lies between two honest ones. Price: where honest
     clients differ it is far from their mean, and what a minority of them knows is lost.
 
     Args:

@@ -14,7 +14,7 @@ from .stacks import Stack, check_minority, in_order, stacked
 def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Mean over clients, entry by entry, without the `bad` smallest and the `bad` largest.
 
-    Every entry lies between two honest ones. What it costs: ``2 bad`` of K clients are not heard in
+    Every entry lies between two honest ones. Price: ``2 bad`` of K clients are not heard in
     each entry, also when all are honest; with the largest `bad` it is the median.
 
     Args:

@@ -41,7 +41,7 @@ def partition_graph(
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
-        >>> clients = fgl.data.partition_graph(graph, [torch.tensor([1, 2]), torch.tensor([0])])
+        >>> clients = partition_graph(graph, [torch.tensor([1, 2]), torch.tensor([0])])
         >>> [(client.num_edges, client.node_id.tolist()) for client in clients]
         [(1, [1, 2]), (0, [0])]
     """
@@ -176,7 +176,7 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))
-        >>> union = fgl.data.union_graph(graph, [torch.tensor([0, 1]), torch.tensor([2])])
+        >>> union = union_graph(graph, [torch.tensor([0, 1]), torch.tensor([2])])
         >>> union.num_nodes, union.edge_index.tolist()
         (3, [[0], [1]])
 

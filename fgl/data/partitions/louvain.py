@@ -36,7 +36,7 @@ def louvain_partition(
     With ``s = floor(num_nodes / num_clients)``, a community of more than ``s - delta`` nodes is cut
     into chunks of that size, in order of node id; the remainder stays a community. Communities are
     dealt in order of size, largest first, round-robin; a client that would exceed ``s + delta``
-    nodes is skipped. What the rule leaves open: chunks have at least one node; among communities of
+    nodes is skipped. Left open by the rule: chunks have at least one node; among communities of
     equal size that with the smallest node id is first; one that fits nowhere goes to the smallest
     client (among equals the first).
 
@@ -60,7 +60,7 @@ def louvain_partition(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> [part.numel() for part in fgl.data.louvain_partition(graph, 3)]
+        >>> [part.numel() for part in fgl.data.partitions.louvain_partition(graph, 3)]
         [928, 880, 900]
 
     Source: Huang et al., Federated Graph Semantic and Structural Learning, IJCAI 2023;
@@ -107,7 +107,7 @@ def leiden_partition(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> parts = fgl.data.leiden_partition(graph, 3)
+        >>> parts = fgl.data.partitions.leiden_partition(graph, 3)
         >>> sum(part.numel() for part in parts), max(part.numel() for part in parts) <= 922 + 20
         (2708, True)
 

@@ -1,4 +1,4 @@
-"""Splits of edges: which of them train, validate and test, and pairs that are no edge."""
+"""Splits of edges: which of them train, validate and test, and pairs without an edge."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EdgeSplit:
         train_edges: int64 ``[2, *]``, every training edge once, as (smaller, larger) node, or as
             (source, target).
         val_edges, test_edges: int64 ``[2, *]``, likewise.
-        val_negatives, test_negatives: int64 ``[2, *]``, as many pairs that are no edge of the whole
+        val_negatives, test_negatives: int64 ``[2, *]``, as many pairs without an edge of the whole
             graph, all different, between nodes of the same types.
 
     Example:
@@ -78,7 +78,7 @@ def edge_split(
 
     The graph that is returned has the other edges only, so that message passing never sees an edge
     that is asked for, by default in either direction. The pairs without an edge are drawn here,
-    once. Where nodes have types, they join the types that the kept edges join. Where none is the
+    once. If nodes have types, they join the types that the kept edges join. If none is the
     source of an edge and the target of another one, as users and items, they join a source and a
     target; likewise where such edges are stored both ways.
 
@@ -102,7 +102,7 @@ def edge_split(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> parts = fgl.data.edge_split(graph)
+        >>> parts = fgl.data.splits.edge_split(graph)
         >>> graph.num_edges, parts.graph.num_edges, parts.val_edges.shape[1]
         (10562, 8978, 264)
 
@@ -262,7 +262,7 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         edges for the test and none for validation.
 
     Example:
-        >>> whole = fgl.data.edge_split(fgl.data.load("synthetic"))
+        >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
         >>> half = subgraph_split(whole, torch.arange(1354))
         >>> half.val_edges.shape[1] < whole.val_edges.shape[1], int(half.val_edges.max()) < 1354
         (True, True)

@@ -1,7 +1,7 @@
 """Pairs of nodes as numbers, and those without an edge, to be drawn from.
 
-Where nodes have sides (types, sources apart from targets, or two colours), an edge joins certain
-sides alone. A pair of other sides could never be an edge, and teaches a model nothing else.
+If nodes have sides (types, sources apart from targets, or two colours), an edge joins certain sides
+alone. A pair of other sides could never be an edge, and teaches a model nothing else.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
         ValueError: for another name, or as the split itself does.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> graph.num_train
         1625
     """
@@ -80,7 +80,7 @@ def class_capped_split(
     Example:
         >>> y = torch.tensor([0, 0, 0, 0, 0, 1])
         >>> graph = fgl.Graph(torch.ones(6, 1), torch.tensor([[0], [1]]), y=y)
-        >>> graph = fgl.data.class_capped_split(graph, train_per_class=2, num_val=1)
+        >>> graph = fgl.data.splits.class_capped_split(graph, train_per_class=2, num_val=1)
         >>> int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())
         (3, 1, 2)
 
@@ -145,7 +145,7 @@ def random_split(
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
-        >>> graph = fgl.data.random_split(graph, train=0.5, val=0.3)
+        >>> graph = fgl.data.splits.random_split(graph, train=0.5, val=0.3)
         >>> int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())
         (5, 3, 2)
     """
@@ -203,7 +203,7 @@ def public_split(graph: Graph) -> Graph:
         >>> mask = torch.tensor([True])
         >>> masks = {"train_mask": mask, "val_mask": ~mask, "test_mask": ~mask}
         >>> graph = fgl.Graph(torch.ones(1, 1), torch.empty(2, 0, dtype=torch.int64), **masks)
-        >>> fgl.data.public_split(graph) is graph
+        >>> fgl.data.splits.public_split(graph) is graph
         True
     """
     missing = [name for name in MASKS if getattr(graph, name) is None]

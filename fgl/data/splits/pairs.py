@@ -35,7 +35,7 @@ def split_by_time(
 
     Without `y` the question is when two nodes are joined for the first time. A later edge of the
     same two ends is not asked about, since the earlier one tells of it, nor is a self-loop; both
-    are messages where they are early enough. Where every edge has its reverse, the graph is taken
+    are messages where they are early enough. If every edge has its reverse, the graph is taken
     as undirected, and a reverse is there from the time of its edge on, with the edge's fields. With
     `y`, a reverse that is of a later window than its edge is left out there.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, ParamSpec, overload
 
 from torch import nn
@@ -35,8 +37,9 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
 
     Args:
         builder: a function that returns a method.
-        sealed: fields of the method that no builder around this one may change, since its guarantee
-            covers only these functions. A run raises if one of them was replaced.
+        sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no builder
+            around this one may change, since its guarantee covers only these functions. A run
+            raises if one of them was replaced.
 
     Returns:
         The builder. Its methods have one layer more than the first method, or the first task's
@@ -45,7 +48,8 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
     Example:
         >>> @layer
         ... def halved(fedavg, *, share=0.5):
-        ...     return replace(fedavg, max_change=share * fedavg.max_change)
+        ...     most = share * fedavg.rules.max_change
+        ...     return replace(fedavg, rules=replace(fedavg.rules, max_change=most))
         >>> halved(fgl.fedavg(torch.nn.Linear(1, 1)), share=0.25)
         halved(fedavg(Linear(...)), share=0.25)
     """
@@ -67,29 +71,43 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
         place, method = next((pair for pair in methods if pair[1]), ("", None))
         rest = {key: value for key, value in arguments.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
-        try:
+        with _says_what_a_model_lacks(name):
             built = builder(*args, **kwargs)
-        except AttributeError as error:
-            if not isinstance(error.obj, nn.Module):
-                raise
-            raise TypeError(
-                f"Expected {name} to be given a method whose model has {error.name!r}, but got "
-                f"{type(error.obj).__name__}"
-            ) from error
         if not isinstance(built, Method):
             got = type(built).__name__
             raise TypeError(f"Expected {name} to return a Method, but got {got}")
-        outer = method.made_of if method else ()
         if sealed and method:
             check_seals(method)
-        start = len(outer) if built.layers[: len(outer)] == outer else 0
-        if method and not start and built.layers[: len(method.layers)] == method.layers:
-            start = len(method.layers)
-        left = {key: getattr(built, key) for key in {*FUNCTIONS, "train", "model", *sealed}}
-        new = Layer(name, settings, call, sealed, left, built.layers[start:])
-        return replace(built, layers=(*outer, new))
+        fields = {*FUNCTIONS, "train", "model", *sealed}
+        left = {field: attrgetter(field)(built) for field in fields}
+        outer, inner = _layers(built, method)
+        return replace(built, layers=(*outer, Layer(name, settings, call, sealed, left, inner)))
 
     return build
+
+
+@contextmanager
+def _says_what_a_model_lacks(name: str) -> Iterator[None]:
+    """A context in which a builder that asks a model for a missing attribute raises a TypeError."""
+    try:
+        yield
+    except AttributeError as error:
+        if not isinstance(error.obj, nn.Module):
+            raise
+        raise TypeError(
+            f"Expected {name} to be given a method whose model has {error.name!r}, but got "
+            f"{type(error.obj).__name__}"
+        ) from error
+
+
+def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    """The layers of the method that a builder was given, and those that it added itself."""
+    if method is None:
+        return (), built.layers
+    for outer in (method.made_of, method.layers):
+        if built.layers[: len(outer)] == outer:
+            return method.made_of, built.layers[len(outer) :]
+    return method.made_of, built.layers
 
 
 def _method_of(value: Any) -> Method | None:
@@ -167,21 +185,23 @@ def check_model_alone(method: Method, outer: str) -> None:
         ValueError: if the method has personal tensors.
 
     Example:
-        >>> method = replace(fgl.fedavg(torch.nn.Linear(1, 1)), personal={"mask": torch.ones(1)})
+        >>> own = fgl.federation.Own(personal={"mask": torch.ones(1)})
+        >>> method = replace(fgl.fedavg(torch.nn.Linear(1, 1)), own=own)
         >>> check_model_alone(method, "local")
         Traceback (most recent call last):
         ValueError: Expected local to be given a method that trains the model alone, but got ...
     """
-    if method.personal:
+    if method.own.personal:
         raise ValueError(
             f"Expected {outer} to be given a method that trains the model alone, but got "
-            f"{next(iter(method.personal))!r} and its like besides: put that method around {outer}"
+            f"{next(iter(method.own.personal))!r} and its like besides: put that method around "
+            f"{outer}"
         )
 
 
 @explained
 def check_no_joining(method: Method, outer: str, why: str) -> None:
-    """Raise if clients say something before the first round (`Method.joining`).
+    """Raise if clients say something before the first round (`Method.rules.joining`).
 
     Args:
         method: what `outer` is given.
@@ -194,7 +214,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     Example:
         >>> check_no_joining(fgl.fedavg(torch.nn.Linear(1, 1)), "local", "nobody would answer")
     """
-    if method.joining is not None:
+    if method.rules.joining is not None:
         raise ValueError(
             f"Expected {outer} to be given a method whose clients say nothing when they join, but "
             f"got {method}: {why}"
@@ -215,7 +235,7 @@ def check_one_architecture(method: Method, outer: str) -> None:
     Example:
         >>> check_one_architecture(fgl.fedavg(torch.nn.Linear(1, 1)), "moon")
     """
-    if method.models is not None:
+    if method.own.models is not None:
         raise ValueError(
             f"Expected {outer} to be given a method whose clients have one architecture, but got "
             f"{method}, whose clients have models of their own"
@@ -256,7 +276,11 @@ def check_seals(method: Method) -> None:
     """
     sealed: set[str] = set()
     for each in (inner for layer in reversed(method.layers) for inner in layer.all):
-        names = [n for n in sorted(each.sealed - sealed) if getattr(method, n) is not each.left[n]]
+        names = [
+            name
+            for name in sorted(each.sealed - sealed)
+            if attrgetter(name)(method) is not each.left[name]
+        ]
         if names:
             verb = "is another" if len(names) == 1 else "are others"
             raise ValueError(

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ...kinds import explained
-from .checks import check_keys
-from .message import Message, leaves
+from .message import Message, State, check_keys, check_like, leaves
 
 
 class Inbox(Mapping[int, Message]):
@@ -211,12 +210,7 @@ def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
         subject = f"client {client}'s {path}"
         if not isinstance(value, Tensor):
             raise TypeError(f"Expected {subject} to be a tensor, but got {type(value).__name__}")
-        if value.shape != first.shape:
-            raise ValueError(
-                f"Expected {subject} to have shape {list(first.shape)}, but got {list(value.shape)}"
-            )
-        if value.dtype != first.dtype:
-            raise TypeError(f"Expected {subject} to be {first.dtype}, but got {value.dtype}")
+        check_like(value, first, subject)
     return list(values.values())
 
 
@@ -311,3 +305,6 @@ def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
                 "this server does not average"
             )
     return sent[0]
+
+
+Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]

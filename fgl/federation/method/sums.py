@@ -13,9 +13,8 @@ from ...aggregate import mean
 from ...kinds import check_takes, explained
 from ...warn import warn
 from .describe import short_name
-from .inbox import Inbox
-from .message import Message, Params
-from .method import Aggregate, State
+from .inbox import Aggregate, Inbox
+from .message import Message, Params, State
 
 
 class Means(Mapping[str, Params]):
@@ -148,7 +147,7 @@ class OfMeans:
         return self.serve_model(model, inbox, state)
 
     def serve_model(self, model: Params | None, inbox: Inbox, state: State) -> Made:
-        """Serve `model` in the place of the mean of the inbox's models; None if there is none."""
+        """Serve `model` instead of the mean of the inbox's models; None if there is none."""
         return self.serve(
             Means.over(inbox, model=model, equally=self.equally, reads=self.reads), state
         )
@@ -259,12 +258,8 @@ class OfSums:
     serve: ServeSums
 
     def __call__(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        parts: Any = {k: message[self.key] for k, message in inbox.items() if self.key in message}
-        layouts = {client: _layout(each) for client, each in parts.items()}
-        counted = Counter(layouts.values()).most_common(2)
-        clear = counted[:1] if len(counted) < 2 or counted[0][1] > counted[1][1] else []
-        usual = [layout for layout, _ in clear]
-        odd = [client for client, layout in layouts.items() if layout not in usual]
+        parts = {k: message[self.key] for k, message in inbox.items() if self.key in message}
+        odd = _of_odd_layout(parts)
         if odd:
             warn(
                 f"Clients {odd} sent {self.key!r} of another layout than most: their uploads do "
@@ -277,6 +272,14 @@ class OfSums:
         means = mean(stacks, torch.ones(len(counting)))
         sums = {name: value * len(counting) for name, value in means.items()}
         return self.serve(sums, inbox.num_clients, state)
+
+
+def _of_odd_layout(parts: Mapping[int, Params]) -> list[int]:
+    """The clients whose layout is not the most common one; all of them if two layouts tie."""
+    layouts = {client: _layout(tensors) for client, tensors in parts.items()}
+    counts = Counter(layouts.values()).most_common(2)
+    tied = len(counts) == 2 and counts[0][1] == counts[1][1]
+    return [client for client, layout in layouts.items() if tied or layout != counts[0][0]]
 
 
 def _layout(tensors: Params) -> frozenset[Any]:

@@ -45,15 +45,17 @@ class Damaged(Exception):
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Any]:
-    """A context with the `Folder` of a run, locked against other processes; None without a path.
+def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Folder]:
+    """A context with the `Folder` of a run, locked against other processes.
+
+    Without a path it is a folder that keeps nothing.
 
     Raises:
         OSError: if the folder cannot be written.
         ValueError: if another run uses it.
     """
     if path is None:
-        yield None
+        yield NoFolder(Path(), {})
         return
     folder = Path(path)
     with ExitStack() as stack:
@@ -213,6 +215,19 @@ class Folder:
         history = [_round(line) for line in data.splitlines()[1:]]
         self._written, self._size, self._sum = len(history), size, sha
         return history
+
+
+class NoFolder(Folder):
+    """The folder of a run without a checkpoint: it keeps nothing."""
+
+    def load(self, device: torch.device) -> None:
+        return None
+
+    def save(self, result: Result, unscored: Round | None = None) -> Path:
+        return self.path
+
+    def stop(self, rounds: int) -> None:
+        return None
 
 
 def _name(rounds: int) -> str:

@@ -12,20 +12,11 @@ from torch import Tensor, nn
 from ...graph import Graph
 from ...kinds import explained
 from ...predict import stand_in
+from ...seeds import set_seed
 from ..method.message import Params
 from ..method.method import Adjust, Method, OptimizerFactory, Settle
-from ..seeds import set_seed
 from .minibatches import heard, local_steps
-from .optimizer import (
-    Layout,
-    change_grads,
-    fused,
-    load_state,
-    made,
-    named,
-    state_of,
-    step_settled,
-)
+from .optimizer import Layout, change_grads, fused, load_state, made, named, state_of, step_settled
 
 CALL = "call the model with torch.func.functional_call(model, params, inputs)"
 
@@ -225,7 +216,7 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
     """
     model = stand_in(method.model) if graph is None else method.model_of(graph)
     names = {name for name, p in model.named_parameters() if p.requires_grad}
-    return names | set(method.personal)
+    return names | set(method.own.personal)
 
 
 @explained

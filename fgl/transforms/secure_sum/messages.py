@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from ...checks import check_kind
-from ...federation import Inbox, Message, Params, State
-from ...privacy import largest_weight
+from ...federation import Inbox, Message, Params, State, drop
 from ...privacy import masks as parts
+from ...privacy.fixed_point import largest_weight
 from .signed import Signatures
 
 KEYS, LETTERS, MASKED, SHARES, REST, LISTS = 0, 1, 2, 3, 4, 5  # the phases of an exchange
@@ -164,7 +164,7 @@ def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
 
 def of_method(state: State) -> State:
     """A state without the entries of the secure sum."""
-    return {key: value for key, value in state.items() if key not in (ASKED, TOLD, "masked")}
+    return drop(state, (ASKED, TOLD, "masked"))
 
 
 def envelope(phase: int, what: Mapping[str, Tensor]) -> Message:

@@ -1,0 +1,139 @@
+"""The page of a study: the sentences that survive Holm's correction, its tables, a raw file."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator
+
+from fgl.study import Study, Tested
+from fgl.targets import less_is_better
+
+from .machine import RESULTS, ROOT
+from .report import publish
+
+MOST = 5  # sentences
+KEPT = ("id", "setting", "method", "seed", "rounds", "stage", "local", "own", "status", "error")
+KEPT += ("validation", "metric", "at", "seconds", "processor", "environment", "command")
+
+
+def publish_study(study: Study, name: str) -> None:
+    """Write a study's part of a page, its picture, and its runs without curves as one file."""
+    publish(f"{name}-study", text(study, name))
+    study.plot(ROOT / "docs" / "images" / f"{name}-study.png", what="differences")
+    lines = [json.dumps(record) for record in summaries(study)]
+    path = RESULTS / f"study_{name}.jsonl"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def summaries(study: Study) -> Iterator[dict[str, object]]:
+    """Every run: its values, both scores and what it cost."""
+    for record in study.raw():
+        summary = {key: record[key] for key in KEPT if key in record}
+        if "report" in record:
+            ways = record["report"]["metrics"][record["metric"]]
+            summary |= {"value": ways[record["at"]], "bytes": sum(record["report"]["bytes"])}
+        yield summary
+
+
+def text(study: Study, name: str) -> str:
+    """All that is made from a study's runs."""
+    base = next(iter(study.plan.methods))
+    parts = [f"![Differences from {base}, 95 % intervals](images/{name}-study.png)\n"]
+    parts += ["".join(f"- {line}\n" for line in findings(study)), "### Scores\n", table(study)]
+    parts += [f"### Differences from {base}\n", differences(study), "### Chosen\n", chosen(study)]
+    notes = "".join(f"- {line}\n" for line in study.sentences())
+    return "\n" + "\n".join([*parts, "### What this can find\n", notes]) + "\n"
+
+
+def findings(study: Study) -> list[str]:
+    """At most five sentences, each of a test that survives Holm's correction, largest first."""
+    said = [
+        sentence(study, method, f"the mean of {len(study.plan.settings)} settings", test,
+                 len(study.headline))
+        for method, test in strongest(study.headline)
+        if test.survives
+    ]  # fmt: skip
+    said += [
+        sentence(study, key[1], key[0], test, len(study.tests))
+        for key, test in strongest(study.tests)
+        if test.survives
+    ]
+    if said:
+        return said[:MOST]
+    needed = [test.needed for test in study.tests.values() if math.isfinite(test.least)]
+    tell = f"; one point would need about {statistics.median_low(needed)} seeds" if needed else ""
+    return [f"**No difference survives Holm's correction** over {len(study.tests)} tests{tell}."]
+
+
+def strongest(tests: dict) -> list[tuple]:  # type: ignore[type-arg]
+    """Tests by their distance from 0 in standard errors."""
+
+    def strength(test: Tested) -> float:
+        own = test.difference
+        return abs(own.mean) / own.deviation * own.count**0.5 if own.deviation else math.inf
+
+    known = [item for item in tests.items() if math.isfinite(item[1].difference.deviation)]
+    return sorted(known, key=lambda item: -strength(item[1]))
+
+
+def sentence(study: Study, method: str, where: str, test: Tested, family: int) -> str:
+    """A test in words, with its interval and its correction."""
+    base, own = next(iter(study.plan.methods)), test.difference
+    setting = where if where in study.plan.settings else next(iter(study.plan.settings))
+    less, points = less_is_better(study.metric(setting)), study.in_points(setting)
+    scale, unit = (100, "points") if points else (1, study.metric(setting))
+    better = "better" if (own.mean < 0) == less else "worse"
+    digits = 1 if points else 3
+    return (
+        f"**On {where} {method} is {scale * abs(own.mean):.{digits}f} {unit} {better} than {base}**"
+        f" (95 % interval {scale * own.low:+.{digits}f} to {scale * own.high:+.{digits}f}, paired "
+        f"t test over {own.count} seeds, p {test.holm:.2g} after Holm's correction over {family})."
+    )
+
+
+def rows_of(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def table(study: Study) -> str:
+    """A line per method: the mean and deviation on each setting."""
+
+    def cell(setting: str, method: str) -> str:
+        points = study.in_points(setting)
+        values = [(100 if points else 1) * v for v in study.scores(setting, method).values()]
+        if len(values) < 2 or any(map(math.isnan, values)):
+            return "-"
+        digits = 1 if points else 3
+        mean, spread = statistics.fmean(values), statistics.stdev(values)
+        return f"{mean:.{digits}f} ± {spread:.{digits}f}"
+
+    settings = list(study.plan.settings)
+    rows = [[m, *(cell(s, m) for s in settings)] for m in study.plan.methods]
+    return rows_of(["entrant", *settings], rows)
+
+
+def differences(study: Study) -> str:
+    """A line per test: difference, interval, p and probability of improvement."""
+    rows = []
+    for (setting, method), test in study.tests.items():
+        own, scale = test.difference, 100 if study.in_points(setting) else 1
+        if math.isfinite(own.low):
+            ends = [f"{scale * end:+.{2 if scale == 100 else 3}f}" for end in (own.low, own.high)]
+            mean = f"{scale * own.mean:+.{2 if scale == 100 else 3}f}"
+            p = f"**{test.holm:.3f}**" if test.survives else f"{test.holm:.3f}"
+            rows.append([setting, method, mean, " to ".join(ends), p, f"{test.better:.2f}"])
+    heads = ["setting", "entrant", "difference", "95 % interval", "p (Holm)", "P(better)"]
+    return rows_of(heads, rows)
+
+
+def chosen(study: Study) -> str:
+    """A line per cell: what its trials chose, and what is at an edge of them."""
+    rows = []
+    for setting, method in study.plan.cells():
+        values = study.chosen(setting, method)
+        spelled = ", ".join(f"{n} {' / '.join(map(str, own))}" for n, own in values.items())
+        rows.append([setting, method, spelled, "; ".join(study.edges(setting, method))])
+    return rows_of(["setting", "entrant", "chosen", "at an edge"], rows)

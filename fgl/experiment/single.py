@@ -1,0 +1,74 @@
+"""Single runs of a comparison or a study: the method, its report, and the metric to compare."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from ..checks import check_choice
+from ..federation import Method, Result
+from ..tasks import Task
+from .fields import changed
+from .report import report as written
+
+
+def load(setting: Any, seed: int, local: Mapping[str, Any]) -> Task:
+    """The task of a setting for a seed, with other values of some fields.
+
+    Example:
+        >>> setting = fgl.tasks.Nodes(clients=3, hidden=8)
+        >>> load(setting, 0, {"steps": 2}).fedavg.train.num_steps
+        2
+    """
+    if callable(setting):
+        task: Task = setting(seed, **local)
+        return task
+    loaded: Task = (changed(setting, local) if local else setting).load(seed)
+    return loaded
+
+
+def method_of(name: str, build: Any, task: Task) -> tuple[Method, Task]:
+    """A method, and the task that it runs on."""
+    first = next(iter(inspect.signature(build).parameters), "")
+    try:
+        built = build(task if first == "task" else task.fedavg)
+    except AttributeError as error:
+        if error.obj is task.fedavg and hasattr(task, str(error.name)):
+            raise TypeError(
+                f"Expected {name} to make a method of FedAvg, or of a task if its parameter is "
+                f"called task, but got one that asks FedAvg for {error.name!r}: lambda task: ..."
+            ) from error
+        raise
+    if isinstance(built, Task):
+        return built.fedavg, built
+    if not isinstance(built, Method):
+        raise TypeError(f"Expected {name} to make a Method, but got {type(built).__name__}")
+    return built, task
+
+
+def report_of(name: str, seed: int, result: Result, task: Task, num_rounds: int) -> dict[str, Any]:
+    """The report of a run, without tensors."""
+    where = {"dataset": "", "clients": len(task.clients), "rounds": num_rounds, "seed": seed}
+    config = {**result.config, "method": repr(result.method)}
+    report = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
+    report["curves"]["train_loss"] = [record.loss for record in result.history]
+    report["seconds"] = sum(record.seconds for record in result.history)
+    report["bytes"] = [record.bytes_up + record.bytes_down for record in result.history]
+    return report
+
+
+def chosen_metric(
+    report: Mapping[str, Any], select: str, metric: str | None, at: str | None
+) -> tuple[str, str]:
+    """The metric and the round to compare: the given ones, or by the task's `select`."""
+    names = [name for name in report["metrics"] if "/" not in name]
+    usual = select.removeprefix("-").removeprefix("val_")
+    tests = [name for name in names if name.startswith("test_")]
+    first = [f"test_{usual}", f"local_{usual}", usual, "test_accuracy", *tests, *names]
+    metric = metric or next((name for name in first if name in names), "none")
+    check_choice("metric", metric, names)
+    ways = report["metrics"][metric]
+    at = at or next(way for way in ("best_val", "mean_last5", "last") if way in ways)
+    check_choice("at", at, tuple(ways))
+    return metric, at

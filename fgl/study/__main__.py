@@ -1,0 +1,85 @@
+"""The command of a worker: ``python -m fgl.study FOLDER``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from typing import Any, NoReturn
+
+from .crew import counted
+from .execute import same_again
+from .folder import Store, load_plan, take_back_marks
+from .results import Study
+from .work import one_torch_thread, work
+
+WAIT = 3.0  # seconds for the main thread to end by itself
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Work on a study, show its table, or make one run again."""
+    parser = argparse.ArgumentParser("python -m fgl.study", description=main.__doc__)
+    parser.add_argument("folder", help="the folder of fgl.study(..., folder=)")
+    parser.add_argument("--show", action="store_true", help="print the table, run nothing")
+    parser.add_argument("--again", metavar="ID", help="make a finished run again and compare")
+    parser.add_argument("--retry", action="store_true", help="make failed runs again, then work")
+    parser.add_argument("--index", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.index is not None:  # started by a process that holds the other end of the input
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        if args.show:
+            print(Study(args.folder))
+        elif args.again:
+            again(args.folder, args.again)
+        elif args.index is not None:
+            work(args.folder, index=args.index)
+        else:
+            plan = load_plan(args.folder)
+            if args.retry:
+                forget_failed(args.folder)
+            with counted(plan) as count:
+                work(args.folder, plan=plan, advance=count)
+    except (ValueError, OSError) as error:
+        print(f"python -m fgl.study: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+
+
+def again(folder: str, name: str) -> None:
+    """Make a run once more, and say whether its numbers are the same bits."""
+    plan, store = load_plan(folder), Store(folder)
+    jobs = {job.id: job for job in plan.jobs(store)}
+    if name not in jobs or name not in store:
+        raise ValueError(f"Expected --again to be a finished run of the study, but got {name}")
+    with one_torch_thread():
+        same, record = same_again(plan, jobs[name], store.full(name))
+    print("the same bits" if same else f"other bits: {record['status']} {record.get('error', '')}")
+    raise SystemExit(0 if same else 1)
+
+
+def forget_failed(folder: str) -> None:
+    """Delete the records of runs that failed or diverged, so that they are made again."""
+    store = Store(folder)
+    for path in (store.folder / "runs").glob("*.json"):
+        if store[path.stem]["status"] != "finished":
+            path.unlink()
+
+
+def _end(*_: Any) -> NoReturn:
+    raise SystemExit(128 + signal.SIGTERM)  # through all `finally`: the run is given back
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1):  # no lock of sys.stdin, at which the end of Python would wait
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(WAIT)
+    take_back_marks()  # the main thread is inside of a long operation
+    os._exit(128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
+    main()

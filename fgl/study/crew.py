@@ -1,0 +1,218 @@
+"""The crew of a study: worker processes on this machine, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ..checks import install
+from ..progress import shown
+from .execute import about, execute
+from .folder import Store, begun
+from .plan import Job, Plan
+from .work import missing, one_torch_thread, origin, work
+
+LOOK = 0.2  # seconds between two looks at the folder
+LONG = 5  # looks at the folder without a new run until the plan and the workers are looked at
+PATIENCE = 5.0  # seconds until a worker that was told to end is killed
+STILLBORN = 3  # deaths of a worker that has not begun a run
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def default_workers() -> int:
+    """The number of cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1
+
+
+def finish(folder: Path, plan: Plan, workers: int | str) -> None:
+    """Run all that is missing, with a bar over all runs."""
+    store = Store(folder)
+    if not missing(plan, store):
+        return
+    with counted(plan) as count:
+        if workers == "ray":
+            on_ray(folder, plan, store, count)
+        elif workers == 0:
+            work(folder, index=0, plan=plan, advance=count)
+        else:
+            left = plan.count() - sum(job.id in store for job in plan.jobs(store))
+            _watch(folder, plan, store, max(1, min(int(workers), left)), count)
+
+
+@contextmanager
+def counted(plan: Plan) -> Iterator[Counting]:
+    """A context with a bar over all runs; it yields the function that moves the bar."""
+    with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
+        yield Counting(advance, plan)
+
+
+class Counting:
+    """Tells a bar how many more runs are finished."""
+
+    def __init__(self, advance: Callable[[int], object], plan: Plan) -> None:
+        self.advance, self.plan, self.shown = advance, plan, 0
+
+    def __call__(self, store: Store) -> None:
+        finished = sum(job.id in store for job in self.plan.jobs(store))
+        self.advance(finished - self.shown)
+        self.shown = finished
+
+
+def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Counting) -> None:
+    """Start workers, start those again that die, and end with the last run."""
+    with ExitStack() as stack:
+        crew = {}
+        for index in range(workers):
+            crew[index] = Worker(folder, plan, index)
+            stack.callback(crew[index].wait)
+        for worker in crew.values():
+            stack.callback(worker.end)  # all are told before the first is waited for
+        while missing(plan, store):
+            count(store)
+            seen, start = len(store), time.monotonic()
+            idle = all(worker.process.poll() == 0 for worker in crew.values())
+            for worker in crew.values():
+                if idle or worker.process.poll():  # idle: a record was deleted meanwhile
+                    worker.start_again()
+            while len(store) == seen and time.monotonic() - start < LONG * LOOK:
+                time.sleep(LOOK)  # looking at the plan of a large study takes a tenth of a second
+                store.refresh()
+        count(store)
+
+
+class Worker:
+    """A worker process, started again when it dies. It ends when this process does.
+
+    Its standard input is a pipe from here: at its end the worker ends too.
+    """
+
+    def __init__(self, folder: Path, plan: Plan, index: int) -> None:
+        command = [sys.executable, "-m", "fgl.study", str(folder), "--index", str(index)]
+        self.command, self.path = command, plan.path
+        self.log = folder / "logs" / f"worker-{os.getpid()}-{index}.txt"
+        self.marks, self.stillborn = folder / "locks", 0
+        self.start()
+
+    def start(self) -> None:
+        """Start the process, in a session of its own, so that Ctrl-C reaches this process alone."""
+        place = os.pathsep.join(self.path)
+        env = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": place}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=env,
+                start_new_session=True,
+            )
+
+    def start_again(self) -> None:
+        """Start the process, which ended, again.
+
+        Raises:
+            RuntimeError: if it dies again and again before it has begun a run.
+        """
+        code = self.process.poll()
+        self.end()
+        worked = any(str(self.process.pid) in text.split() for text in self._marks())
+        self.stillborn = 0 if worked else self.stillborn + 1
+        if self.stillborn >= STILLBORN:
+            lines = self.log.read_text(errors="replace").strip().splitlines() or ["no message"]
+            raise RuntimeError(
+                f"A worker of the study ended with {code} before its first run, {STILLBORN} times; "
+                f"its last line, of {self.log}: {lines[-1]}"
+            )
+        self.start()
+
+    def _marks(self) -> Iterator[str]:
+        """The marks of runs that processes have begun; another worker may take one back."""
+        for mark in self.marks.glob("*.begun"):
+            with suppress(FileNotFoundError):
+                yield mark.read_text()
+
+    def end(self) -> None:
+        """Tell the process to end."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def wait(self) -> None:
+        """Wait for the process; kill it if it takes too long."""
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.log.exists() and not self.log.stat().st_size:
+            self.log.unlink()
+
+
+def on_ray(folder: Path, plan: Plan, store: Store, count: Counting) -> None:
+    """Send runs to a Ray cluster. This process alone reads and writes the folder."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(
+            f'Expected ray to be installed for workers="ray", but got none: {install("ray")}'
+        ) from error
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False)
+    remote = ray.remote(num_cpus=1, max_retries=0)(_remote)
+    code = ray.put((folder / "plan.pkl").read_bytes())
+    running: dict[Any, tuple[Job, ExitStack]] = {}
+    deaths: Counter[str] = Counter()
+    try:
+        while (jobs := missing(plan, store)) or running:
+            count(store)
+            room = max(1, int(ray.cluster_resources().get("CPU", 1))) - len(running)
+            taken = {job.id for job, _ in running.values()}
+            for job in [job for job in jobs if job.id not in taken][: max(0, room)]:
+                stack = ExitStack()
+                if stack.enter_context(begun(store, job.id)) is None:
+                    stack.close()
+                    continue
+                running[remote.remote(code, plan.path, job)] = job, stack
+            ready, _ = ray.wait(list(running), timeout=LOOK) if running else ([], [])
+            for reference in ready:
+                job, stack = running.pop(reference)
+                with stack:
+                    _receive(ray, reference, job, store, deaths)
+        count(store)
+    finally:
+        for reference, (_, stack) in running.items():
+            ray.cancel(reference, force=True)
+            stack.close()
+
+
+def _receive(ray: Any, reference: Any, job: Job, store: Store, deaths: Counter[str]) -> None:
+    """Write the record of a run that a Ray worker ended."""
+    try:
+        record, where = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        deaths[job.id] += 1
+        if deaths[job.id] < 3:
+            return
+        text = f"its process died 3 times: {str(error).splitlines()[0]}"
+        record, where = {**about(job), "status": "failed", "error": text, "validation": None}, ""
+    store.put(job.id, {**record, **origin(job, store.folder, where)})
+
+
+def _remote(code: bytes, path: list[str], job: Job) -> tuple[dict[str, Any], str]:
+    """Make a run in a process of Ray."""
+    import platform
+
+    import cloudpickle
+
+    sys.path += [place for place in path if place not in sys.path]
+    with one_torch_thread():
+        return execute(cloudpickle.loads(code), job), platform.node()

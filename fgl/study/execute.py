@@ -1,0 +1,131 @@
+"""A run of a study: its record, whatever happens."""
+
+from __future__ import annotations
+
+import functools
+import math
+import shutil
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..experiment.callbacks import early_stop, peak_memory
+from ..experiment.fields import flat
+from ..experiment.single import chosen_metric, load, method_of, report_of
+from ..federation import Result, Round, run
+from ..targets import selected
+from ..tasks import Task
+from .folder import plain
+from .plan import Job, Plan
+
+LONGEST = 300  # letters of a warning
+MOST = 10  # warnings of a record
+
+
+def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
+    """Run a job. An error is a record too, and so are numbers that are not finite.
+
+    Args:
+        plan: the plan.
+        job: the run.
+        folder: the study's folder, for checkpoints.
+
+    Returns:
+        The record: the job's values; ``status`` is "finished", "failed" or "diverged";
+        ``validation``, larger is better; ``metric`` and ``at``, what is compared; the ``report``;
+        ``warnings``; ``seconds``, ``processor`` seconds and ``peak`` bytes of memory.
+    """
+    start, spent = time.perf_counter(), time.process_time()
+    record = {**about(job), "status": "failed", "validation": None}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+        try:
+            record |= _run(plan, job, folder)
+        except Exception as error:  # a result like any other
+            record |= {"kind": type(error).__name__, "error": f"{type(error).__name__}: {error}"}
+            record["traceback"] = traceback.format_exc()
+    texts = sorted({str(each.message)[:LONGEST] for each in caught})
+    record |= {"warnings": texts[:MOST], "peak": peak_memory(torch.device("cpu")) or 0}
+    record |= {"seconds": time.perf_counter() - start}
+    return record | {"processor": time.process_time() - spent}
+
+
+def about(job: Job) -> dict[str, Any]:
+    """The values of a job, as a record has them."""
+    values = {"id": job.id, "setting": job.setting, "method": job.method, "seed": job.seed}
+    values |= {"rounds": job.rounds, "local": dict(job.point.local), "own": dict(job.point.own)}
+    return values
+
+
+def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
+    task = load(plan.settings[job.setting], job.seed, job.point.local)
+    build = functools.partial(plan.methods[job.method].build, **job.point.own)
+    method, own = method_of(job.method, build, task)
+    if job.method in tuned_methods(plan) and not own.select:
+        raise TypeError(
+            f"Expected setting {job.setting} to have a validation score, by which trials are "
+            "compared, but got a task without one"
+        )
+    place = None if folder is None or not plan.checkpoint else folder / "checkpoints" / job.id
+    result = run(
+        method,
+        own,
+        num_rounds=job.rounds,
+        seed=job.seed,
+        callbacks=_stops(plan.patience, job.rounds, own),
+        checkpoint=place,
+        **plan.how,
+    )
+    report = report_of(job.method, job.seed, result, own, job.rounds)
+    metric, at = chosen_metric(report, own.select, None, None)
+    name = own.select.removeprefix("-")
+    best = report["metrics"].get(name, {}).get("best_val", math.nan)
+    validation = selected({name: best}, own.select)
+    ends = [report["metrics"][metric][at], *([validation] if own.select else [])]
+    if place is not None:
+        shutil.rmtree(place, ignore_errors=True)
+    record: dict[str, Any] = {"metric": metric, "at": at, "report": report, "select": own.select}
+    record |= {"alone": len(own.clients) < len(task.clients)}
+    if not all(map(math.isfinite, ends)):
+        return {**record, "status": "diverged", "error": f"{metric} is not finite"}
+    return {**record, "status": "finished", "validation": validation if own.select else None}
+
+
+def tuned_methods(plan: Plan) -> set[str]:
+    """The methods that need a validation score."""
+    return {name for name in plan.methods if plan.tunes(name)}
+
+
+def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
+    """Raise unless a setting has the names of a space of local training."""
+    if callable(setting):
+        return
+    unknown = [key for key in local if key not in flat(setting)]
+    if unknown:
+        raise ValueError(
+            f"Expected local to name fields of setting {name}, such as "
+            f"{', '.join(list(flat(setting))[:20])}, but got {', '.join(unknown)}"
+        )
+
+
+def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Round, Result], bool]]:
+    """Early stopping in the second half of a run; plateaus are frequent in the first."""
+    if patience is None or not task.select:
+        return []
+    enough = early_stop(patience, task.select)
+    return [lambda record, result: record.round >= rounds // 2 and enough(record, result)]
+
+
+def same_again(plan: Plan, job: Job, record: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+    """Run a job once more; return whether all its numbers are the recorded ones, and its record."""
+    again = plain(execute(plan, job))
+    names = "status", "validation", "error"
+    same = all(again.get(name) == record.get(name) for name in names)
+    curves = [(each.get("report") or {}).get("curves") for each in (again, dict(record))]
+    return same and curves[0] == curves[1], again

@@ -1,0 +1,170 @@
+"""Fingerprints: short texts that are equal for functions and values that do the same."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import hashlib
+import re
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+LENGTH = 12  # letters of a fingerprint
+HIDDEN = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__"}
+HIDDEN |= {"__static_attributes__", "__annotations__", "__annotate_func__", "__dataclass_fields__"}
+HIDDEN |= {"__annotations_cache__", "__abstractmethods__", "__slotnames__", "_abc_impl"}
+
+Memo = dict[int, tuple[Any, str]]  # the object too: else its id could be another's later
+
+
+def fingerprint(value: Any) -> str:
+    """A text that changes if a function's code, a value or anything that it refers to changes.
+
+    Functions of the user's own files and notebooks count by their code, with their defaults, what
+    they enclose, and the globals that they use. Functions of installed packages count by their
+    names. Docstrings and places, such as a file or a line, do not count.
+
+    Example:
+        >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)
+        True
+        >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 2)
+        False
+    """
+    return _digest(value, {})
+
+
+def _digest(value: Any, memo: Memo) -> str:
+    if id(value) in memo:
+        return memo[id(value)][1]
+    shared = isinstance(value, types.FunctionType | type) or hasattr(value, "__dict__")
+    if shared:
+        memo[id(value)] = value, "inside"  # until its own digest is known: it refers to itself
+    text = "\n".join(_parts(value, memo))
+    digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:LENGTH]
+    if shared:
+        memo[id(value)] = value, digest
+    return digest
+
+
+def _all(kind: str, values: Iterable[Any], memo: Memo) -> Iterator[str]:
+    yield kind
+    for value in values:
+        yield _digest(value, memo)
+
+
+def _parts(value: Any, memo: Memo) -> Iterator[str]:
+    """The kind of a value, and digests of what it consists of."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        yield f"{type(value).__name__} {value!r}"
+    elif isinstance(value, torch.Tensor | np.ndarray):
+        yield from _array(value)
+    elif isinstance(value, types.ModuleType):
+        yield f"module {value.__name__}"
+    elif isinstance(value, functools.partial):
+        yield from _all("partial", (value.func, value.args, value.keywords), memo)
+    elif isinstance(value, types.MethodType):
+        yield from _all("method", (value.__func__, value.__self__), memo)
+    elif isinstance(value, types.CodeType):
+        yield from _all("code", (value.co_code, value.co_names, value.co_consts), memo)
+    elif isinstance(value, types.FunctionType):
+        yield from _function(value, memo)
+    elif isinstance(value, type):
+        yield from _class(value, memo)
+    elif isinstance(value, Mapping):
+        yield from ("mapping", *sorted(" ".join(_all("", each, memo)) for each in value.items()))
+    elif isinstance(value, Set):
+        yield from ("set", *sorted(_digest(each, memo) for each in value))
+    elif isinstance(value, list | tuple):
+        yield from _all(type(value).__name__, value, memo)
+    elif is_dataclass(value):
+        own = [getattr(value, field.name) for field in fields(value)]
+        yield from _all("dataclass", (type(value), *own), memo)
+    else:
+        yield from _object(value, memo)
+
+
+def _array(value: Any) -> Iterator[str]:
+    if isinstance(value, torch.Tensor):
+        dense = value.detach().cpu().to_dense().contiguous()
+        yield f"tensor {dense.dtype} {list(dense.shape)}"
+        value = dense.reshape(-1).view(torch.uint8).numpy()
+    yield f"array {value.dtype} {list(value.shape)}"
+    yield hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+
+
+def _function(function: types.FunctionType, memo: Memo) -> Iterator[str]:
+    cells, home = _cells(function), function.__globals__.get("__name__")
+    if is_installed(home) and function.__name__ != "<lambda>":
+        inner = getattr(function, "__wrapped__", None)  # of a decorator, such as `fgl.layer`
+        name = f"function {home}.{function.__qualname__ if inner is None else 'decorated'}"
+        local = "<locals>" in function.__qualname__ and inner is None
+        yield from _all(name, [inner, *(cells if local else ())], memo)
+        return
+    code = function.__code__
+    if function.__doc__ is not None and code.co_consts[:1] == (function.__doc__,):
+        code = code.replace(co_consts=(None, *code.co_consts[1:]))
+    names = sorted(set(_names(code)) & set(function.__globals__))
+    used = [(name, function.__globals__[name]) for name in names]
+    defaults = function.__defaults__, function.__kwdefaults__
+    yield from _all("function", (code, defaults, cells, used), memo)
+
+
+def _cells(function: types.FunctionType) -> list[Any]:
+    """The values that a function encloses; None for a name that has no value yet."""
+    values = []
+    for cell in function.__closure__ or ():
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:
+            values.append(None)
+    return values
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """The globals that code refers to, also in the functions inside of it; no attributes."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _class(kind: type, memo: Memo) -> Iterator[str]:
+    if is_installed(kind.__module__):
+        yield f"class {kind.__module__}.{kind.__qualname__}"
+        return
+    own = {
+        name: getattr(item, "__func__", item)
+        for name, item in vars(kind).items()
+        if name not in HIDDEN
+    }
+    yield from _all(f"class {kind.__qualname__}", (kind.__bases__, own), memo)
+
+
+def _object(value: Any, memo: Memo) -> Iterator[str]:
+    if isinstance(value, types.BuiltinFunctionType):
+        yield f"builtin {value.__module__}.{value.__qualname__}"
+        return
+    yield _digest(type(value), memo)
+    state = getattr(value, "__dict__", None)
+    yield _digest(state, memo) if state else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+@functools.cache
+def is_installed(module: str | None) -> bool:
+    """Return whether a module is Python's, this library's or an installed package's."""
+    if not module or module == "__main__":
+        return False
+    top = module.split(".")[0]
+    if top == "fgl" or top in sys.stdlib_module_names:
+        return True
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file is not None and bool({"site-packages", "dist-packages"} & set(Path(file).parts))

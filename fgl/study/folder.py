@@ -1,0 +1,270 @@
+"""The folder of a study: its plan, its finished runs, their environments and their locks."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import os
+import pickle
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ..checks import check_disk
+from .plan import Plan
+
+FOLDERS = ("runs", "locks", "environments", "logs")
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+ENDINGS = 3  # a run whose process died so often is not begun again
+
+
+class Store:
+    """Finished runs by their ids: a file each, renamed into place when it is whole.
+
+    Args:
+        folder: the study's folder.
+
+    Example:
+        >>> import tempfile
+        >>> store = Store(tempfile.mkdtemp())
+        >>> store.put("a", {"status": "finished"})
+        >>> "a" in store, store["a"]
+        (True, {'status': 'finished'})
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()
+        self._names: set[str] = set()
+        self._read: dict[str, dict[str, Any]] = {}
+        with check_disk(f"folder to be a folder that can be written, which {folder} is not"):
+            for name in FOLDERS:
+                (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self.refresh()
+
+    def path(self, name: str) -> Path:
+        """The file of a record."""
+        return self.folder / "runs" / f"{name}.json"
+
+    def refresh(self) -> None:
+        """Learn which runs are finished, by one listing of the folder."""
+        with os.scandir(self.folder / "runs") as files:
+            names = {f.name[:-5] for f in files if f.name.endswith(".json") and f.name[0] != "."}
+        for name in self._names - names:  # a record that was deleted is made again
+            self._read.pop(name, None)
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        """A record without its report, which stays on disk."""
+        if name not in self._read:
+            self.full(name)
+        return self._read[name]
+
+    def full(self, name: str) -> dict[str, Any]:
+        """A whole record, as it was written."""
+        record: dict[str, Any] = json.loads(self.path(name).read_text(encoding="utf-8"))
+        self._read[name] = {key: value for key, value in record.items() if key != "report"}
+        return record
+
+    def read(self) -> list[dict[str, Any]]:
+        """The records that were read so far, without their reports."""
+        return list(self._read.values())
+
+    def put(self, name: str, record: Mapping[str, Any]) -> None:
+        """Write a record; after a crash it is whole or not there."""
+        write(self.path(name), json.dumps(plain(record)).encode())
+        self._names.add(name)
+
+    def locked(self, name: str) -> FileLock:
+        """The lock of a run, which the kernel frees if its process dies."""
+        return FileLock(self.folder / "locks" / name, timeout=0)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file under another name, then rename it."""
+    new = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
+    with check_disk(f"the study to be written to {path.parent}"), new.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: numbers that are not finite become None, others texts."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | bool | int) else described(value)
+
+
+def described(value: Any) -> str:
+    """A chosen value as a text: of a function its name."""
+    return str(getattr(value, "__name__", None) or repr(value))
+
+
+def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
+    """Write a plan to its folder, unless it contradicts what was begun there.
+
+    Args:
+        folder: the study's folder.
+        plan: the plan, whose stages are the ones of the folder after this.
+        tries: the number of trials that are wanted.
+
+    Returns:
+        The plan.
+
+    Raises:
+        ValueError: for another method, setting, space or patience under the same name.
+        TypeError: for a method or setting that cannot be pickled.
+    """
+    import cloudpickle
+
+    with FileLock(folder / "plan.lock"):
+        before = saved_plan(folder)
+        earlier = before.get("fingerprints", {})
+        now = {"Python": PYTHON, **plan.fingerprints()}
+        check_same(earlier, now, folder)
+        stages = [count for count in before.get("stages", []) if count < tries]
+        plan.stages = [*stages, tries]
+        all_stages = sorted({*before.get("stages", []), tries})
+        text = {"fingerprints": {**earlier, **now}, "stages": all_stages, "path": plan.path}
+        try:
+            code = cloudpickle.dumps(plan)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise TypeError(
+                "Expected methods and settings to be such that cloudpickle can send them to other "
+                f"processes, but got {error}: make such an object inside of the function that "
+                "needs it, or in a module"
+            ) from error
+        write(folder / "plan.pkl", code)
+        write(folder / "plan.json", json.dumps(text, indent=1).encode())
+    return plan
+
+
+def saved_plan(folder: Path) -> dict[str, Any]:
+    """Read a plan's fingerprints, stages and path; {} if there is no plan."""
+    path = folder / "plan.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def check_same(known: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
+    """Raise if a method, a setting or the like changed under its name."""
+    other = [name for name, text in now.items() if known.get(name, text) != text]
+    if other:
+        raise ValueError(
+            f"Expected {', '.join(other)} to be as when the study in {folder} was begun, but got "
+            "another: give a changed method or setting another name, or the study another folder"
+        )
+
+
+def load_plan(folder: str | os.PathLike[str]) -> Plan:
+    """The plan in a folder. It holds code of the one who wrote it: read only what you trust.
+
+    Raises:
+        ValueError: if there is no plan, or the plan's modules changed since.
+    """
+    import cloudpickle
+
+    folder = Path(folder).absolute()
+    saved = saved_plan(folder)
+    if not saved:
+        raise ValueError(f"Expected folder to hold a study, plan.json, but got {folder}")
+    check_same(saved["fingerprints"], {"Python": PYTHON}, folder)  # another cannot read it
+    sys.path += [place for place in saved["path"] if place not in sys.path]
+    plan: Plan = cloudpickle.loads((folder / "plan.pkl").read_bytes())
+    check_same(saved["fingerprints"], plan.fingerprints(), folder)
+    return plan
+
+
+@contextmanager
+def begun(store: Store, name: str) -> Iterator[int | None]:
+    """A context that holds a run; it yields how often its process died, or None if it is taken.
+
+    A mark stands beside the lock while a process works. It stays if the process dies.
+    """
+    lock, mark = store.locked(name), store.folder / "locks" / f"{name}.begun"
+    try:
+        lock.acquire()
+    except Timeout:
+        yield None
+        return
+    try:
+        if store.path(name).exists():
+            yield None
+            return
+        before = mark.read_text() if mark.exists() else ""
+        _held[mark] = before
+        mark.write_text(f"{before}{platform.node()} {os.getpid()} {time.time():.0f}\n")
+        try:
+            yield before.count("\n")
+        finally:  # also after an interrupt: the process did not die of this run
+            _take_back(mark)
+            if store.path(name).exists():
+                mark.unlink(missing_ok=True)
+    finally:
+        lock.release()
+
+
+_held: dict[Path, str] = {}  # the marks of this process' runs, and their texts before
+
+
+def take_back_marks() -> None:
+    """Take back the marks of the runs that this process works on, if any."""
+    for mark in list(_held):
+        _take_back(mark)
+
+
+def _take_back(mark: Path) -> None:
+    before = _held.pop(mark, None)
+    with suppress(OSError):
+        if before:
+            mark.write_text(before)
+        elif before is not None:
+            mark.unlink()
+
+
+@functools.cache
+def environment(folder: Path) -> str:
+    """Describe this process' environment in a file that is named by its content."""
+    import torch
+
+    here = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        commit = subprocess.run(here, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git
+        commit = ""
+    packages = {f"{d.metadata['Name']}=={d.version}" for d in distributions()}
+    about = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "cores": os.cpu_count(),
+        "commit of fgl": commit,
+        "torch": torch.__config__.show(),
+        "packages": sorted(packages),
+    }
+    text = json.dumps(about, indent=1)
+    name = hashlib.sha256(text.encode()).hexdigest()[:12]
+    path = folder / "environments" / f"{name}.json"
+    if not path.exists():
+        write(path, text.encode())
+    return name

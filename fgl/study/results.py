@@ -1,0 +1,446 @@
+"""The results of a study: paired statistics, a table, LaTeX, curves and raw runs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ..checks import check_choice, check_disk, install
+from ..experiment.tables import escaped, mean_and_deviation
+from ..targets import less_is_better
+from .folder import Store, described, load_plan
+from .plan import Cell, Plan
+from .statistics import (
+    LEVEL,
+    MANY,
+    Difference,
+    difference,
+    holm,
+    improvement,
+    least_effect,
+    seeds_needed,
+)
+
+SETTINGS_FOR_OTHERS = 6  # a sign test of fewer cannot have p < 0.05
+POINT = 0.01
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A method against the first one, on one setting or in the mean over settings.
+
+    Args:
+        difference: the differences within seeds.
+        holm: p-value after Holm's correction over its table.
+        better: probability of improvement; NaN in the mean over settings.
+        least: the least difference that as many seeds find with a power of 80 %.
+        needed: number of seeds that finds 0.01.
+
+    Example:
+        >>> Tested(difference([0.01, 0.03]), 0.03, 1.0, 0.05, 9).survives
+        True
+    """
+
+    difference: Difference
+    holm: float
+    better: float
+    least: float
+    needed: int
+
+    @property
+    def survives(self) -> bool:
+        """Whether the difference is significant at 5 % after Holm's correction."""
+        return self.holm < LEVEL
+
+
+class Study:
+    """The results of a study, as far as its runs are finished; it prints as a table.
+
+    Args:
+        folder: the study's folder.
+        plan: the plan; default the one in the folder, which is code: open only what you trust.
+
+    Raises:
+        ValueError: if the folder holds no study.
+
+    Example:
+        >>> import tempfile
+        >>> Study(tempfile.mkdtemp())
+        Traceback (most recent call last):
+        ValueError: Expected folder to hold a study, plan.json, but got ...
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], plan: Plan | None = None) -> None:
+        self.plan = plan or load_plan(folder)
+        self.folder = Path(folder).absolute()
+        self._store = Store(folder)
+
+    def raw(self) -> list[dict[str, Any]]:
+        """Every finished run of the plan: its values, report, environment and command."""
+        jobs = {job.id: job for job in self.plan.jobs(self._store) if job.id in self._store}
+        tests = {job.id for cell in self._cells.values() for job in cell.tests.values()}
+        return [{**self._store.full(n), "stage": "test" if n in tests else "trial"} for n in jobs]
+
+    @functools.cached_property
+    def _cells(self) -> dict[tuple[str, str], Cell]:
+        return {key: self.plan.cell(*key, self._store) for key in self.plan.cells()}
+
+    @functools.cached_property
+    def _tests(self) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
+        """Setting and method to seed to the finished test run."""
+        store = self._store
+        return {
+            key: {seed: store.full(job.id) for seed, job in cell.tests.items() if job.id in store}
+            for key, cell in self._cells.items()
+        }
+
+    def scores(self, setting: str, method: str) -> dict[int, float]:
+        """The compared number of each finished seed; NaN where a run failed or diverged."""
+        return {seed: self._score(run) for seed, run in self._tests[setting, method].items()}
+
+    def _score(self, run: Mapping[str, Any]) -> float:
+        if run["status"] != "finished":
+            return math.nan
+        metrics, metric = run["report"]["metrics"], self.plan.metric or run["metric"]
+        check_choice("metric", metric, [name for name in metrics if "/" not in name])
+        value = metrics[metric].get(run["at"])
+        return math.nan if value is None else float(value)
+
+    def metric(self, setting: str) -> str:
+        """The name of the number that is compared on a setting; "" before the first run."""
+        runs = (run for m in self.plan.methods for run in self._tests[setting, m].values())
+        return self.plan.metric or next((r["metric"] for r in runs if "metric" in r), "")
+
+    def in_points(self, setting: str) -> bool:
+        """Whether the numbers of a setting are shares, which tables show in percent."""
+        values = [v for m in self.plan.methods for v in self.scores(setting, m).values()]
+        shares = all(0 <= value <= 1 for value in values if not math.isnan(value))
+        return shares and not less_is_better(self.metric(setting))
+
+    def gains(self, setting: str, method: str) -> dict[int, float]:
+        """Differences from the first method within seeds; NaN where a run of both failed."""
+        base = self.scores(setting, next(iter(self.plan.methods)))
+        mine = self.scores(setting, method)
+        return {seed: value - base[seed] for seed, value in mine.items() if seed in base}
+
+    def mean_gains(self, method: str) -> dict[int, float]:
+        """The mean difference over all settings, by seed; {} if the settings' metrics differ."""
+        if len({self.metric(setting) for setting in self.plan.settings}) > 1:
+            return {}
+        each = [self.gains(setting, method) for setting in self.plan.settings]
+        seeds = [seed for seed in each[0] if all(seed in gains for gains in each)]
+        return {seed: statistics.fmean(gains[seed] for gains in each) for seed in seeds}
+
+    @functools.cached_property
+    def tests(self) -> dict[tuple[str, str], Tested]:
+        """The test of each method but the first on each setting; together they are Holm's family.
+
+        Cells that were given up are left out; those that are not finished have p = 1.
+        """
+        methods = list(self.plan.methods)[1:]
+        keys = [(s, m) for s in self.plan.settings for m in methods if not self._cells[s, m].lost]
+        tests = _tested({key: self.gains(*key) for key in keys})
+        return {key: replace(test, better=self._better(*key)) for key, test in tests.items()}
+
+    def _better(self, setting: str, method: str) -> float:
+        """The probability of improvement over the first method; NaN where a run failed."""
+        names = method, next(iter(self.plan.methods))
+        mine, others = (list(self.scores(setting, name).values()) for name in names)
+        if any(map(math.isnan, mine + others)):
+            return math.nan
+        return improvement(mine, others, less=less_is_better(self.metric(setting)))
+
+    @functools.cached_property
+    def headline(self) -> dict[str, Tested]:
+        """The test of each method but the first in the mean over settings."""
+        methods = list(self.plan.methods)[1:]
+        lost = {method for (_, method), cell in self._cells.items() if cell.lost}
+        return _tested({name: self.mean_gains(name) for name in methods if name not in lost})
+
+    def chosen(self, setting: str, method: str) -> dict[str, list[Any]]:
+        """The chosen values by name; several where each seed chose for itself."""
+        points = self._cells[setting, method].chosen.values()
+        names = dict.fromkeys(name for point in points for name in point.values)
+        values = {name: [point.values.get(name) for point in points] for name in names}
+        return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
+
+    def edges(self, setting: str, method: str) -> list[str]:
+        """The chosen numbers beyond which nothing was tried, where the search did not end."""
+        return self.plan.edges(setting, method, self._store)
+
+    def _megabytes(self, setting: str, method: str) -> float:
+        """Megabytes of a run; NaN where nothing is sent: training alone, or with one client."""
+        runs = [r for r in self._tests[setting, method].values() if r["status"] == "finished"]
+        sent = [sum(run["report"]["bytes"]) / 1e6 for run in runs]
+        silent = all(run["report"]["bytes_up"] == 0 or run["alone"] for run in runs)
+        return math.nan if silent else statistics.fmean(sent)
+
+    def __repr__(self) -> str:
+        head = ["setting", "method", "mean", "seeds", "difference", "interval", "p (Holm)"]
+        head += ["P(better)", "MB", "cpu s", "bad", "chosen"]
+        rows = [self._row(*key) for key in self.plan.cells()]
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        padded = [
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+            for row in [head, *rows]
+        ]
+        return "\n".join([*padded, "", *self.sentences()])
+
+    def _row(self, setting: str, method: str) -> list[str]:
+        cell, test = self._cells[setting, method], self.tests.get((setting, method))
+        records = [self._store[job.id] for job in cell.jobs if job.id in self._store]
+        scores = list(self.scores(setting, method).values())
+        scale = 100 if self.in_points(setting) else 1
+        bad = sum(record["status"] != "finished" for record in records)
+        spent = [record["processor"] for record in records if "processor" in record]
+        cells = [setting, method, *_mean(scores, scale)]
+        cells[3] += f" of {len(self.plan.seeds)}" if len(scores) < len(self.plan.seeds) else ""
+        cells += _difference(test, scale)
+        sent = self._megabytes(setting, method)
+        cells += ["-" if math.isnan(sent) else f"{sent:.3g}"]
+        cells += [f"{statistics.fmean(spent):.1f}" if spent else "", str(bad) if bad else ""]
+        edges = self.edges(setting, method)
+        note = f"; at an edge: {', '.join(edges)}" if edges else ""
+        lost = f"given up: {cell.lost.splitlines()[0][:120]}" if cell.lost else ""
+        return [*cells, lost or _listed(self.chosen(setting, method)) + note]
+
+    def sentences(self) -> list[str]:
+        """The headline test, what these seeds can find, and what went wrong."""
+        base = next(iter(self.plan.methods))
+        lines = []
+        shares = all(map(self.in_points, self.plan.settings))
+        scale = 100 if shares else 1
+        for method, test in self.headline.items() if len(self.plan.settings) > 1 else ():
+            if test.difference.count > 1 and not math.isnan(test.difference.mean):
+                name = f"mean of {len(self.plan.settings)} settings, {method} - {base}:"
+                cells = _difference(test, scale)
+                lines.append(f"{name} {cells[0]} {cells[1]}, p (Holm) {cells[2]}")
+        tests = [t for t in self.tests.values() if math.isfinite(t.least)]
+        if tests and shares:
+            least = sorted(100 * test.least for test in tests)
+            needed = sorted(test.needed for test in tests)
+            most = f"{needed[-1]}" if needed[-1] < MANY else f"{MANY} or more"
+            lines.append(
+                f"{len(self.plan.seeds)} seeds find, in {len(self.tests)} comparisons and with a "
+                f"power of 80 %, a difference of {statistics.median(least):.1f} points (median; "
+                f"{least[-1]:.1f} at most); 1 point needs {statistics.median_low(needed)} seeds "
+                f"(at most {most})"
+            )
+        if 1 < len(self.plan.settings) < SETTINGS_FOR_OTHERS:
+            lines.append(
+                f"{len(self.plan.settings)} settings: nothing follows for other data (a sign test "
+                f"of fewer than {SETTINGS_FOR_OTHERS} has no p < 0.05)"
+            )
+        return lines + self._troubles()
+
+    def _troubles(self) -> list[str]:
+        lines = []
+        jobs = [job for cell in self._cells.values() for job in cell.jobs]
+        records = [self._store[job.id] for job in jobs if job.id in self._store]
+        errors = [r for r in records if r["status"] != "finished"]
+        if len(records) < len(jobs) or not all(cell.whole for cell in self._cells.values()):
+            lines.append(f"not finished: {len(records)} of at most {self.plan.count()} runs")
+        if errors:
+            first = errors[0]
+            lines.append(
+                f"{len(errors)} runs failed or diverged, the first {first['id']}: "
+                f"{first.get('error', '').splitlines()[0][:200]}"
+            )
+        texts = dict.fromkeys(text for record in records for text in record.get("warnings", ()))
+        if texts:
+            lines.append(f"{len(texts)} different warnings, the first: {next(iter(texts))}")
+        return lines
+
+    def to_latex(self, *, best: Literal["bold", "none"] = "bold", percent: bool = True) -> str:
+        """The table in LaTeX: a line per method, a column per setting, with booktabs' rules.
+
+        A star marks a difference from the first method that survives Holm's correction. A dash
+        stands where a run is missing or failed.
+
+        Args:
+            best: whether each setting's best mean is bold.
+            percent: whether shares are in percent.
+
+        Returns:
+            A tabular.
+        """
+        check_choice("best", best, ("bold", "none"))
+        names = list(self.plan.methods)
+        columns = [self._column(s, percent, best == "bold") for s in self.plan.settings]
+        rows = [
+            " & ".join([escaped(name), *(column[name] for column in columns)]) for name in names
+        ]
+        return _tabular(["Method", *map(escaped, self.plan.settings)], rows, "c")
+
+    def _column(self, setting: str, percent: bool, bold: bool) -> dict[str, str]:
+        scale = 100 if percent and self.in_points(setting) else 1
+        digits = 1 if scale == 100 else 3
+        scores = {m: list(self.scores(setting, m).values()) for m in self.plan.methods}
+        whole = {
+            name: statistics.fmean(values)
+            for name, values in scores.items()
+            if len(values) == len(self.plan.seeds) and values and not any(map(math.isnan, values))
+        }
+        order = min if less_is_better(self.metric(setting)) else max
+        top = order(whole.values()) if whole and bold else math.nan
+        cells = {}
+        for name in self.plan.methods:
+            if name not in whole:
+                cells[name] = "--"
+                continue
+            mean, deviation = mean_and_deviation([scale * value for value in scores[name]])
+            text = f"{mean:.{digits}f}"
+            text += "" if math.isnan(deviation) else rf" \pm {deviation:.{digits}f}"
+            text = rf"\mathbf{{{text}}}" if whole[name] == top else text
+            test = self.tests.get((setting, name))
+            cells[name] = f"${text}{r'^{*}' if test and test.survives else ''}$"
+        return cells
+
+    def chosen_to_latex(self) -> str:
+        """The chosen values in LaTeX, for an appendix: a line per setting and method."""
+        rows = [
+            " & ".join(map(escaped, [s, m, _listed(self.chosen(s, m))]))
+            for s, m in self.plan.cells()
+        ]
+        return _tabular(["Setting", "Method", "Chosen"], rows, "l")
+
+    def plot(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        what: Literal["curves", "differences"] = "curves",
+    ) -> Any:
+        """Draw the test runs: curves with bands of a standard deviation, or the differences.
+
+        Args:
+            path: file to write; its ending decides the format. Default no file.
+            what: ``"curves"``, the metric by round, a panel per setting; or ``"differences"``, each
+                method's difference from the first with its interval of 95 %.
+
+        Returns:
+            The figure of matplotlib.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        check_choice("what", what, ("curves", "differences"))
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            raise ImportError(
+                f"Expected matplotlib to be installed for a plot, but got none: {install('plots')}"
+            ) from error
+        count = len(self.plan.settings)
+        figure, axes = pyplot.subplots(
+            1,
+            count,
+            sharey=what == "differences",
+            squeeze=False,
+            figsize=(1.5 + 3.6 * count, 3.6),
+            layout="constrained",
+        )
+        for axis, setting in zip(axes[0], self.plan.settings, strict=True):
+            draw = self._draw_curves if what == "curves" else self._draw_differences
+            draw(axis, setting)
+            axis.set_title(setting)
+            axis.grid(alpha=0.25)
+        if what == "curves":
+            axes[0][0].legend(fontsize=8)
+        if path is not None:
+            with check_disk(f"path to be a file that can be written, which {path} is not"):
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+                figure.savefig(path, dpi=150)
+        pyplot.close(figure)
+        return figure
+
+    def _draw_curves(self, axis: Any, setting: str) -> None:
+        metric = self.metric(setting)
+        for method in self.plan.methods:
+            runs = self._tests[setting, method].values()
+            curves = [r["report"]["curves"][metric] for r in runs if r["status"] == "finished"]
+            rounds = [[v for v in column if v is not None] for column in
+                      itertools.zip_longest(*curves)]  # fmt: skip
+            points = [(i, *mean_and_deviation(values)) for i, values in enumerate(rounds) if values]
+            if points:
+                at, means, deviations = zip(*points, strict=True)
+                bands = [0.0 if math.isnan(each) else each for each in deviations]
+                axis.plot(at, means, label=method)
+                low = [mean - band for mean, band in zip(means, bands, strict=True)]
+                high = [mean + band for mean, band in zip(means, bands, strict=True)]
+                axis.fill_between(at, low, high, alpha=0.15)
+        axis.set(xlabel="round", ylabel=metric)
+
+    def _draw_differences(self, axis: Any, setting: str) -> None:
+        base, *others = self.plan.methods
+        scale = 100 if self.in_points(setting) else 1
+        for place, method in enumerate(others):
+            test = self.tests.get((setting, method))
+            if test is not None and math.isfinite(test.difference.low):
+                own = test.difference
+                half = scale * (own.high - own.mean)
+                color = "#1f5a94" if test.survives else "#999999"
+                axis.errorbar(scale * own.mean, place, xerr=half, fmt="o", color=color, capsize=3)
+        axis.axvline(0, color="#c0742c", linewidth=0.8)
+        axis.set_yticks(range(len(others)), others)
+        axis.set_ylim(len(others) - 0.5, -0.5)
+        axis.set_xlabel(f"{self.metric(setting)} - {base}" + ", points" * (scale == 100))
+
+
+def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
+    """A test of each entry, corrected over all of them."""
+    each = {key: difference(list(own.values())) for key, own in gains.items()}
+    adjusted = holm([own.p for own in each.values()])
+    tests = {}
+    for (key, own), p in zip(each.items(), adjusted, strict=True):
+        finite = math.isfinite(own.deviation)
+        least = own.deviation * least_effect(own.count, len(each)) if finite else math.inf
+        needed = seeds_needed(own.deviation, POINT, len(each)) if finite else MANY
+        tests[key] = Tested(own, p, math.nan, least, needed)
+    return tests
+
+
+def _mean(scores: Sequence[float], scale: float) -> list[str]:
+    """Mean with deviation, and the number of seeds; without a mean where a run failed."""
+    failed = sum(map(math.isnan, scores))
+    if not scores or failed:
+        return ["", f"{len(scores) - failed} of {len(scores)}"] if failed else ["", "0"]
+    mean, deviation = mean_and_deviation([scale * value for value in scores])
+    digits = 2 if scale == 100 else 4
+    text = f"{mean:.{digits}f}"
+    text += "" if math.isnan(deviation) else f" ± {deviation:.{digits}f}"
+    return [text, str(len(scores))]
+
+
+def _difference(test: Tested | None, scale: float) -> list[str]:
+    """Difference, interval, p and probability of improvement."""
+    if test is None or math.isnan(test.difference.mean):
+        return [""] * 4
+    own, digits = test.difference, 2 if scale == 100 else 4
+    if math.isinf(own.low):
+        return [f"{scale * own.mean:+.{digits}f}", "", "", ""]
+    ends = ", ".join(f"{scale * end:+.{digits}f}" for end in (own.low, own.high))
+    better = "" if math.isnan(test.better) else f"{test.better:.2f}"
+    return [f"{scale * own.mean:+.{digits}f}", f"[{ends}]", f"{test.holm:.3f}", better]
+
+
+def _listed(chosen: Mapping[str, Sequence[Any]]) -> str:
+    return ", ".join(f"{n} {' / '.join(map(_spelled, own))}" for n, own in chosen.items())
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else described(value)
+
+
+def _tabular(head: Sequence[str], rows: Sequence[str], kind: str) -> str:
+    text = [rf"\begin{{tabular}}{{l{kind * (len(head) - 1)}}}", r"\toprule"]
+    text += [" & ".join(head) + r" \\", r"\midrule", *(row + r" \\" for row in rows)]
+    return "\n".join([*text, r"\bottomrule", r"\end{tabular}"]) + "\n"

@@ -1,0 +1,239 @@
+"""Spaces of hyper-parameters: ranges, choices, and the points of them that trials take."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..checks import check_number
+
+LOCAL_DIMS, OWN_DIMS = 8, 24  # of a Sobol sequence: all methods share the first
+WIDE, NEAR = 7, 11  # seeds of the sequences of both stages
+DIGITS = 4  # significant digits of a drawn value
+
+Values = Mapping[str, Any]
+
+
+@functools.cache
+def _sobol(seed: int, count: int) -> np.ndarray[Any, Any]:
+    from scipy.stats import qmc
+
+    return np.asarray(qmc.Sobol(LOCAL_DIMS + OWN_DIMS, scramble=True, seed=seed).random(count))
+
+
+def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]]:
+    """Point `index` of a scrambled Sobol sequence: coordinates of local and of own values.
+
+    A point depends on its index alone, so more trials leave the earlier ones as they are.
+
+    Example:
+        >>> local, own = sobol_point(7, 0)
+        >>> len(local), len(own), bool(0 <= local[0] < 1)
+        (8, 24, True)
+    """
+    count = 1 << max(5, (index + 1).bit_length())  # a power of two keeps the sequence balanced
+    point = _sobol(seed, count)[index].tolist()
+    return point[:LOCAL_DIMS], point[LOCAL_DIMS:]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A range of numbers, all equally likely; trials around the best value may leave it.
+
+    Args:
+        low, high: the range of the wide trials.
+        bounds: the hard bounds, which no trial leaves; default none. A share needs ``(0, 1)``.
+
+    Raises:
+        ValueError: unless ``low < high``, both inside of `bounds`.
+
+    Example:
+        >>> Uniform(0, 1, bounds=(0, 1)).at(0.25)
+        0.25
+    """
+
+    low: float
+    high: float
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+
+    def __post_init__(self) -> None:
+        check_number("low", self.low)
+        check_number("high", self.high, above=self.low)
+        least, most = self.bounds
+        if not least <= self.low < self.high <= most:
+            raise ValueError(
+                f"Expected bounds to hold the range {self.low} to {self.high}, "
+                f"but got {self.bounds}"
+            )
+
+    def _scaled(self, value: float) -> float:
+        return float(value)
+
+    def _unscaled(self, value: float) -> float:
+        return float(value)
+
+    def _inside(self, scaled: float) -> float:
+        value = float(f"{self._unscaled(scaled):.{DIGITS}g}")
+        return min(max(value, self.bounds[0]), self.bounds[1])
+
+    def at(self, share: float) -> float:
+        """The value at a share of the range, from 0 to 1."""
+        low, high = self._scaled(self.low), self._scaled(self.high)
+        return self._inside(low + share * (high - low))
+
+    def around(self, share: float, best: float, tried: Sequence[float], trials: int) -> float:
+        """A value near the best one, further out if the best is the first or last that was tried.
+
+        With the spacing ``s = (high - low) / max(trials, 5)``, the value is at most ``1.5 s`` away;
+        from an edge ``2.5 s`` outwards and ``0.5 s`` back.
+        """
+        spacing = (self._scaled(self.high) - self._scaled(self.low)) / max(trials, 5)
+        down = up = 1.5
+        if len(set(tried)) > 1 and best in (min(tried), max(tried)):
+            down, up = (2.5, 0.5) if best == min(tried) else (0.5, 2.5)
+        center = self._scaled(best)
+        low, high = center - down * spacing, center + up * spacing
+        return self._inside(low + share * (high - low))
+
+
+@dataclass(frozen=True)
+class LogUniform(Uniform):
+    """A range of positive numbers whose logarithms are equally likely, such as learning rates.
+
+    Args:
+        low, high: the range of the wide trials.
+        bounds: the hard bounds, which no trial leaves; default all positive numbers.
+
+    Raises:
+        ValueError: unless ``0 < low < high``, both inside of `bounds`.
+
+    Example:
+        >>> LogUniform(1e-3, 1e-1).at(0.5)
+        0.01
+    """
+
+    def __post_init__(self) -> None:
+        check_number("low", self.low, above=0)
+        super().__post_init__()
+
+    def _scaled(self, value: float) -> float:
+        return math.log(value)
+
+    def _unscaled(self, value: float) -> float:
+        return math.exp(value)
+
+
+class Tuned:
+    """A method together with the space of its own hyper-parameters.
+
+    Args:
+        build: ``build(fedavg, **values)``, or ``build(task, **values)`` if its first parameter is
+            called `task`.
+        space: for each keyword of `build` a range (`Uniform`, `LogUniform`), a list of choices, or
+            a value that is the same in all trials.
+
+    Raises:
+        TypeError: if `build` does not take these keywords.
+
+    Example:
+        >>> Tuned(fgl.methods.fedprox, mu=LogUniform(1e-3, 1)).space
+        {'mu': LogUniform(low=0.001, high=1, bounds=(-inf, inf))}
+    """
+
+    def __init__(self, build: Callable[..., Any], **space: Any) -> None:
+        if not callable(build):
+            raise TypeError(f"Expected build to be a function, but got {type(build).__name__}")
+        try:
+            inspect.signature(build).bind(None, **space)
+        except TypeError as error:
+            raise TypeError(
+                f"Expected build to take the task or its FedAvg, and {', '.join(space) or 'no'} "
+                f"as keywords, but got {build!r}: {error}"
+            ) from None
+        check_space("space", space, OWN_DIMS)
+        self.build, self.space = build, space
+
+
+def check_space(name: str, space: Values, most: int) -> None:
+    """Raise unless a space has at most so many names, and each list has a choice."""
+    if len(space) > most:
+        raise ValueError(f"Expected {name} to have at most {most} names, but got {len(space)}")
+    for key, kind in space.items():
+        if isinstance(kind, list) and not kind:
+            raise ValueError(f"Expected {name} to have a choice for {key}, but got []")
+        if isinstance(kind, list) and any(isinstance(each, Uniform) for each in kind):
+            raise TypeError(f"Expected {key} to be a range or a list of values, but got {kind}")
+
+
+def is_free(space: Values) -> bool:
+    """Return whether a space has more than one point."""
+    return any(
+        isinstance(k, Uniform) or (isinstance(k, list) and len(k) > 1) for k in space.values()
+    )
+
+
+def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
+    """The values of a space at one point of the unit cube.
+
+    Example:
+        >>> wide_values({"lr": LogUniform(0.01, 1), "steps": [1, 3], "mu": 2}, (0.5, 0.9, 0.1))
+        {'lr': 0.1, 'steps': 3, 'mu': 2}
+    """
+
+    def value(kind: Any, share: float) -> Any:
+        if isinstance(kind, Uniform):
+            return kind.at(share)
+        return kind[int(share * len(kind))] if isinstance(kind, list) else kind
+
+    pairs = zip(space.items(), shares, strict=False)  # there are more coordinates than names
+    return {name: value(kind, share) for (name, kind), share in pairs}
+
+
+def near_values(
+    space: Values, best: Values, tried: Sequence[Values], shares: Sequence[float]
+) -> dict[str, Any]:
+    """Values around the best ones; choices stay as in the best point.
+
+    Args:
+        space: the space.
+        best: values of the best trial.
+        tried: values of all wide trials of this space.
+        shares: coordinates in the unit cube.
+    """
+    return {
+        name: kind.around(share, best[name], [values[name] for values in tried], len(tried))
+        if isinstance(kind := space[name], Uniform)
+        else best[name]
+        for name, share in zip(space, shares, strict=False)
+    }
+
+
+def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
+    """Chosen numbers that are the first or last tried one, where the search did not end.
+
+    A value at its hard bound is no such edge, nor is a choice of a list of words or of two numbers.
+
+    Example:
+        >>> edges({"lr": LogUniform(0.01, 1)}, {"lr": 0.1}, [{"lr": 0.1}, {"lr": 0.02}])
+        ['lr 0.1 of 0.02 to 0.1']
+    """
+    notes = []
+    for name, kind in space.items():
+        values = kind if isinstance(kind, list) else [each[name] for each in tried]
+        if isinstance(kind, Uniform):
+            ordered = best[name] not in kind.bounds
+        else:
+            ordered = isinstance(kind, list) and len(kind) > 2 and all(map(_is_number, kind))
+        if ordered and min(values) < max(values) and best[name] in (min(values), max(values)):
+            notes.append(f"{name} {best[name]:g} of {min(values):g} to {max(values):g}")
+    return notes
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

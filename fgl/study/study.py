@@ -1,0 +1,288 @@
+"""The study: methods, settings, trials and seeds, on all cores, as one table."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ..checks import check_count, check_number
+from ..experiment.comparison import check_seeds
+from ..experiment.single import method_of
+from ..federation import Method, run
+from ..kinds import typed
+from ..tasks import Task
+from .crew import default_workers, finish
+from .execute import check_local
+from .folder import Store, described, save_plan
+from .plan import Plan
+from .results import Study
+from .space import LOCAL_DIMS, Tuned, Values, check_space
+
+Methods = Mapping[str, Tuned | Callable[..., Method | Task]]
+Spaces = Values | Sequence[Values] | None
+OWN = {"method", "clients", "num_rounds", "seed", "callbacks", "checkpoint", "config"}  # of a run
+
+
+@typed
+def study(
+    methods: Methods,
+    settings: Mapping[str, Any],
+    *,
+    num_rounds: int,
+    local: Spaces = None,
+    trials: int = 12,
+    tuning_seeds: Iterable[int] | Literal["each"] = (1000,),
+    seeds: Iterable[int] = range(5),
+    tuning_rounds: int | None = None,
+    patience: int | None = None,
+    workers: int | Literal["ray", "later"] | None = None,
+    folder: str | os.PathLike[str] = "study",
+    metric: str | None = None,
+    checkpoint: bool = False,
+    **how: Any,
+) -> Study:
+    """Tune each method on each setting with equal trials, then run what is chosen over seeds.
+
+    The folder holds the plan, and a file for each finished run; what is next follows from these. So
+    a study that was interrupted goes on when it is called again, and other processes join with
+    ``python -m fgl.study FOLDER``. More methods, settings, trials and seeds are added to what is
+    there. Wide trials are points of one Sobol sequence for all methods; the last third of them is
+    around the best one. The best mean validation chooses.
+
+    Args:
+        methods: for each name a function as for `fgl.compare`, or a `Tuned` with the space of its
+            own hyper-parameters. All methods are compared with the first one.
+        settings: for each name a setting with ``load(seed)``, such as ``fgl.tasks.Nodes(...)``, or
+            a function ``(seed, **local) -> task``.
+        num_rounds: number of rounds of a test run.
+        local: the space of local training that all methods share, fields of the settings, such as
+            ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``; or several spaces, which trials take
+            in turn.
+        trials: number of trials of a method on a setting.
+        tuning_seeds: seeds of the trials, others than `seeds`; or ``"each"``: each seed tunes for
+            itself, so that nothing of another seed's test was seen, and intervals include the luck
+            of the choice. This takes the trials once for each seed.
+        seeds: seeds of the test runs.
+        tuning_rounds: number of rounds of a trial; default `num_rounds`.
+        patience: in the second half of a run, stop after this number of rounds without a better
+            validation.
+        workers: number of processes; 0 for this one alone; ``"ray"`` for a Ray cluster;
+            ``"later"`` for none, if others will work; default one for each core.
+        folder: the study's folder.
+        metric: the metric to compare; default the test metric that belongs to the task's `select`.
+        checkpoint: whether runs save their rounds, so that long ones go on inside.
+        how: further arguments of `fgl.run`, such as `participation`.
+
+    Returns:
+        The `Study`, which prints as a table.
+
+    Raises:
+        ValueError: for a method, setting, space or patience that changed under its name, seeds that
+            both tune and test, an unknown field in `local`, or nothing to run.
+        TypeError: for a method that is no function.
+        RuntimeError: if workers cannot start.
+
+    An error inside a run is a record too; see `Study.raw` and the column "bad" of the table. A
+    TypeError, NameError or the like in a method's first trial gives its cell up. A run whose
+    process died three times is not begun again. Delete a record's file to make its run again.
+
+    Example:
+        >>> methods = {
+        ...     "FedAvg": lambda task: task.fedavg,
+        ...     "FedProx": Tuned(fgl.methods.fedprox, mu=fgl.LogUniform(1e-3, 1)),
+        ... }
+        >>> settings = {"made up": fgl.tasks.Nodes(clients=3, hidden=8)}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = study(
+        ...         methods,
+        ...         settings,
+        ...         num_rounds=1,
+        ...         local={"lr": fgl.LogUniform(0.1, 1)},
+        ...         trials=2,
+        ...         seeds=range(2),
+        ...         workers=0,
+        ...         folder=folder,
+        ...     )
+        ...     sorted(found.scores("made up", "FedProx"))
+        [0, 1]
+    """
+    own = None if tuning_seeds == "each" else check_seeds(tuning_seeds, "tuning_seeds")
+    tests = check_seeds(seeds, "seeds")
+    both = sorted(set(tests) & set(own or ()))
+    if both:
+        raise ValueError(f"Expected tuning_seeds to be others than seeds, but got {both} in both")
+    counts = num_rounds, num_rounds if tuning_rounds is None else tuning_rounds
+    plan = Plan(
+        _tuned(methods),
+        dict(settings),
+        _spaces(local),
+        [trials],
+        own or "each",
+        tests,
+        *counts,
+        patience=patience,
+        metric=metric,
+        checkpoint=checkpoint,
+        how=how,
+    )
+    return _carried_out(plan, trials, workers, folder)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A method with the values that `fgl.tune` chose; a function of a task, as `compare` takes it.
+
+    Args:
+        method: name of the method.
+        build: the function that makes it.
+        local: chosen values of local training; `fgl.compare` loads its tasks with them.
+        own: chosen values of the method.
+        edges: chosen numbers beyond which nothing was tried.
+
+    Example:
+        >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+        >>> Chosen("FedProx", fgl.methods.fedprox, {"lr": 0.1}, {"mu": 0.5})(task).layers[-1].name
+        'fedprox'
+    """
+
+    method: str
+    build: Callable[..., Method | Task]
+    local: Values = field(default_factory=dict)
+    own: Values = field(default_factory=dict)
+    edges: Sequence[str] = ()
+
+    def __call__(self, task: Task) -> Method | Task:
+        from functools import partial
+
+        method, own = method_of(self.method, partial(self.build, **self.own), task)
+        return method if own is task else own
+
+    def __str__(self) -> str:
+        values = {**self.local, **self.own}
+        shown = ", ".join(f"{name} {described(value)}" for name, value in values.items())
+        return f"{self.method}: {shown}" + f"; at an edge: {', '.join(self.edges)}" * bool(
+            self.edges
+        )
+
+
+@typed
+def tune(
+    methods: Methods,
+    setting: Any,
+    *,
+    num_rounds: int,
+    local: Spaces = None,
+    trials: int = 12,
+    tuning_seeds: Iterable[int] = (1000,),
+    patience: int | None = None,
+    workers: int | Literal["ray", "later"] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    **how: Any,
+) -> dict[str, Chosen]:
+    """Tune methods on a setting with equal trials: the first half of `fgl.study` alone.
+
+    Args:
+        methods, num_rounds, local, trials, tuning_seeds, patience, workers, how: as for
+            `fgl.study`.
+        setting: the setting.
+        folder: a folder from which the trials resume; default a temporary one.
+
+    Returns:
+        For each name the method with its chosen values, a function of a task for `fgl.compare`.
+
+    Raises:
+        RuntimeError: if a method has no trial with a validation score.
+
+    Example:
+        >>> setting = fgl.tasks.Nodes(clients=3, hidden=8)
+        >>> methods = {"FedAvg": lambda task: task.fedavg}
+        >>> space = {"lr": [0.1, 1.0]}
+        >>> best = tune(methods, setting, num_rounds=2, local=space, trials=4, workers=0)
+        >>> best["FedAvg"].local["lr"] in space["lr"]
+        True
+        >>> compared = fgl.compare(best, setting, num_rounds=2, seeds=range(2))
+    """
+    own = check_seeds(tuning_seeds, "tuning_seeds")
+    spaces, settings = _spaces(local), {"the setting": setting}
+    rounds = num_rounds, num_rounds
+    plan = Plan(_tuned(methods), settings, spaces, [trials], own, [], *rounds, patience, how=how)
+    with tempfile.TemporaryDirectory(prefix="fgl-tune-") as empty:
+        results = _carried_out(plan, trials, workers, empty if folder is None else folder)
+        store = Store(results.folder)
+        best = {name: plan.cell("the setting", name, store) for name in plan.methods}
+        edges = {name: plan.edges("the setting", name, store) for name in plan.methods}
+    for name, cell in best.items():
+        if not cell.chosen:
+            raise RuntimeError(f"No trial of {name} has a validation score: {cell.lost}")
+    points = {name: next(iter(cell.chosen.values())) for name, cell in best.items()}
+    return {
+        name: Chosen(name, plan.methods[name].build, point.local, point.own, edges[name])
+        for name, point in points.items()
+    }
+
+
+def _carried_out(
+    plan: Plan,
+    trials: int,
+    workers: int | Literal["ray", "later"] | None,
+    folder: str | os.PathLike[str],
+) -> Study:
+    """Check a plan, write it, run it, and open its results."""
+    check_number("num_rounds", plan.rounds, at_least=1, integer=True)
+    check_number("tuning_rounds", plan.tuning_rounds, at_least=1, integer=True)
+    check_count(trials=trials)
+    if plan.patience is not None:
+        check_count(patience=plan.patience)
+    count = default_workers() if workers is None else workers
+    if count not in ("ray", "later"):
+        check_number("workers", count, at_least=0, integer=True)
+    others = set(plan.how) - set(inspect.signature(run).parameters) | set(plan.how) & OWN
+    if others:
+        raise TypeError(
+            f"Expected arguments of fgl.study or further ones of fgl.run, but got {sorted(others)}"
+        )
+    if not plan.settings:
+        raise ValueError("Expected settings to be tasks by name, but got none")
+    for name, setting in plan.settings.items():
+        if isinstance(setting, Task) or not (hasattr(setting, "load") or callable(setting)):
+            raise TypeError(
+                f"Expected setting {name} to load a task for each seed, such as "
+                f"fgl.tasks.Nodes(clients=5), or to be a function of a seed, but got a "
+                f"{type(setting).__name__}"
+            )
+        for space in plan.local:
+            check_local(name, setting, space)
+    plan.path = [str(Path(place).absolute()) for place in sys.path if not place.endswith(".zip")]
+    place = Store(folder).folder
+    plan = save_plan(place, plan, tries=trials)
+    if count != "later":
+        finish(place, plan, count)
+    return Study(place, plan)
+
+
+def _tuned(methods: Methods) -> dict[str, Tuned]:
+    if not methods:
+        raise ValueError('Expected methods to be functions by name, {"SCAFFOLD": fgl.methods.scaff'
+                         'old}, but got none')  # fmt: skip
+    for name, build in methods.items():
+        if not isinstance(build, Tuned) and not callable(build):
+            raise TypeError(
+                f"Expected {name} to be a function or fgl.Tuned(function, ...), but got a "
+                f"{type(build).__name__}"
+            )
+    return {n: each if isinstance(each, Tuned) else Tuned(each) for n, each in methods.items()}
+
+
+def _spaces(local: Spaces) -> list[dict[str, Any]]:
+    spaces = [dict(local or {})] if isinstance(local, Mapping | None) else [*map(dict, local)]
+    if not spaces:
+        raise ValueError("Expected local to be a space or several, but got []")
+    for space in spaces:
+        check_space("local", space, LOCAL_DIMS)
+    return spaces

@@ -1,0 +1,281 @@
+"""Plans of studies: points, refinement, choices, identities; and statistics, against others'."""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.stats import qmc
+
+import fgl
+from fgl import LogUniform, Tuned, Uniform
+from fgl.methods import fedprox
+from fgl.study import difference, holm, improvement, least_effect, seeds_needed
+from fgl.study.fingerprint import fingerprint
+from fgl.study.plan import Plan
+from fgl.study.space import edges, sobol_point
+
+RATES = [
+    {"optimizer": "sgd", "lr": LogUniform(0.1, 10), "steps": [1, 3, 5]},
+    {"optimizer": "adam", "lr": LogUniform(1e-3, 0.1), "steps": [1, 3, 5]},
+]
+
+
+def planned(trials: int = 12, **other: Any) -> Plan:
+    methods = {
+        "FedAvg": Tuned(lambda task: task.fedavg),
+        "FedProx": Tuned(fedprox, mu=LogUniform(1e-3, 1)),
+    }
+    values: dict[str, Any] = {"local": RATES, "stages": [trials], "tuning_seeds": [1000]}
+    values |= {"seeds": [0, 1], "rounds": 10, "tuning_rounds": 5, "settings": {"a": 1, "b": 2}}
+    return Plan(methods, **{**values, **other})
+
+
+def results(plan: Plan, worth: Any, most: int = 10**6) -> dict[str, dict[str, Any]]:
+    """Finish jobs in the plan's order, each with ``worth(job)`` as its validation."""
+    records: dict[str, dict[str, Any]] = {}
+    while len(records) < most:
+        new = [job for job in plan.jobs(records) if job.id not in records]
+        if not new:
+            break
+        records[new[0].id] = {"validation": worth(new[0])}
+    return records
+
+
+def by_rate(job: Any) -> float:
+    """A validation that is best for Adam at 0.02, whatever else."""
+    return -abs(math.log(job.point.local["lr"] / 0.02)) - (job.point.local["optimizer"] == "sgd")
+
+
+def test_wide_trials_are_the_first_points_of_one_sobol_sequence_for_all_methods() -> None:
+    plan = planned()
+    points = qmc.Sobol(32, scramble=True, seed=7).random(4)
+    tried = {m: plan.cell("a", m, {}).trials[0] for m in plan.methods}
+    assert all(len(trials) == 8 for trials in tried.values())  # two thirds of 12
+    for k, trial in enumerate(tried["FedProx"]):
+        u, space = points[k // 2], RATES[k % 2]
+        low, high = space["lr"].low, space["lr"].high
+        assert trial.point.local["optimizer"] == space["optimizer"]
+        assert trial.point.local["lr"] == pytest.approx(low * (high / low) ** u[1], rel=1e-3)
+        assert trial.point.local["steps"] == [1, 3, 5][int(3 * u[2])]
+        assert trial.point.own["mu"] == pytest.approx(10 ** (3 * u[8] - 3), rel=1e-3)
+        assert trial.point.local == tried["FedAvg"][k].point.local
+        assert [(job.seed, job.rounds) for job in trial.jobs] == [(1000, 5)]
+    assert sobol_point(7, 3)[0] == points[3][:8].tolist()
+
+
+def test_the_last_third_is_around_the_best_and_the_best_runs_over_the_seeds() -> None:
+    plan = planned()
+    records = results(plan, by_rate)
+    cell = plan.cell("a", "FedProx", records)
+    assert cell.whole and not cell.lost
+    (trials,) = cell.trials
+    wide, near = trials[:8], trials[8:]
+    best = max(wide, key=lambda t: by_rate(t.jobs[0])).point
+    assert len(near) == 4 and all(t.point.local["optimizer"] == "adam" for t in near)
+    assert all(t.point.local["steps"] == best.local["steps"] for t in near)
+    reach = math.log(100) / 5 * 2.5
+    assert all(abs(math.log(t.point.local["lr"] / best.local["lr"])) <= reach + 1e-3 for t in near)
+    chosen = max(trials, key=lambda t: by_rate(t.jobs[0])).point
+    assert {seed: job.point.key for seed, job in cell.tests.items()} == {
+        0: chosen.key,
+        1: chosen.key,
+    }
+    assert len(records) == plan.count() == 2 * 2 * (12 + 2)
+
+
+def test_more_trials_seeds_methods_and_settings_keep_all_earlier_runs() -> None:
+    plan = planned()
+    records = results(plan, by_rate)
+    more = planned(stages=[12, 24], seeds=[0, 1, 2], settings={"a": 1, "b": 2, "c": 3})
+    more.methods["other"] = Tuned(lambda task: task.fedavg)
+    trials = [j.id for j in plan.jobs(records) if j.rounds == 5]
+    later = {job.id for job in more.jobs(results(more, by_rate))}
+    assert set(trials) <= later
+    cell = more.cell("a", "FedAvg", results(more, by_rate))
+    assert len(cell.trials[0]) == 24 and len(cell.tests) == 3
+
+
+def test_from_an_edge_the_search_goes_outwards_within_hard_bounds() -> None:
+    kind = LogUniform(0.01, 1)
+    tried = [0.02, 0.1, 0.9]
+    outwards = [kind.around(u, 0.9, tried, 5) for u in (0.0, 1.0)]
+    step = math.log(100) / 5
+    assert [math.log(v / 0.9) / step for v in outwards] == pytest.approx([-0.5, 2.5], abs=1e-3)
+    inside = [math.log(kind.around(u, 0.1, tried, 5) / 0.1) / step for u in (0.0, 1.0)]
+    assert inside == pytest.approx([-1.5, 1.5], abs=1e-3)
+    assert Uniform(0, 1, bounds=(0, 1)).around(1.0, 0.9, [0.1, 0.9], 5) == 1.0
+    assert edges({"p": Uniform(0, 1, bounds=(0, 1))}, {"p": 1.0}, [{"p": 0.2}, {"p": 1.0}]) == []
+    assert edges({"p": Uniform(0, 1)}, {"p": 0.9}, [{"p": 0.2}, {"p": 0.9}]) == [
+        "p 0.9 of 0.2 to 0.9"
+    ]
+    assert edges({"s": [1, 3, 5]}, {"s": 5}, []) == ["s 5 of 1 to 5"]
+    assert edges({"s": ["a", "b", "c"], "t": [1, 2]}, {"s": "a", "t": 1}, []) == []
+
+
+def test_each_seed_may_tune_for_itself() -> None:
+    def worth(job: Any) -> float:
+        return by_rate(job) if job.seed == 0 else job.point.local["lr"]
+
+    plan = planned(tuning_seeds="each", tuning_rounds=10)
+    records = results(plan, worth)
+    cell = plan.cell("a", "FedAvg", records)
+    for group, seed in zip(cell.trials, (0, 1), strict=True):
+        jobs = [job for trial in group for job in trial.jobs]
+        assert {job.seed for job in jobs} == {seed}
+        assert cell.chosen[seed].key == max(jobs, key=worth).point.key
+        assert cell.tests[seed].id in {job.id for job in jobs}  # the chosen trial is the test run
+    assert len(records) == plan.count() == 2 * 2 * 2 * 12
+
+
+def test_a_failed_trial_is_the_worst_and_a_mistake_in_the_first_gives_the_cell_up() -> None:
+    plan = planned()
+    records = results(plan, lambda job: None if job.point.local["steps"] == 5 else by_rate(job))
+    assert plan.cell("a", "FedAvg", records).chosen[0].local["steps"] != 5
+    plan = planned()
+    nothing = results(plan, lambda job: None)
+    assert plan.cell("a", "FedAvg", nothing).lost and len(nothing) == 4 * 8  # wide trials alone
+    for kind, lost in (("TypeError", True), ("NameError", True), ("ValueError", False)):
+        plan = planned()
+        first = next(plan.jobs({}))
+        record = {"validation": None, "kind": kind, "error": f"{kind}: no"}
+        cell = plan.cell("a", "FedAvg", {first.id: record})
+        assert bool(cell.lost) is lost and (len(cell.jobs) == 1) is lost
+    plan = planned(local=[{}], stages=[12])
+    first = next(plan.jobs({}))
+    assert first.rounds == 10 and first.seed == 0  # nothing to tune: a test run
+    cell = plan.cell("a", "FedAvg", {first.id: record | {"kind": "TypeError"}})
+    assert cell.whole and len(cell.jobs) == 1
+
+
+def test_a_claim_of_a_large_study_is_cheap() -> None:
+    """5,000 runs, half of them finished: what is next takes under .2 s (and .1 s of ours)."""
+    methods = {f"m{k}": Tuned(fedprox, mu=LogUniform(0.1, 1)) for k in range(19)}
+    settings = dict.fromkeys(map(str, range(12)))
+    plan = planned(settings=settings, seeds=range(10))
+    plan.methods = methods
+    assert plan.count() == 5016
+    records: dict[str, dict[str, Any]] = {}
+    for job in [
+        job for s in list(settings)[:6] for m in methods for job in plan.cell(s, m, {}).jobs
+    ]:
+        records[job.id] = {"validation": by_rate(job)}
+    list(plan.jobs(records))  # points are made once
+    start = time.process_time()
+    assert len([job for job in plan.jobs(records) if job.id not in records]) > 1000
+    assert time.process_time() - start < 0.2
+
+
+def other(fedavg: Any) -> Any:
+    return fedprox(fedavg, mu=LIMIT)
+
+
+LIMIT = 0.5
+
+
+def averaged(task: Any) -> Any:
+    return task.fedavg
+
+
+def test_a_fingerprint_follows_what_a_function_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def enclosing(mu: float) -> Any:
+        return lambda task: fedprox(task.fedavg, mu=mu)
+
+    def documented(x: int) -> int:
+        """Add."""
+        return x + 1
+
+    def plain(x: int) -> int:
+        return x + 1
+
+    same = [
+        (lambda t: t.fedavg, lambda t: t.fedavg),
+        (enclosing(0.1), enclosing(0.1)),
+        (partial(fedprox, mu=0.1), partial(fedprox, mu=0.1)),
+        (fgl.tasks.Nodes(clients=3), fgl.tasks.Nodes(clients=3)),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"x", "y", "z"}, {"z", "y", "x"}),
+        (np.arange(3), np.arange(3)),
+    ]
+    differ = [
+        (enclosing(0.1), enclosing(0.2)),
+        (partial(fedprox, mu=0.1), partial(fedprox, mu=0.2)),
+        (fgl.tasks.Nodes(clients=3), fgl.tasks.Nodes(clients=4)),
+        (lambda t, mu=1: t, lambda t, mu=2: t),
+        (lambda t: [t for _ in range(2)], lambda t: [t for _ in range(3)]),
+        (LogUniform(1, 2), Uniform(1, 2)),
+        (1, 1.0),
+        ([1], (1,)),
+        (np.arange(3), np.arange(3.0)),
+    ]
+    assert all(fingerprint(a) == fingerprint(b) for a, b in same)
+    assert all(fingerprint(a) != fingerprint(b) for a, b in differ)
+    assert fingerprint(documented.__code__.co_code) == fingerprint(plain.__code__.co_code)
+    before = fingerprint(other)
+    monkeypatch.setitem(other.__globals__, "LIMIT", 0.6)
+    assert fingerprint(other) != before  # a global that it reads
+    layered = fgl.layer(other)
+    before, by_name = fingerprint(layered), fingerprint(fedprox)
+    monkeypatch.setattr(fgl.kinds, "binder", None)  # the library's own code may change
+    assert (fingerprint(layered), fingerprint(fedprox)) == (before, by_name)
+    monkeypatch.setitem(other.__globals__, "LIMIT", 0.7)
+    assert fingerprint(layered) != before  # what is decorated counts
+    before = fingerprint(averaged)
+    monkeypatch.setitem(averaged.__globals__, "fedavg", 3)
+    assert fingerprint(averaged) == before  # an attribute is no global
+    ring: list[Any] = []
+    loop = lambda: ring  # noqa: E731
+    ring.append(loop)
+    assert fingerprint(loop) == fingerprint(loop)
+
+
+def test_what_cannot_be_a_space_is_refused() -> None:
+    cases: list[tuple[Any, Any, str]] = [
+        (lambda: Uniform(2, 1), ValueError, "high"),
+        (lambda: LogUniform(0, 1), ValueError, "low"),
+        (lambda: Uniform(0, 2, bounds=(0, 1)), ValueError, "bounds"),
+        (lambda: Tuned(fedprox, nu=0.1), TypeError, "build"),
+        (lambda: Tuned(fedprox, mu=[]), ValueError, "mu"),
+        (lambda: Tuned(3), TypeError, "build"),  # type: ignore[arg-type]
+    ]
+    for make, kind, name in cases:
+        with pytest.raises(kind, match=name):
+            make()
+
+
+def test_intervals_are_scipys() -> None:
+    generator = np.random.default_rng(0)
+    for n in (2, 3, 10):
+        a, b = generator.normal(size=(2, n))
+        theirs = stats.ttest_rel(a, b)
+        low, high = theirs.confidence_interval()
+        mine = difference(list(a - b))
+        assert (mine.low, mine.high, mine.p) == pytest.approx((low, high, theirs.pvalue))
+        assert mine.count == n and mine.deviation == pytest.approx(np.std(a - b, ddof=1))
+    assert difference([0.0, 0.0]).p == 1 and difference([0.1, 0.1]).p == 0
+    for gains in ([], [0.5], [0.5, math.nan]):
+        assert difference(gains).p == 1 and math.isinf(difference(gains).low)
+
+
+def test_holms_values_and_power_are_those_of_statsmodels() -> None:
+    """Numbers of statsmodels 0.15: multipletests(method="holm") and TTestPower().solve_power."""
+    p = [0.01, 0.04, 0.03, 0.005, 0.2, 0.04]
+    assert holm(p) == pytest.approx([0.05, 0.12, 0.12, 0.03, 0.2, 0.12])
+    assert holm([0.6, 0.9]) == [1.0, 1.0] and holm([]) == []
+    power = {(10, 1): 0.99600191, (3, 1): 3.26404355, (20, 27): 1.01488628, (5, 3): 2.29164920}
+    for (count, tests), effect in power.items():
+        assert least_effect(count, tests) == pytest.approx(effect, rel=1e-4)
+    for effect, tests, seeds in ((1, 1, 9.9379), (0.5, 1, 33.3671), (0.2, 27, 395.8253)):
+        assert seeds_needed(1.0, effect, tests) == math.ceil(seeds)
+
+
+def test_the_probability_of_improvement_is_mann_whitneys() -> None:
+    a, b = [0.1, 0.4, 0.4, 0.9], [0.2, 0.4, 0.1]
+    u = stats.mannwhitneyu(a, b).statistic
+    assert improvement(a, b) == pytest.approx(u / 12)
+    assert improvement(a, b, less=True) == pytest.approx(1 - u / 12)
