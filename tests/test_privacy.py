@@ -488,9 +488,9 @@ def test_a_record_holds_what_its_kind_needs_with_all_digits() -> None:
         (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=1.0), "delta"),
         (lambda: privacy.noise_for(epsilon=1.0, rounds=0, delta=0.1), "rounds"),
         (lambda: privacy.noise_for(epsilon=0.0, rounds=1, delta=0.1), "epsilon"),
-        (lambda: privacy.clipped_gradient(len, {}, (torch.ones(1),), length=0.0), "length"),
+        (lambda: clipped_gradient(len, {}, (torch.ones(1),), length=0.0), "length"),
         (
-            lambda: privacy.clipped_gradient(len, {}, (torch.ones(1),), length=1.0, sigma=0.0),
+            lambda: clipped_gradient(len, {}, (torch.ones(1),), length=1.0, sigma=0.0),
             "sigma",
         ),
         (lambda: gap_of_sum(2, sigma=0.4), "sigma"),

@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 import fgl
-from fgl.data import (
+from fgl.data.splits import (
     edge_split,
     negative_edges,
+    negatives,
     pair_split,
+    reverses,
     split_by_time,
     subgraph_split,
     with_negatives,
 )
-from fgl.data.splits import negatives, reverses
 from fgl.data.splits.free_pairs import FreeCells
 
 Edge = tuple[int, int]
@@ -389,6 +390,7 @@ def test_negatives_join_what_edges_join(typed: bool, directed: bool) -> None:
     assert sides(graph, part.test_negatives) == {(True, False)}
 
 
+@pytest.mark.filterwarnings("ignore:No edge of", "ignore:The 2 kept edges")
 @pytest.mark.parametrize("directed", [True, False])
 def test_where_edges_fill_their_sides_nothing_is_kept_out(directed: bool) -> None:
     full = bipartite(2, 3, [(u, v) for u in range(2) for v in range(3)])

@@ -92,8 +92,17 @@ RIGHT: dict[str, Any] = {
     "Sequence[Round]": [],
     "str | os.PathLike[str]": "a",
 }
-for alias in ("Weight", "Positive", "Share", "PositiveShare", "Natural", "Count"):
-    kind = "int" if alias in ("Natural", "Count") else "float"
+for alias in (
+    "Weight",
+    "Positive",
+    "Share",
+    "PositiveShare",
+    "Chance",
+    "Natural",
+    "Count",
+    "Several",
+):
+    kind = "int" if alias in ("Natural", "Count", "Several") else "float"
     BELONGS[alias], RIGHT[alias] = BELONGS[kind], RIGHT[kind]
     BELONGS[f"{alias} | None"] = {"None"}
     BELONGS[str(getattr(fgl.checks, alias))] = BELONGS[kind]  # as a setting has it

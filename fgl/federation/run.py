@@ -388,10 +388,10 @@ def check_kinds(
         raise TypeError(f"Expected start to be a run's Result, but got {type(start).__name__}")
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(f"Expected callbacks to be a list of functions, but got {callbacks!r}")
-    if not isinstance(limits, Limits):
-        raise TypeError(f"Expected limits to be fgl.federation.Limits(...), but got {limits!r}")
     for number, callback in enumerate(callbacks):
         check_takes(f"callbacks[{number}]", callback, ["record", "result"])
+    if not isinstance(limits, Limits):
+        raise TypeError(f"Expected limits to be fgl.federation.Limits(...), but got {limits!r}")
     for name, function in functions.items():
         if function is not None:
             check_takes(name, function, TAKES[name])
