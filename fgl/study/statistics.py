@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..kinds import explained
+
 LEVEL, POWER = 0.05, 0.8
 MANY = 1000  # seeds; more are not counted
 QUANTILES = 2000  # of the estimated deviation
@@ -38,6 +40,7 @@ class Difference:
     count: int
 
 
+@explained
 def difference(gains: Sequence[float]) -> Difference:
     """The mean of paired differences, ``m``, and its interval ``m ± t s / sqrt(n)``.
 
@@ -67,6 +70,7 @@ def difference(gains: Sequence[float]) -> Difference:
     return Difference(mean, deviation, mean - half, mean + half, p, count)
 
 
+@explained
 def holm(values: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values: ``max over j <= i of min(1, (n - j + 1) p_(j))``.
 
@@ -83,6 +87,7 @@ def holm(values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+@explained
 def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = False) -> float:
     """The probability of improvement: the share of pairs of runs in which the first is better.
 
@@ -133,6 +138,7 @@ def least_effect(count: int, tests: int = 1) -> float:
     return float(optimize.brentq(lacking, 0.0, 10 * (1 + critical), xtol=1e-6))
 
 
+@explained
 def seeds_needed(deviation: float, smallest: float, tests: int = 1) -> int:
     """The number of seeds that finds a difference with a power of 80 %; at most 1000.
 
