@@ -37,7 +37,7 @@ LEAVES = (
     *(types.ModuleType, Graph, SparseMatrix, Pattern, np.ndarray),
     *(bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device),
 )
-MOST = 50_000  # objects
+MOST = 10_000  # objects, which are compared before every step
 
 
 class Holdings:
@@ -70,7 +70,7 @@ class Holdings:
         waiting = list(roots)
         while waiting and not self.refused:
             waiting += self._visited(waiting.pop())
-            if len(self._seen) > MOST:
+            if len(self._values) > MOST:
                 self.refused = f"its loss holds more than {MOST:,} objects"
 
     def unchanged(self) -> bool:
