@@ -208,6 +208,11 @@ def printing() -> Callable[..., Tensor]:
     return loss
 
 
+def holding_much() -> Callable[..., Tensor]:
+    plain, table = fedavg().loss, [0.0] * 20_000
+    return lambda params, graph, context: plain(params, graph, context) + table[0]
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "counts in a closure": (counting, "changes an object"),
     "counts in an attribute": (Warmed, "changes an object"),
@@ -217,6 +222,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "reads an iterator": (by_iterator, "holds a count"),
     "replaces a tensor": (replacing, "changes an object"),
     "prints": (printing, "calls print"),
+    "holds much": (holding_much, "more than"),
 }
 
 
