@@ -24,6 +24,25 @@ if getattr(sys.modules["fgl"], "__file__", None) is None:  # a folder, as Python
     )
 
 
+def reject_if(wrong: Any, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
+    """Raise ``Expected <expected>, but got <got>`` if something is wrong.
+
+    Args:
+        wrong: the condition.
+        expected: such as "mask to be bool".
+        got: the value, or words for it.
+        error: class of the error.
+
+    Example:
+        >>> reject_if(torch.ones(2).dim() != 1, "y to have shape [n]", [2])
+        >>> reject_if(torch.ones(2, 1).dim() != 1, "y to have shape [n]", [2, 1])
+        Traceback (most recent call last):
+        ValueError: Expected y to have shape [n], but got [2, 1]
+    """
+    if wrong:
+        raise error(f"Expected {expected}, but got {got}")
+
+
 def about(argument: str, error: E) -> E:
     """The error with the name of the wrong argument, which a command line reads.
 
@@ -83,8 +102,10 @@ Weight = Annotated[float, partial(check_number, at_least=0)]
 Positive = Annotated[float, partial(check_number, above=0)]
 Share = Annotated[float, partial(check_number, at_least=0, at_most=1)]
 PositiveShare = Annotated[float, partial(check_number, above=0, at_most=1)]
+Chance = Annotated[float, partial(check_number, above=0, below=1)]
 Natural = Annotated[int, partial(check_number, at_least=0, integer=True)]
 Count = Annotated[int, partial(check_number, at_least=1, integer=True)]
+Several = Annotated[int, partial(check_number, at_least=2, integer=True)]
 
 
 def check_weight(**values: Any) -> None:
@@ -141,6 +162,27 @@ def check_count(**values: Any) -> None:
         check_number(name, value, at_least=1, integer=True)
 
 
+def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
+    """Fan-outs as a tuple; raise unless they are positive integers, or -1 where `unlimited`.
+
+    Raises:
+        TypeError: for an entry that is no integer.
+        ValueError: for another entry, or none.
+
+    Example:
+        >>> check_fanouts([10, -1], unlimited=True)
+        (10, -1)
+    """
+    if not isinstance(fanouts, Sequence) or not fanouts:
+        raise ValueError(f"Expected fanouts to be a sequence of at least one, but got {fanouts}")
+    if not all(type(fanout) is int for fanout in fanouts):
+        raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
+    if not all(fanout >= 1 or (unlimited and fanout == -1) for fanout in fanouts):
+        least = "at least 1, or -1 for all" if unlimited else "at least 1"
+        raise ValueError(f"Expected fanouts to be {least}, but got {tuple(fanouts)}")
+    return tuple(fanouts)
+
+
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Raise unless a value is one of the choices.
 
@@ -183,6 +225,23 @@ def check_length(length: int, **tensors: torch.Tensor | None) -> None:
         if value is not None and value.shape != (length,):
             got = list(value.shape)
             raise ValueError(f"Expected {name} to have shape [{length}], but got {got}")
+
+
+def check_mask(name: str, mask: Any, length: int) -> None:
+    """Raise unless a mask is a bool tensor with the given number of rows.
+
+    Raises:
+        TypeError, ValueError: for another dtype or shape.
+
+    Example:
+        >>> check_mask("mask", torch.ones(2), 2)
+        Traceback (most recent call last):
+        TypeError: Expected mask to be a bool tensor, but got torch.float32
+    """
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"Expected {name} to be a bool tensor, but got {got}")
+    check_length(length, **{name: mask})
 
 
 def check_device(device: Any) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from .checks import check_fanouts
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
 from .graph.fields import changed_copy, taken
@@ -65,7 +66,7 @@ class NeighbourSampler:
     """
 
     def __init__(self, graph: Graph, fanouts: Sequence[int] = (10, 10)) -> None:
-        self.fanouts = check_fanouts(fanouts)
+        self.fanouts = check_fanouts(fanouts, unlimited=True)
         if graph.batch is not None or graph.edge_label_index is not None:
             got = "a collection" if graph.batch is not None else "pairs of nodes"
             raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
@@ -300,22 +301,3 @@ def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
         return int(total[-1]), more.nonzero().squeeze(1)
     size, count = torch.stack([total[-1], more.sum()]).tolist()
     return size, torch.nonzero_static(more, size=count).squeeze(1)
-
-
-@explained
-def check_fanouts(fanouts: Sequence[int]) -> tuple[int, ...]:
-    """Fan-outs as a tuple; refuse an empty one, and entries other than -1 and positive integers.
-
-    Example:
-        >>> check_fanouts([10, -1])
-        (10, -1)
-    """
-    if not isinstance(fanouts, Sequence) or not fanouts:
-        raise ValueError(f"Expected fanouts to be a sequence of at least one, but got {fanouts}")
-    if not all(type(fanout) is int for fanout in fanouts):
-        raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
-    if any(fanout < 1 and fanout != -1 for fanout in fanouts):
-        raise ValueError(
-            f"Expected fanouts to be at least 1, or -1 for all, but got {tuple(fanouts)}"
-        )
-    return tuple(fanouts)

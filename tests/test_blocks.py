@@ -58,6 +58,10 @@ def test_what_cannot_be_cut_is_refused() -> None:
         logits_in_blocks(model, model.state_dict(), data, block_size=19, hops=0)
     with pytest.raises(ValueError, match="block_size"):
         logits_in_blocks(model, model.state_dict(), data, block_size=0)
+    for kind in (fgl.nn.SPA, fgl.nn.AuxSAGE):  # their layers read more than features and edges
+        other = kind(FEATURES, 8, CLASSES).eval()
+        with pytest.raises(TypeError, match="or hops to say how far"):
+            logits_in_blocks(other, other.state_dict(), data, block_size=19)
 
 
 # Models whose layers are not known by name

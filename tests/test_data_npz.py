@@ -162,7 +162,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"attr_data": None}, "tiny.npz to hold attr_data, but got "),
     ({"attr_data": np.full(4, np.nan)}, "features in .*tiny.npz to be finite .* but got 4 that"),
     ({"attr_data": np.full(4, 1e300)}, "features in .*tiny.npz to be finite .* but got 4 that"),
-    (csr("attr_", scipy.sparse.csr_matrix(X[:3])), "to hold 4 rows of features, but got 3"),
+    (csr("attr_", scipy.sparse.csr_matrix(X[:3])), "to have 4 rows of features, but got 3"),
     (WITHOUT | {"attr_matrix": X[:3]}, r"attr_matrix in .* to be numbers \[4, '\*'\], .* \[3, 2\]"),
     (WITHOUT | {"attr_matrix": np.full_like(X, np.inf)}, "features in .*tiny.npz to be finite"),
     ({"labels": None}, "tiny.npz to hold labels, but got adj_data"),

@@ -441,5 +441,5 @@ def test_unit_rows_of_halves() -> None:
 
 def test_a_mask_of_weights_is_refused() -> None:
     h, y = torch.eye(4), torch.tensor([0, 1, 0, 1])
-    with pytest.raises(TypeError, match=r"mask to be bool, but got torch.float32"):
+    with pytest.raises(TypeError, match=r"mask to be a bool tensor, but got torch.float32"):
         node_contrast(h, h, y, mask=torch.full((4,), 1e-4))

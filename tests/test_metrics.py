@@ -146,7 +146,12 @@ def test_ranking_on_a_gpu(metric: Any) -> None:
         (torch.arange(4)[:, None], None, ValueError, r"y to have shape \[4\], but got \[4, 1\]"),
         (torch.tensor([0]), None, ValueError, r"y to have shape \[4\], but got \[1\]"),
         (torch.arange(4), torch.ones(3).bool(), ValueError, r"mask to have shape \[4\]"),
-        (torch.arange(4), torch.tensor([0, 1, 1, 0]), TypeError, r"mask to be bool, but got .*64"),
+        (
+            torch.arange(4),
+            torch.tensor([0, 1, 1, 0]),
+            TypeError,
+            r"mask to be a bool tensor, but got .*64",
+        ),
     ],
 )
 def test_malformed_accuracy(y: Any, mask: Any, error: type[Exception], text: str) -> None:
@@ -170,7 +175,7 @@ def test_macro_f1_of_bad_rows() -> None:
             macro_f1(logits, torch.tensor([0, label, 1]))
     with pytest.raises(ValueError, match="y to have shape"):
         macro_f1(logits, torch.tensor([0]))
-    with pytest.raises(TypeError, match="mask to be bool"):
+    with pytest.raises(TypeError, match="mask to be a bool tensor"):
         macro_f1(logits, torch.tensor([0, 0, 1]), torch.ones(3))
 
 
@@ -216,7 +221,7 @@ def test_of_tasks_nothing_to_score_and_bad_input(metric: Any) -> None:
     )
     for given, kind, message in (
         ((y, y.long()), TypeError, "y to be floating point, but got torch.int64"),
-        ((y, y, y), TypeError, "mask to be bool, but got torch.float32"),
+        ((y, y, y), TypeError, "mask to be a bool tensor, but got torch.float32"),
         ((y, y, torch.ones(2).bool()), ValueError, r"mask to have shape \[3\], but got \[2\]"),
         ((torch.zeros(3, 3), y), ValueError, r"shape \[3\] or \[3, 1\] as y has \[3\]"),
     ):

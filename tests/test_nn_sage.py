@@ -169,7 +169,7 @@ def test_under_vmap_over_clients(sparse: bool) -> None:
 
 @pytest.mark.parametrize("fanouts", [(), (6, 0), (-1,)])
 def test_bad_fanouts(fanouts: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="fanouts to be at least 1 each"):
+    with pytest.raises(ValueError, match="fanouts to be"):
         EgoSAGE(6, 8, 3, fanouts=fanouts)
 
 

@@ -131,5 +131,5 @@ def test_hit_rate_refuses() -> None:
         hit_rate(one, torch.zeros(3, 1), k=1)
     with pytest.raises(ValueError, match=r"Expected mask to have shape \[2\], but got \[3\]"):
         hit_rate(one, torch.zeros(2, 1), k=1, mask=torch.ones(3, dtype=torch.bool))
-    with pytest.raises(TypeError, match="Expected mask to be bool, but got torch.float32"):
+    with pytest.raises(TypeError, match="Expected mask to be a bool tensor, but got torch.float32"):
         hit_rate(one, torch.zeros(2, 1), k=1, mask=torch.ones(2))

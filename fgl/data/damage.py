@@ -15,6 +15,7 @@ from ..graph.arguments import check_graphs
 from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
+from ..sparse.matrix import dense
 from ..warn import warn
 from .damaged_labels import Draws, lose_labels, share_nodes, wrong_labels, wrong_nodes
 from .splits.free_pairs import FreePairs
@@ -277,6 +278,6 @@ def noisy_features(graph: Graph, deviation: float, *, generator: Draws = None) -
     Source: "random_feature_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
     check_weight(deviation=deviation)
-    x: Any = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
+    x = dense(graph.x)
     noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
     return graph.replace(x=x + deviation * noise.to(x.device))

@@ -85,9 +85,7 @@ def load(
     Source: https://github.com/kimiyoung/planetoid; Yang et al., https://arxiv.org/abs/1603.08861;
     the homes of the others are in ``fgl/data/catalogue.py``
     """
-    options: dict[str, Any] = {} if split is None else {"split": split}
-    options |= {} if targets is None else {"targets": targets}
-    options |= {"ignore": ignore} if ignore else {}
+    options = _given(split=split, targets=targets, ignore=ignore or None)
     if name == "synthetic":
         graph = _accepting(csbm, name, options)()
     elif name in LIKE:
@@ -162,9 +160,11 @@ def load_graphs(
             raise ValueError('Expected edge_labels to be False for "synthetic", but got True')
         return small_graphs()
     places = _places(root)
-    options: dict[str, Any] = {} if attributes else {"attributes": False}
-    options |= {"edge_labels": True} if edge_labels else {}
-    options |= {"ignore": ignore} if ignore else {}
+    options = _given(
+        attributes=None if attributes else False,
+        edge_labels=edge_labels or None,
+        ignore=ignore or None,
+    )
     collection = _read(name, places, catalogue.COLLECTIONS, catalogue.COLLECTION_LAYOUTS, **options)
     return (collection.graphs, collection.y) if isinstance(collection, Molecules) else collection
 
@@ -216,9 +216,13 @@ def load_molecules(
 
     Source: Wu et al. 2018, MoleculeNet, https://arxiv.org/abs/1703.00564
     """
-    options: dict[str, Any] = {} if targets is None else {"targets": targets}
-    options |= {"smiles": smiles, "ignore": ignore}
+    options = _given(targets=targets, smiles=smiles, ignore=ignore)
     return _read(name, _places(root), catalogue.MOLECULES, catalogue.MOLECULE_LAYOUTS, **options)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that are not None, which a reader need not have otherwise."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _places(root: str | os.PathLike[str] | None) -> list[Path]:
@@ -296,18 +300,22 @@ def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
     """The folder with a known dataset's files, each of them checked."""
     needed = [file for file in entry.sha256 if not file.endswith(".xz")]
     folders = [folder for place in places for folder in (place / name / "raw", place / name)]
-    for folder in folders:
-        if all(_there(folder, file, entry) for file in needed):
-            break
-    else:
-        folder = places[-1] / name / "raw"
-        if not entry.url:
-            raise FileNotFoundError(
-                f"Expected {' or '.join(map(str, folders[::2]))} to hold {', '.join(needed)}, "
-                f"but got no {_first_missing(folders, needed, entry)}: {entry.how}"
-            )
+    complete = (f for f in folders if all(_there(f, file, entry) for file in needed))
+    folder = next(complete, None)
+    if folder is None and not entry.url:
+        raise FileNotFoundError(
+            f"Expected {' or '.join(map(str, folders[::2]))} to hold {', '.join(needed)}, "
+            f"but got no {_first_missing(folders, needed, entry)}: {entry.how}"
+        )
+    folder = folder or places[-1] / name / "raw"
+    _complete(folder, needed, entry)
+    return folder
+
+
+def _complete(folder: Path, files: list[str], entry: Entry[Any]) -> None:
+    """Check the files that a folder has, and download the others."""
     missing = {}
-    for file in needed:
+    for file in files:
         path = _there(folder, file, entry)
         if path is None:
             missing[file] = entry.sha256[file]
@@ -318,7 +326,6 @@ def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
     else:
         for file, sha256 in missing.items():
             download(f"{entry.url}/{file}", folder / file, sha256)
-    return folder
 
 
 def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:

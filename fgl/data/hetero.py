@@ -158,7 +158,8 @@ def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
 def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, Any]:
     """Labels and masks of the types of nodes that are learned, for `typed_graph`."""
     y: dict[str, Any] = {of: flat(own) for of, own in fields["y"].items()}
-    if isinstance(targets, str) or not all(name in y for name in targets or ()):
+    chosen = list(y) if targets is None else targets
+    if isinstance(chosen, str) or not all(name in y for name in chosen):
         raise ValueError(f"Expected targets to be a list of {list(y)}, but got {targets!r}")
     classes = [of for of, own in y.items() if not own.is_floating_point()]
     if targets is None and len(classes) > 1:
@@ -166,7 +167,7 @@ def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, An
             "Expected y of one type of nodes, since the classes of two types are not one, but got "
             f"y of {classes}: targets={classes[:1]} reads the first alone"
         )
-    read = y if targets is None else {of: y[of] for of in targets}
+    read = {of: y[of] for of in chosen}
     labels: dict[str, Any] = {"y": read or None}
     for name in MASKS:
         labels[name] = _of_types(name, fields[name], read, targets is None) if y else fields[name]

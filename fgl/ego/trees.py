@@ -7,13 +7,13 @@ the centre, its children, the children of the first child, those of the second, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from operator import index
+from itertools import accumulate, pairwise
+from operator import index, mul
 
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_number
+from ..checks import check_count, check_fanouts, check_number
 from ..graph import Graph
 from ..graph.checks import check_index
 from ..kinds import explained
@@ -41,17 +41,8 @@ def levels(fanouts: Sequence[int]) -> list[int]:
         >>> levels((6, 6))
         [0, 1, 7, 43]
     """
-    if not isinstance(fanouts, Sequence) or not fanouts:
-        raise ValueError(f"Expected fanouts to be a sequence of at least one, but got {fanouts}")
-    bounds, width = [0, 1], 1
-    for fanout in fanouts:
-        if not isinstance(fanout, int) or isinstance(fanout, bool):
-            raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
-        if fanout < 1:
-            raise ValueError(f"Expected fanouts to be at least 1, but got {tuple(fanouts)}")
-        width *= fanout
-        bounds.append(bounds[-1] + width)
-    return bounds
+    widths = accumulate(check_fanouts(fanouts), mul, initial=1)
+    return [*accumulate(widths, initial=0)]
 
 
 class EgoSampler:

@@ -29,7 +29,7 @@ from .checks import (
 from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
 from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
-from .fields import FIELDS, check_field, check_y, counted_classes, inside, present, taken
+from .fields import FIELDS, TENSORS, check_field, check_y, counted_classes, inside, present, taken
 from .fields import NODE_FIELDS as NODE_FIELDS
 from .pyg import fields_of, pyg_fields
 from .reading import Reading
@@ -102,8 +102,7 @@ class Graph(Facts):
         check_features(self.x)
         self._choose_backend()
         check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
-        names = ("x", "y", *FIELDS, "batch", "edge_label_index")
-        check_devices(present(self, names), self.edge_index.device)
+        check_devices(present(self, TENSORS), self.edge_index.device)
         if self.batch is not None:
             check_batch(self.batch, self.edge_index, self.num_nodes)
         check_pairs(self.edge_label_index, self.edge_label_type, self.batch, self.num_nodes)
@@ -335,12 +334,8 @@ class Graph(Facts):
             ValueError: if torch has no such device here.
         """
         check_device(device)
-        fields: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            stays = not hasattr(value, "to") or (field.name == "x" and not features)
-            fields[field.name] = value if stays else value.to(device)
-        return Graph(**fields)
+        names = TENSORS if features else TENSORS[1:]
+        return self.replace(**{k: value.to(device) for k, value in present(self, names).items()})
 
     @classmethod
     def from_pyg(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..sparse import SparseMatrix
-from ..sparse.matrix import rows_of
+from ..sparse.matrix import dense, rows_of
 from ..sparse.pattern import Pattern
 from .fields import (
     EDGE_FIELDS,
@@ -30,7 +30,7 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
     start = (sizes.cumsum(0) - sizes).tolist()
     fields = {name: _joined_field(name, graphs) for name in ("edge_weight", *UNFILLED)}
     return {
-        "x": torch.cat([g.x.to_dense() if isinstance(g.x, SparseMatrix) else g.x for g in graphs]),
+        "x": torch.cat([dense(graph.x) for graph in graphs]),
         "edge_index": torch.cat(
             [graph.edge_index + first for graph, first in zip(graphs, start, strict=True)], dim=1
         ),

@@ -50,6 +50,7 @@ NODE_FIELDS, EDGE_FIELDS = (
     tuple(name for name, field in FIELDS.items() if field.owner == owner)
     for owner in ("node", "edge")
 )
+TENSORS = ("x", "edge_index", *FIELDS, "edge_label_index", "batch", "y")
 EXAMPLE_FIELDS = ("y", "edge_label_type", *MASKS)
 UNFILLED = tuple(  # the fields that new nodes and edges need
     name for name in (*EDGE_FIELDS, *NODE_FIELDS) if name not in ("edge_weight", "node_id")

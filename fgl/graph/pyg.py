@@ -11,9 +11,8 @@ from torch.utils.data import Dataset
 
 from ..sparse import SparseMatrix
 from .checks import MASKS, check_index
-from .fields import FIELDS
+from .fields import TENSORS as READ
 
-READ = ("x", "edge_index", *FIELDS, "edge_label_index", "batch", "y")
 DERIVED = ("ptr", "num_nodes", "num_classes", "edge_label")
 IDS = {  # names of the examples' ids, which become masks
     "train_mask": ("train_idx", "train_index"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_length
+from ..checks import check_length, check_mask
 from ..kinds import explained
 from ..transfer import to_host
 
@@ -164,11 +164,10 @@ def f1_of(counts: Tensor) -> float:
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Select the rows that count, with a mask; on a GPU take all rows, which needs no wait."""
-    check_length(len(logits), y=y, mask=mask)
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
-    if mask is not None and logits.is_cuda:
-        return logits, y, mask
+    check_length(len(logits), y=y)
     if mask is not None:
+        check_mask("mask", mask, len(logits))
+        if logits.is_cuda:
+            return logits, y, mask
         logits, y = logits[mask], y[mask]
     return logits, y, torch.ones_like(y, dtype=torch.bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_length
+from ..checks import check_count, check_mask
 from ..kinds import explained
 from ..transfer import to_host
 from .classes import share
@@ -115,12 +115,10 @@ def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = No
             f"Expected scores and others to have shapes [n] and [n, m], but got "
             f"{list(scores.shape)} and {list(others.shape)}"
         )
-    check_length(len(scores), mask=mask)
     if len(others) != len(scores):
         raise ValueError(f"Expected others to have {len(scores)} rows, but got {len(others)}")
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
     counts = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
+    check_mask("mask", counts, len(scores))
     clean = ~(scores.isnan() | others.isnan().any(1))
     hit = ((others >= scores[:, None]).sum(1) < k) & clean & counts
     return share(*to_host(torch.stack([hit.sum(), counts.sum()])))

@@ -12,11 +12,11 @@ from torch import nn
 from .. import data
 from .. import federation as fed
 from ..blocks import logits_in_blocks
-from ..checks import Count, Natural, Share
+from ..checks import Count, Natural, Share, check_fanouts
 from ..federation import Evaluate, Method, OptimizerFactory, Steps, Training
 from ..graph import Graph
 from ..kinds import typed
-from ..sampler import NeighbourSampler, check_fanouts
+from ..sampler import NeighbourSampler
 from ..targets import CLASSES, Target
 from ..transfer import to_device
 from .apart import warn_of_trained
@@ -71,7 +71,8 @@ def sampled_node_task(
         >>> len(task.fedavg.train.batches(clients[0], {}))
         4
     """
-    sampler = Once(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)), len(clients))
+    fanouts = check_fanouts(fanouts, unlimited=True)
+    sampler = Once(partial(NeighbourSampler, fanouts=fanouts), len(clients))
     warn_of_trained(clients, whole)
 
     def batches(graph: Graph, context: Any) -> Steps:
@@ -153,7 +154,7 @@ class SampledNodes(Cut):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fanouts(self.fanouts)
+        check_fanouts(self.fanouts, unlimited=True)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""

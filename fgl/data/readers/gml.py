@@ -56,21 +56,28 @@ def read_gml(
             raise _bad(path, text, place, "a node with an id of its own", f"{node} again")
         position[node] = len(position)
     value = [_integer(path, text, place, fields, targets, CLASSES) for place, fields in nodes]
-    edges = np.empty((2, len(ends)), np.int64)
-    for i, (place, fields) in enumerate(ends):
-        for row, key in enumerate(("source", "target")):
-            node = _integer(path, text, place, fields, key)
-            if node not in position:
-                raise _bad(path, text, place, f"an edge whose {key} is a node", node)
-            edges[row, i] = position[node]
+    edges = [
+        [_end(path, text, *record, key, position) for record in ends]
+        for key in ("source", "target")
+    ]
     y, num_classes = contiguous(path, np.array(value, np.int64))
-    edge_index = undirected(torch.from_numpy(edges), len(nodes))
+    edge_index = undirected(torch.tensor(edges, dtype=torch.int64), len(nodes))
     x = one_hot_degree(edge_index, len(nodes))
     unread = [key for _, fields in nodes for key in fields if key not in ("id", targets)]
     unread += [key for _, fields in ends for key in fields if key not in ("source", "target")]
     unread += ["directed"] if others.get("directed", "0") != "0" else []
     warn_unread(path, unread, ignore, "targets=... names the attribute with the classes")
     return Graph(x, edge_index, y=y, num_classes=num_classes)
+
+
+def _end(
+    path: Path, text: str, place: int, fields: dict[str, str], key: str, position: dict[int, int]
+) -> int:
+    """The position of the node at one end of an edge."""
+    node = _integer(path, text, place, fields, key)
+    if node not in position:
+        raise _bad(path, text, place, f"an edge whose {key} is a node", node)
+    return position[node]
 
 
 def _records(path: Path, text: str) -> tuple[list[Record], list[Record], dict[str, str]]:
