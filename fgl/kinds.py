@@ -112,7 +112,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
     signature = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__").rsplit(".", 1)[-1]
 
-    hints = Hints(function, first, tuple(signature.parameters))
+    hints = _Hints(function, first, tuple(signature.parameters))
 
     def bound(way: Callable[..., inspect.BoundArguments], args: Any, kwargs: Any) -> dict[str, Any]:
         try:
@@ -131,7 +131,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
     return bind
 
 
-class Hints:
+class _Hints:
     """The kinds of a function's parameters, read at the first call.
 
     It can be pickled with a function of a script, and is then as before the first call.
@@ -153,7 +153,7 @@ class Hints:
         return self._kinds
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Hints, (self._function, self._first, self._names)
+        return _Hints, (self._function, self._first, self._names)
 
 
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
