@@ -24,6 +24,25 @@ if getattr(sys.modules["fgl"], "__file__", None) is None:  # a folder, as Python
     )
 
 
+def reject_if(wrong: Any, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
+    """Raise ``Expected <expected>, but got <got>`` if something is wrong.
+
+    Args:
+        wrong: the condition.
+        expected: such as "mask to be bool".
+        got: the value, or words for it.
+        error: class of the error.
+
+    Example:
+        >>> reject_if(torch.ones(2).dim() != 1, "y to have shape [n]", [2])
+        >>> reject_if(torch.ones(2, 1).dim() != 1, "y to have shape [n]", [2, 1])
+        Traceback (most recent call last):
+        ValueError: Expected y to have shape [n], but got [2, 1]
+    """
+    if wrong:
+        raise error(f"Expected {expected}, but got {got}")
+
+
 def about(argument: str, error: E) -> E:
     """The error with the name of the wrong argument, which a command line reads.
 
@@ -83,8 +102,10 @@ Weight = Annotated[float, partial(check_number, at_least=0)]
 Positive = Annotated[float, partial(check_number, above=0)]
 Share = Annotated[float, partial(check_number, at_least=0, at_most=1)]
 PositiveShare = Annotated[float, partial(check_number, above=0, at_most=1)]
+Chance = Annotated[float, partial(check_number, above=0, below=1)]
 Natural = Annotated[int, partial(check_number, at_least=0, integer=True)]
 Count = Annotated[int, partial(check_number, at_least=1, integer=True)]
+Several = Annotated[int, partial(check_number, at_least=2, integer=True)]
 
 
 def check_weight(**values: Any) -> None:

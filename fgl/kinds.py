@@ -168,7 +168,7 @@ def explained(function: Function) -> Function:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            if str(error).startswith("Expected "):
+            if str(error).startswith("Expected ") and ", but got " in str(error):
                 raise
             cause = _misnamed(_short(function), signature, args, kwargs)
             if cause is not None:
@@ -214,7 +214,7 @@ def name_methods(package: str) -> None:
             continue
         for key, value in list(vars(own).items()):
             function = getattr(value, "__func__", value)  # of a class method or a static method
-            public = key in ("__init__", "__call__") or not key.startswith("_")
+            public = key in ("__init__", "__call__", "__matmul__") or not key.startswith("_")
             public = public and key != "forward"  # `fgl.predict` explains it
             bare = isinstance(function, FunctionType) and not hasattr(function, "__wrapped__")
             if public and bare:
@@ -482,6 +482,33 @@ def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "")
     """
     if not fits(value, kind):
         raise TypeError(_sentence(name, value, kind, call, rest))
+
+
+def check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
+    """Raise a TypeError unless a function can be called with these arguments by position.
+
+    Example:
+        >>> check_takes("score", lambda params, graph: 0.0, ["params", "graph"])
+        >>> check_takes("score", torch.relu, ["params", "graph"])
+        Traceback (most recent call last):
+        TypeError: Expected score to be a function of (params, graph), but got torch's relu
+    """
+    call = f"a function of ({', '.join(arguments)})"
+    if not callable(function):
+        raise TypeError(f"Expected {name} to be {call}, but got {function!r}")
+    of_torch = str(getattr(function, "__module__", None) or type(function).__module__)
+    if of_torch.split(".")[0] in ("torch", "builtins") and not isinstance(function, type):
+        named = getattr(function, "__name__", type(function).__name__)
+        if of_torch.startswith("torch") or hasattr(torch, named):
+            raise TypeError(f"Expected {name} to be {call}, but got torch's {named}")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a builtin without a signature
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise TypeError(f"Expected {name} to be {call}, but got {function!r}: {error}") from None
 
 
 def _first_kind(hint: Any) -> str:

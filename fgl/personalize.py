@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .checks import check_number, check_share, check_weight
+from .checks import check_number, check_share, check_weight, reject_if
 from .kinds import explained
 
 Params = dict[str, Tensor]
@@ -100,10 +100,8 @@ def interpolate(
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     share = float(weight)  # asked once: a GPU is waited for
-    if not 0 <= share <= 1:
-        raise ValueError(f"Expected weight to be in [0, 1], but got {share}")
-    if own.keys() != other.keys():
-        raise ValueError(f"Expected other to have keys {list(own)}, but got {list(other)}")
+    reject_if(not 0 <= share <= 1, "weight to be in [0, 1]", share)
+    reject_if(own.keys() != other.keys(), f"other to have keys {list(own)}", list(other))
     mixed = {}
     for name, value in own.items():
         if other[name].shape != value.shape:
@@ -147,17 +145,11 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    if y.dtype != torch.int64:
-        raise TypeError(f"Expected y to be int64, but got {y.dtype}")
-    if y.dim() != 1:
-        raise ValueError(f"Expected y to have shape [*], but got {list(y.shape)}")
+    reject_if(y.dtype != torch.int64, "y to be int64", y.dtype, TypeError)
+    reject_if(y.dim() != 1, "y to have shape [*]", list(y.shape))
     if mask is not None:
-        if mask.dtype != torch.bool:
-            raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
-        if mask.shape != y.shape:
-            raise ValueError(
-                f"Expected mask to have shape {list(y.shape)}, but got {list(mask.shape)}"
-            )
+        reject_if(mask.dtype != torch.bool, "mask to be bool", mask.dtype, TypeError)
+        reject_if(mask.shape != y.shape, f"mask to have shape {list(y.shape)}", list(mask.shape))
     times = torch.ones_like(y) if mask is None else mask.to(y.dtype)
     y = y * times  # a node that is left out counts 0 times in class 0
     low, high = torch.stack(y.aminmax()).tolist() if y.numel() else (0, -1)
@@ -199,11 +191,11 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
 
     Source: Zhao et al., https://arxiv.org/abs/1806.00582; FedEgo, Eq. 14
     """
-    if p.shape != q.shape or p.dim() != 1:
-        raise ValueError(
-            f"Expected p and q to have one shape [num_classes], "
-            f"but got {list(p.shape)} and {list(q.shape)}"
-        )
+    reject_if(
+        p.shape != q.shape or p.dim() != 1,
+        "p and q to have one shape [num_classes]",
+        f"{list(p.shape)} and {list(q.shape)}",
+    )
     for name, share in (("p", p), ("q", q)):
         if not is_distribution(share):
             raise ValueError(
@@ -302,8 +294,7 @@ def adaptive_aggregation(
     check_number("max_adjust", max_adjust, at_least=0, integer=True)
     got = {name: list(tensor.shape) for name, tensor in own.items()}
     want = {name: list(tensor.shape) for name, tensor in received.items()}
-    if got != want:
-        raise ValueError(f"Expected own to have the received shapes {want}, but got {got}")
+    reject_if(got != want, f"own to have the received shapes {want}", got)
     model = dict(received)
     score = validate(model)
     count = 0

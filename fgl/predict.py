@@ -194,6 +194,7 @@ def predict(
             f"Expected {type(model).__name__}'s forward to name fields of one graph, but got "
             f"{list(read.strange)}: fgl.nn.Hetero(model, columns, relations, target) makes dicts"
         )
+    _check_params(model, params)
     call = partial(functional_call, model, params, tie_weights=tie_weights)  # type: ignore[arg-type]
     try:
         return _called(call, model, read, graph, options)
@@ -202,6 +203,23 @@ def predict(
         if not str(error).startswith(("Expected", "Round")):
             _explain(error, model, read, graph, options)
         raise
+
+
+_names: WeakKeyDictionary[nn.Module, frozenset[str]] = WeakKeyDictionary()
+
+
+def _check_params(model: nn.Module, params: Any) -> None:
+    """Raise unless the parameters are of the model, which would use its own ones in silence."""
+    check_kind("params", params, Mapping)
+    if model not in _names:
+        _names[model] = frozenset(model.state_dict())
+    names = _names[model]
+    if names and names.isdisjoint(params):
+        got = list(params)[:3] or "none"
+        raise ValueError(
+            f"Expected params to have {type(model).__name__}'s names, as model.state_dict() has, "
+            f"but got {got}"
+        )
 
 
 class OtherWidth(RuntimeError, ValueError):
@@ -269,6 +287,10 @@ def _check_parameters(
         raise TypeError(
             f"Expected {name}'s forward to take return_embedding=True, but got {list(parameters)}: "
             "fgl.nn.Embedded(model, before=...) takes it for any model"
+        )
+    if missing:
+        raise TypeError(
+            f"Expected {name}'s forward to take {missing[0]}, but got {list(parameters)}"
         )
     try:
         signature.bind_partial(*inputs)

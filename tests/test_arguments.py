@@ -21,9 +21,8 @@ from federations import end, identified, same
 from scipy.sparse import csr_matrix
 
 import fgl
-from fgl import methods, transforms
+from fgl import Method, methods, transforms
 from fgl.aggregate.robust import median, multi_krum
-from fgl.federation import Method
 from fgl.tasks import Task
 
 
@@ -334,7 +333,7 @@ def test_builders_that_need_one_mean_or_one_architecture_say_so(name: str) -> No
 
 SGD = fgl.tasks.Local("sgd", lr=0.1, steps=2)
 ADAM = fgl.tasks.Local("adam", lr=0.1, steps=2)
-SKEWED, LOST = fgl.data.Skew(skew_by="degrees"), fgl.data.Damage(missing_edges=0.5)
+SKEWED, LOST = fgl.data.partitions.Skew(skew_by="degrees"), fgl.data.Damage(missing_edges=0.5)
 OF_NODES: dict[str, Any] = {"clients": 4, "hidden": 5, "dropout": 0.1, "damage": LOST}
 OF_NODES |= {"local": replace(SGD, lr=0.2), "skew": SKEWED}
 OF_GRAPHS: dict[str, Any] = {**OF_NODES, "batch_size": 3}

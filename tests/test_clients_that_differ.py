@@ -619,7 +619,7 @@ def test_embeddings_are_kept_at_home() -> None:
 
 def test_what_is_described_of_a_client_is_its_own() -> None:
     task = known("clients that differ", 0.0, torch.float32)
-    models: Any = task.fedavg.models
+    models: Any = task.fedavg.own.models
     one, two, three = (models.described(task.clients[k]) for k in range(3))
     own = {"enter.weight", "enter.bias", "head.weight", "head.bias", "architecture"}
     assert {*one} == {*two} == own

@@ -428,3 +428,14 @@ def test_no_pass_may_be_made_but_a_batch_has_a_node() -> None:
     for wrong in ((-1, 1), (1, 0), (0.5, 1), (1, 1.5)):
         with pytest.raises((TypeError, ValueError), match="epochs|batch_size"):
             check_steps(*wrong)  # type: ignore[arg-type]
+
+
+def test_a_task_of_trees_says_how_many_passes_a_client_makes() -> None:
+    from conformance import majors
+
+    test, clients = majors()
+    net = fgl.nn.EgoSAGE(test.num_features, 4, test.num_classes or 0, fanouts=(2, 2))
+    for epochs in (1, 3):
+        how: Any = {"epochs": epochs, "batch_size": 8}
+        made = fgl.tasks.ego_node_task(clients, test, net, torch.optim.Adam, **how)
+        assert made.fedavg.train.epochs == epochs

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from federations import ruled
 
 import fgl
 from fgl.federation import Limits
@@ -314,8 +315,7 @@ def test_limits_are_met_exactly() -> None:
     usual = Limits()
     assert usual.of_upload(method) == 16 * 12 + 2**24
     assert usual.of_note(method) == 2**20 + 16 * len("weightbias")
-    rows = fgl.fedavg(torch.nn.Linear(2, 1))
-    rows = type(rows)(**{**vars(rows), "ragged": frozenset({"rows"})})
+    rows = ruled(method, ragged=frozenset({"rows"}))
     assert usual.of_upload(rows) == 16 * 12 + 2**24 + 2**30
     for name, least in (
         ("metrics", 0),
@@ -351,7 +351,12 @@ def stray(inbox: Any, state: Any) -> Any:
 
 
 def welcomed(welcome: Any) -> Any:
-    return {"joining": fgl.federation.Joining(lambda graph: {"n": torch.ones(1)}, welcome)}
+    joining = fgl.federation.Joining(lambda graph: {"n": torch.ones(1)}, welcome)
+    return {"rules": dataclasses.replace(METHOD.rules, joining=joining)}
+
+
+def accounted(account: Any) -> Any:
+    return {"privacy": dataclasses.replace(METHOD.privacy, account=account)}
 
 
 GRAPH = fgl.Graph(torch.ones(3, 2), torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 0, 0]))
@@ -366,15 +371,15 @@ INBOX = fgl.federation.Inbox({0: {**plain(), "num_examples": torch.tensor(1)}}, 
         ({"aggregate": stray}, lambda m: m.aggregate(INBOX, {}), r"clients from 0 to 1, .*\[7\]"),
         ({"aggregate": lambda *_: 3}, lambda m: m.aggregate(INBOX, {}), "aggregate to return"),
         ({"aggregate": lambda *_: (3, {})}, lambda m: m.aggregate(INBOX, {}), "outbox to be"),
-        (welcomed(listed), lambda m: m.joining.welcome(INBOX, {}), "state"),
+        (welcomed(listed), lambda m: m.rules.joining.welcome(INBOX, {}), "state"),
         (
             welcomed(lambda *_: ({0: {"model": {"weight": X}}}, {})),
-            lambda m: m.joining.welcome(INBOX, {}),
+            lambda m: m.rules.joining.welcome(INBOX, {}),
             "model",
         ),
-        (welcomed(stray), lambda m: m.joining.welcome(INBOX, {}), "clients from 0 to 1"),
-        (welcomed(lambda *_: 3), lambda m: m.joining.welcome(INBOX, {}), "welcome to return"),
-        ({"account": lambda *_: 3}, lambda m: m.account(INBOX, {}), "state"),
+        (welcomed(stray), lambda m: m.rules.joining.welcome(INBOX, {}), "clients from 0 to 1"),
+        (welcomed(lambda *_: 3), lambda m: m.rules.joining.welcome(INBOX, {}), "welcome to return"),
+        (accounted(lambda *_: 3), lambda m: m.privacy.account(INBOX, {}), "state"),
         ({"send": lambda *_: ({}, 3)}, lambda m: m.send({}, {}, {}, GRAPH), "state"),
         ({"send": lambda *_: ({},)}, lambda m: m.send({}, {}, {}, GRAPH), "send to return"),
         ({"receive": lambda *_: ({}, {})}, lambda m: m.receive({}, {}, GRAPH), "params"),
@@ -397,7 +402,7 @@ def test_accept_takes_three_arguments(accept: Any) -> None:
 
 
 def test_a_part_of_ones_own_has_any_shape_and_no_other_name() -> None:
-    method = dataclasses.replace(METHOD, own=("bias",))
+    method = dataclasses.replace(METHOD, own=dataclasses.replace(METHOD.own, modules=("bias",)))
     right = {"weight": torch.ones(1, 2), "bias": torch.ones(7)}
     check_whole(method, right, GRAPH, "params")
     for wrong in ({**right, "more": X}, {"weight": X, "bias": X}, {"bias": X}, None):

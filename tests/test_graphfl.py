@@ -240,5 +240,5 @@ def test_halves_of_other_entries_stay() -> None:
 
 
 def test_all_clients_weigh_the_same_unless_it_is_said() -> None:
-    assert graphfl(smooth()).max_examples == 1
-    assert graphfl(smooth(), equal=False).max_examples == smooth().max_examples
+    assert graphfl(smooth()).rules.max_examples == 1
+    assert graphfl(smooth(), equal=False).rules.max_examples == smooth().rules.max_examples

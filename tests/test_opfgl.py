@@ -57,7 +57,7 @@ def first_edges(width: int, hidden: int) -> fgl.nn.pair_weights.PairWeights:
 @pytest.fixture
 def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SURROGATE, "first_features", first_features)
-    monkeypatch.setattr(SURROGATE, "first_edges", first_edges)
+    monkeypatch.setattr(SURROGATE, "PairWeights", lambda *sizes, parts: first_edges(*sizes))
 
 
 # A client's, in loops

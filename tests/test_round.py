@@ -534,7 +534,7 @@ def test_scoring_after_a_run_does_not_remember_it() -> None:
     method = fedavg(model())
     with running(method):
         assert _RUNNING.get() is method
-        with running(replace(method, max_examples=3.0)):
+        with running(ruled(method, max_examples=3.0)):
             assert _RUNNING.get() is not method
         assert _RUNNING.get() is method
     assert _RUNNING.get() is None

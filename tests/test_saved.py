@@ -39,17 +39,19 @@ def test_each_clients_own_message_comes_back(tmp_path: Path) -> None:
 def test_an_identity_names_what_is_not_the_default_alone() -> None:
     """So that a new field leaves the checkpoints of yesterday valid."""
     usual = identified(METHOD)
-    others: dict[str, Any] = {
-        "costs": lambda message: {},
-        "onward": ("a",),
-        "account": lambda inbox, state: state,
-        "participants": 2,
-        "own": ("convs.1",),
-        "joining": fgl.federation.Joining(lambda graph: {}, lambda inbox, state: (inbox.sent, {})),
+    joining = fgl.federation.Joining(lambda graph: {}, lambda inbox, state: (inbox.sent, {}))
+    others: dict[str, tuple[str, dict[str, Any]]] = {
+        "costs": ("privacy", {"costs": lambda message: {}}),
+        "onward": ("privacy", {"onward": ("a",)}),
+        "account": ("privacy", {"account": lambda inbox, state: state}),
+        "participants": ("rules", {"participants": 2}),
+        "joining": ("rules", {"joining": joining}),
+        "own": ("own", {"modules": ("convs.1",)}),
     }
     assert not {*others} & {*usual}
-    for name, value in others.items():
-        assert {name} <= identified(replace(METHOD, **{name: value})).keys() - usual.keys()
+    for name, (part, fields) in others.items():
+        other = replace(METHOD, **{part: replace(getattr(METHOD, part), **fields)})
+        assert {name} <= identified(other).keys() - usual.keys()
 
 
 def test_an_architecture_is_that_of_the_model_that_trains() -> None:

@@ -181,12 +181,12 @@ def test_a_method_inside_sees_its_own_context_and_counts_once() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        inner = replace(plain, send=send, account=account)
+        inner = replace(plain, send=send, privacy=replace(plain.privacy, account=account))
         method = secure_sum(inner, threshold=2, unprotected=True)
         state = fgl.run(method, lines(2), num_rounds=8).server_state
     assert seen == {"trained", "model", "start"}
-    assert method.account is not None
-    method.account(Inbox({}, 2, asked=[0, 1]), state)
+    assert method.privacy.account is not None
+    method.privacy.account(Inbox({}, 2, asked=[0, 1]), state)
     assert counted[-1] == []  # between two sums nobody was asked for shares
 
 

@@ -12,7 +12,10 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fgl.sparse import MatrixStack, Member, SparseMatrix, kernels, weighted_product
+from fgl import SparseMatrix
+from fgl.sparse import kernels, weighted_product
+from fgl.sparse.batched_matrix import MatrixStack
+from fgl.sparse.batched_pattern import Member
 
 BAG = "_embedding_bag"
 pytestmark = pytest.mark.skipif(not kernels.has_bags(), reason="a build without FBGEMM")

@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 import fgl
-from fgl.data import (
+from fgl.data.splits import (
     edge_split,
     negative_edges,
+    negatives,
     pair_split,
+    reverses,
     split_by_time,
     subgraph_split,
     with_negatives,
 )
-from fgl.data.splits import negatives, reverses
 from fgl.data.splits.free_pairs import FreeCells
 
 Edge = tuple[int, int]
@@ -389,6 +390,7 @@ def test_negatives_join_what_edges_join(typed: bool, directed: bool) -> None:
     assert sides(graph, part.test_negatives) == {(True, False)}
 
 
+@pytest.mark.filterwarnings("ignore:No edge of", "ignore:The 2 kept edges")
 @pytest.mark.parametrize("directed", [True, False])
 def test_where_edges_fill_their_sides_nothing_is_kept_out(directed: bool) -> None:
     full = bipartite(2, 3, [(u, v) for u in range(2) for v in range(3)])
@@ -531,7 +533,7 @@ def test_a_random_split_of_pairs_puts_each_in_one_part() -> None:
     pairs = [(rng.randrange(6), rng.randrange(6)) for _ in range(40)]
     y = torch.ones(40)
     graph = fgl.Graph(torch.eye(6), tensor([(0, 1)]), edge_label_index=tensor(pairs), y=y)
-    split = fgl.data.random_split(graph, train=0.5, val=0.3)
+    split = fgl.data.splits.random_split(graph, train=0.5, val=0.3)
     masks: Any = torch.stack([getattr(split, name) for name in fgl.graph.MASKS])
     assert torch.equal(masks.sum(0), torch.ones(40, dtype=torch.int64))
     part = {}

@@ -92,8 +92,17 @@ RIGHT: dict[str, Any] = {
     "Sequence[Round]": [],
     "str | os.PathLike[str]": "a",
 }
-for alias in ("Weight", "Positive", "Share", "PositiveShare", "Natural", "Count"):
-    kind = "int" if alias in ("Natural", "Count") else "float"
+for alias in (
+    "Weight",
+    "Positive",
+    "Share",
+    "PositiveShare",
+    "Chance",
+    "Natural",
+    "Count",
+    "Several",
+):
+    kind = "int" if alias in ("Natural", "Count", "Several") else "float"
     BELONGS[alias], RIGHT[alias] = BELONGS[kind], RIGHT[kind]
     BELONGS[f"{alias} | None"] = {"None"}
     BELONGS[str(getattr(fgl.checks, alias))] = BELONGS[kind]  # as a setting has it
@@ -223,6 +232,93 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
 RESULT = fgl.run(METHOD, CLIENTS, num_rounds=0)
 
 
+def ran(method: fgl.Method | None = None, **how: Any) -> Any:
+    return fgl.run(METHOD if method is None else method, CLIENTS, num_rounds=1, **how)
+
+
+def training(optimizer: Any = None, **how: Any) -> fgl.Training:
+    return fgl.Training(torch.optim.SGD if optimizer is None else optimizer, **how)
+
+
+# A function that takes or returns something else, and words of the error.
+FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
+    "callback": (lambda: ran(callbacks=[lambda: None]), "callbacks[0] to be a function of (record"),
+    "evaluate": (lambda: ran(evaluate=lambda: {}), "evaluate to be a function of (outbox"),
+    "watch": (lambda: ran(watch=lambda: {}), "watch to be a function of (server_state)"),
+    "score": (lambda: ran(score=lambda params: {}), "score to be a function of (params, graph)"),
+    "dropouts": (lambda: ran(dropouts=lambda: True), "dropouts to be a function of (round"),
+    "their value": (lambda: ran(dropouts=lambda *of: "no"), "the value of dropouts to be a bool"),
+    "batches": (lambda: training(batches=32), "batches to be a function of (graph, context)"),
+    "adjust": (lambda: training(adjust=lambda grads: grads), "adjust to be a function of (grads"),
+    "optimiser": (
+        lambda: ran(fgl.fedavg(model(), train=training(lambda params: None))),
+        "optimizer to return a torch.optim optimiser",
+    ),
+    "torch's loss": (
+        lambda: fgl.fedavg(model(), loss=torch.nn.functional.cross_entropy),
+        "loss to be a function of (params, graph, context), but got torch's cross_entropy",
+    ),
+    "a module's": (
+        lambda: fgl.fedavg(model(), loss=nn.CrossEntropyLoss()),
+        "but got torch's CrossEntropyLoss",
+    ),
+    "torch's median": (
+        lambda: fgl.transforms.robust(METHOD, rule=torch.median),
+        "rule to be a function of (updates), but got torch's median",
+    ),
+    "an encoder's three outputs": (
+        lambda: ran(script("examples/fgssl.py").fgssl(
+            fgl.tasks.own_node_task(
+                CLIENTS, fgl.nn.VGAE(FEATURES, 8, 4, num_classes=CLASSES), TRAIN).fedavg)),
+        "VGAE's forward to return (logits, embedding), but got 3 values",
+    ),
+    "layer": (lambda: fgl.layer(3), "builder to be a function"),
+    "no parameters": (lambda: fgl.predict(model(), {}, graph()), "params to have GCN's names"),
+    "of another model": (
+        lambda: fgl.predict(model(), {"module.weight": torch.ones(1)}, graph()),
+        "but got ['module.weight']",
+    ),
+    "a list of parameters": (
+        lambda: fgl.predict(model(), [*model().parameters()], graph()),
+        "params to be a dict, but got list",
+    ),
+    "forward": (
+        lambda: fgl.predict(model(), METHOD.initial(), graph(), embedding=True),
+        "GCN's forward to take embedding, but got ['x'",
+    ),
+    "product": (lambda: fgl.SparseMatrix.from_dense(torch.eye(2)) @ "a", "but got 'a'"),
+    "patience": (lambda: fgl.experiment.early_stop("a"), "patience to be an integer"),
+    "file": (lambda: fgl.experiment.CSV(3), "path to be a string or a Path, but got 3"),
+}  # fmt: skip
+
+
+def test_a_function_of_something_else_is_named_with_its_arguments() -> None:
+    for name, (call, words) in FUNCTIONS.items():
+        with pytest.raises((TypeError, ValueError), match="Expected ") as caught:
+            call()
+            pytest.fail(name)
+        assert words in str(caught.value), f"{name}: {caught.value}"
+
+
+def test_scaffold_around_scaffold_is_refused() -> None:
+    """Both would write their control under one name, and the second run be wrong in silence."""
+    with pytest.raises(ValueError, match="both would keep their control"):
+        fgl.methods.scaffold(fgl.methods.scaffold(METHOD))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=np.int64(0))
+    same = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+    assert all(
+        torch.equal(one.edge_index, two.edge_index)
+        for one, two in zip(task.clients, same.clients, strict=True)
+    )
+    graph_ = graph(40)
+    one, two = (fgl.data.splits.random_split(graph_, seed=k, train=s)
+                for k, s in ((3, 0.5), (np.int64(3), np.float32(0.5))))  # fmt: skip
+    assert torch.equal(one.train_mask, two.train_mask)  # type: ignore[arg-type]
+
+
 def test_a_wrong_call_names_the_right_one() -> None:
     for name, (call, words) in MEANT.items():
         with pytest.raises((TypeError, ValueError), match="^Expected ") as caught:
@@ -236,10 +332,12 @@ def test_a_warning_points_at_the_line_of_the_caller() -> None:
     gaps = {"y": torch.tensor([0, 0, 0, 1000, 1000, 1000]), "num_classes": None}
     pairs = torch.tensor([[0, 1, 2], [1, 2, 0]])
     calls: dict[str, Callable[[], Any]] = {
-        "split": lambda: fgl.data.random_split(graph(3), train=0.1),
-        "class_capped_split": lambda: fgl.data.split(graph(3), "class_capped"),
-        "pair_split": lambda: fgl.data.pair_split(fgl.Graph(torch.eye(3), pairs)),
-        "partition": lambda: fgl.data.partition_graph(graph(), [*torch.arange(20).view(10, 2)]),
+        "split": lambda: fgl.data.splits.random_split(graph(3), train=0.1),
+        "class_capped_split": lambda: fgl.data.splits.split(graph(3), "class_capped"),
+        "pair_split": lambda: fgl.data.splits.pair_split(fgl.Graph(torch.eye(3), pairs)),
+        "partition": lambda: fgl.data.partitions.partition_graph(
+            graph(), [*torch.arange(20).view(10, 2)]
+        ),
         "graph": lambda: graph(6).replace(**gaps),
         "noise": lambda: fgl.privacy.gaussian(
             {"a": torch.zeros(1)}, sigma=1.0, unprotected=torch.Generator()

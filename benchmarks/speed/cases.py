@@ -85,30 +85,6 @@ CASES |= {
 }
 
 
-def large(kind: str) -> tuple[fgl.Method, list[fgl.Graph]]:
-    """One client of 10^5 nodes and 10^6 edges with 100 dense features, three steps."""
-    graph = synthetic(100_000, 0, degree=10)
-    graph = graph.replace(x=torch.rand(100_000, 100, generator=torch.Generator().manual_seed(0)))
-    torch.manual_seed(0)
-    model = getattr(fgl.nn, kind)(100, 64, graph.num_classes, dropout=0.5)
-    return fgl.fedavg(model, train=fgl.Training(ADAM, num_steps=3)), [graph]
-
-
-def of_few_nodes() -> tuple[fgl.Method, list[fgl.Graph]]:
-    """Ten clients of 40 nodes that take 30 steps a round: what a step of a batch costs."""
-    clients = [synthetic(40, seed) for seed in range(10)]
-    return gcn(clients, 16, 30), clients
-
-
-# Cases that `versus.py` compares between two checkouts, beside some of `CASES`.
-OF_STEPS: dict[str, Case] = {
-    "ten of 40 nodes": of_few_nodes,
-    "1000 of 30 nodes": partial(on_random, 1_000, 30),
-    "GCN of 10^5 nodes": partial(large, "GCN"),
-    "SAGE of 10^5 nodes": partial(large, "SAGE"),
-}
-
-
 def rounds(method: fgl.Method, clients: Any, at_once: Any, count: int, cpu: bool = True) -> float:
     """Median seconds of a round after the first: of this process, or of the clock."""
     clock = time.process_time if cpu else time.perf_counter

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..checks import check_choice
+from ..checks import check_choice, reject_if
 from ..kinds import explained
 from .root import root
 
@@ -112,10 +112,8 @@ def _check_target(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) ->
 
 def _check_state(params: Mapping[str, Tensor], state: Any, rule: str, correction: bool) -> None:
     """Raise a ValueError unless a state has the moments, and the count, that the rule reads."""
-    if correction and rule != "adam":
-        raise ValueError(f"Expected rule to be adam with bias_correction, but got {rule!r}")
-    if correction and state and "t" not in state:
-        raise ValueError("Expected state['t'] to count the steps, but got none")
+    reject_if(correction and rule != "adam", "rule to be adam with bias_correction", repr(rule))
+    reject_if(correction and state and "t" not in state, "state['t'] to count the steps", "none")
     if not state or rule == "sgd":
         return
     for name, old in params.items():

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..federation import Result, Round, best_round
-from ..kinds import explained
+from ..kinds import explained, typed
 
 
 @explained
@@ -53,7 +53,7 @@ class Bar:
         self._bar.close()
 
 
-@explained
+@typed
 def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, Result], bool]:
     """A callback that ends a run after `patience` rounds without a better validation.
 

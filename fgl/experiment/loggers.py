@@ -11,6 +11,7 @@ from typing import Any
 
 from ..checks import imported
 from ..federation import Result, Round
+from ..kinds import typed
 
 
 class TensorBoard:
@@ -104,6 +105,7 @@ class MLflow:
         self._mlflow.end_run()
 
 
+@typed
 @dataclass
 class CSV:
     """A callback that keeps a table as a file, a line per round, as `Result.to_csv` writes it.

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..kinds import explained
+from ..kinds import check_kind, explained
 from ..seeds import fold_in, stage
 from ..warn import warn
 from .executors import Answer, Executor
@@ -386,7 +386,9 @@ def kept(result: Result) -> list[Mapping[str, Any]]:
 def drops(plan: Plan, index: int, client: int) -> bool:
     """Whether a participant drops out in a round after it has received its message."""
     if callable(plan.dropouts):
-        return plan.dropouts(index, client)
+        lost: Any = plan.dropouts(index, client)
+        check_kind("the value of dropouts", lost, bool)
+        return bool(lost)
     return fold_in(plan.seed, index, client, "dropout") < plan.dropouts * 2**63
 
 

@@ -15,7 +15,7 @@ import torch
 
 from ..checks import check_number, check_share
 from ..graph import Graph
-from ..kinds import check_kind, explained
+from ..kinds import check_kind, check_takes, explained
 from ..seeds import one_thread
 from ..warn import warn
 from .carried import carried, counted_on, unprotected
@@ -365,6 +365,14 @@ def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
     return True
 
 
+# The arguments of each function that a run is given.
+TAKES = {
+    "evaluate": ["outbox", "client_states"],
+    "watch": ["server_state"],
+    "score": ["params", "graph"],
+}
+
+
 def check_kinds(
     method: Any, start: Any, callbacks: Any, limits: Any = NO_MORE, **functions: Any
 ) -> None:
@@ -380,11 +388,13 @@ def check_kinds(
         raise TypeError(f"Expected start to be a run's Result, but got {type(start).__name__}")
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(f"Expected callbacks to be a list of functions, but got {callbacks!r}")
+    for number, callback in enumerate(callbacks):
+        check_takes(f"callbacks[{number}]", callback, ["record", "result"])
     if not isinstance(limits, Limits):
         raise TypeError(f"Expected limits to be fgl.federation.Limits(...), but got {limits!r}")
     for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise TypeError(f"Expected {name} to be a function, but got {function!r}")
+        if function is not None:
+            check_takes(name, function, TAKES[name])
 
 
 def check_numbers(
@@ -399,7 +409,9 @@ def check_numbers(
     """
     check_number("num_rounds", num_rounds, at_least=0, integer=True)
     check_number("participation", participation, above=0, at_most=1)
-    if not callable(dropouts):
+    if callable(dropouts):
+        check_takes("dropouts", dropouts, ["round", "client"])
+    else:
         check_share(dropouts=dropouts)
     try:
         json.dumps(dict(config or {}))

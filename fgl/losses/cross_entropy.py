@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..checks import check_length
+from ..checks import check_length, reject_if
 from ..kinds import explained
 from ..sparse.autograd import batched, mapped, positional
 from ..sparse.rows import widened
@@ -44,8 +44,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
         tensor(1.3863)
     """
     check_length(logits.shape[0], y=y, mask=mask)
-    if y.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"Expected y to be int64, but got {y.dtype}")
+    reject_if(y.dtype not in (torch.int64, torch.int32), "y to be int64", y.dtype, TypeError)
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(f"Expected mask to be bool or float weights, but got {mask.dtype}")
     if mask is not None and mask.requires_grad:

@@ -16,7 +16,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from ..checks import check_choice, check_length, check_mask, check_number
+from ..checks import check_choice, check_length, check_mask, check_number, reject_if
 from ..kinds import explained
 from ..sparse.autograd import batched
 from ..sparse.precision import full_precision
@@ -77,11 +77,11 @@ def node_contrast(
 
     Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
     """
-    if anchor.dim() != 2 or anchor.shape != keys.shape:
-        raise ValueError(
-            f"Expected keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d], "
-            f"but got {list(keys.shape)}"
-        )
+    reject_if(
+        anchor.dim() != 2 or anchor.shape != keys.shape,
+        f"keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d]",
+        list(keys.shape),
+    )
     check_length(len(anchor), y=y)
     if mask is not None:
         check_mask("mask", mask, len(anchor))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ..checks import reject_if
 from ..kinds import explained
 from ..sparse import gather_rows
 from ..sparse.autograd import batched
@@ -39,8 +40,7 @@ def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
 
     Source: Kipf and Welling 2016, https://arxiv.org/abs/1611.07308, Eq. 2
     """
-    if z.dim() != 2:
-        raise ValueError(f"Expected z to have shape [n, d], but got {list(z.shape)}")
+    reject_if(z.dim() != 2, "z to have shape [n, d]", list(z.shape))
     if pairs.dim() != 2 or pairs.shape[0] != 2:
         raise ValueError(f"Expected pairs to have shape [2, *], but got {list(pairs.shape)}")
     out: Tensor = _Pairs.apply(z, pairs[0], pairs[1])  # type: ignore[no-untyped-call]

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check_choice
+from ..checks import check_choice, reject_if
 from ..kinds import explained
 from ..sparse.rows import widened
 from .pair_scores import pair_scores
@@ -154,8 +154,7 @@ def reconstruction_loss(
 
 def _uniform_pairs(num_nodes: int, edges: Tensor) -> Tensor:
     count = edges.shape[1]
-    if count and num_nodes < 2:
-        raise ValueError(f"Expected z to have at least 2 rows, but got {num_nodes}")
+    reject_if(count and num_nodes < 2, "z to have at least 2 rows", num_nodes)
     source = torch.randint(max(num_nodes, 1), (count,), device=edges.device)
     step = torch.randint(1, max(num_nodes, 2), (count,), device=edges.device)
     return torch.stack([source, (source + step) % num_nodes])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from ..checks import reject_if
 from ..sparse.rows import widened
 
 
@@ -27,6 +28,5 @@ def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tens
     """
     if mask is None:
         return like.new_ones(shape)
-    if mask.shape != shape:
-        raise ValueError(f"Expected {name} to have shape {list(shape)}, but got {list(mask.shape)}")
+    reject_if(mask.shape != shape, f"{name} to have shape {list(shape)}", list(mask.shape))
     return mask.to(like.dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import federation as fed
-from ..checks import Share
+from ..checks import Share, reject_if
 from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy
@@ -22,7 +22,7 @@ from .inputs import check_one_graph, network_of
 from .local import local
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_one_architecture])
 def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     """Personal training around a federated model that stays as it is (AdaFGL, step 2).
 
@@ -58,15 +58,13 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
     Source: Li et al. 2024, https://arxiv.org/abs/2401.11750; https://github.com/xkLi-Allen/AdaFGL
     """
-    fed.check_one_architecture(fedavg, "adafgl")
     model = network_of(fedavg, AdaFGL, "adafgl", "fgl.tasks.adapted makes one of a task")
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
         check_one_graph(graph, "adafgl")
-        if not graph.num_nodes:
-            raise ValueError("Expected adafgl's clients to have nodes, but got none")
+        reject_if(not graph.num_nodes, "adafgl's clients to have nodes", "none")
         if graph.edge_label_index is not None:
             raise ValueError("Expected adafgl's examples to be nodes, but got pairs of nodes")
         if "model" not in state:

@@ -18,7 +18,7 @@ from ..losses import proximal
 OWN = "own."  # prefix of the names of the client's own model
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     """FedAvg, and a personal model for each client that stays near the common one (Ditto, Alg. 1).
 
@@ -49,9 +49,6 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
 
     Source: Li et al. 2021, https://arxiv.org/abs/2012.04221; https://github.com/litian96/ditto
     """
-    fed.check_averages(fedavg, "ditto")
-    fed.check_model_alone(fedavg, "ditto")
-    fed.check_one_architecture(fedavg, "ditto")
     _check_alone(fedavg)
     trained = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
     first = {OWN + name: p.detach().clone() for name, p in trained.items()}

@@ -22,7 +22,7 @@ from .mix_models import initial_parameters, mix_models, moved
 Attention = Callable[[Tensor], Tensor]
 
 
-@layer
+@layer(checks=[check_averages])
 def fedamp(
     fedavg: Method, *, sigma: Positive = 1.0, server_lr: Positive = 1.0, penalty: Weight = 1.0
 ) -> Method:
@@ -52,12 +52,11 @@ def fedamp(
 
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797
     """
-    check_averages(fedavg, "fedamp")
     attention = partial(distance_attention, sigma=sigma, lr=server_lr)
     return passing(fedavg, attention, weight=penalty / server_lr)
 
 
-@layer
+@layer(checks=[check_averages])
 def heurfedamp(
     fedavg: Method, *, own: Share = 0.3, scale: Weight = 10.0, penalty: Weight = 1.0
 ) -> Method:
@@ -84,7 +83,6 @@ def heurfedamp(
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797;
     https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py), whose form this is
     """
-    check_averages(fedavg, "heurfedamp")
 
     def attention(rows: Tensor) -> Tensor:
         return softmax_attention(similarity(rows, centre=False), scale=scale, own=own)

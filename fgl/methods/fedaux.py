@@ -7,14 +7,14 @@ from dataclasses import replace
 import torch
 
 from .. import federation as fed
-from ..checks import Weight
+from ..checks import Weight, reject_if
 from ..client_network import similarity
 from ..client_network.attention import softmax_attention
 from ..federation import Inbox, Method, Outbox, State
 from .mix_models import mean_for_strangers, mix_models
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Method:
     """FedAvg whose server mixes models for each client by the similarity of the clients' vectors.
 
@@ -45,8 +45,6 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
 
     Source: Zhuo et al. 2025, https://arxiv.org/abs/2505.23864; https://github.com/JhuoW/FedAux
     """
-    fed.check_averages(fedavg, "fedaux")
-    fed.check_one_architecture(fedavg, "fedaux")
     parameter = dict(fedavg.model.named_parameters()).get(vector)
     if parameter is None or parameter.dim() != 1:
         raise ValueError(
@@ -57,8 +55,7 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         vectors = inbox.stack("model").get(vector)
-        if vectors is None:
-            raise ValueError(f"Expected uploads to have the vector {vector!r}, but got none")
+        reject_if(vectors is None, f"uploads to have the vector {vector!r}", "none")
         similarities = similarity(vectors, centre=False)
         outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
         outbox, participated = mean_for_strangers(inbox, outbox, state)

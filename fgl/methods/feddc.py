@@ -16,7 +16,7 @@ from .feddyn import drifting, half_square, inner
 from .scaffold import Control, common_control, mean_gradient, rate_of_path
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages])
 def feddc(
     fedavg: Method, *, penalty: Weight = 0.01, control: Control = "auto", lr: float | None = None
 ) -> Method:
@@ -63,7 +63,6 @@ def feddc(
     Source: Gao et al. 2022, https://arxiv.org/abs/2203.11751; https://github.com/gaoliang13/FedDC
     """
     by_path, eta = rate_of_path(fedavg, control, lr)
-    fed.check_averages(fedavg, "feddc")
     base = drifting(fedavg, "feddc")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:

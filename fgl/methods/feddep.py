@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
 from .. import federation as fed
-from ..checks import Count, Natural, Share, Weight
+from ..checks import Count, Natural, Share, Weight, reject_if
 from ..federation import Means, Message, Method, OptimizerFactory, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
@@ -30,7 +30,7 @@ KEYS = ("prototypes", "counts")  # what a client sends besides its classifier
 Targets = Literal["drawn", "nearest"]
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def feddep(
     fedavg: Method,
     *,
@@ -107,8 +107,6 @@ def feddep(
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.04336; https://github.com/zkzhangke/FedDEP
     """
-    fed.check_averages(fedavg, "feddep")
-    fed.check_one_architecture(fedavg, "feddep")
     model = network_of(fedavg, DeepNeighbours, "feddep", "model='deep' in a task")
     base = fedper(fedavg, shared=("classifier",))
     learn = partial(
@@ -141,9 +139,7 @@ def feddep(
         if rows.abs().max() > 1.001:  # means of hyperbolic tangents
             raise ValueError(f"Expected prototypes in [-1, 1], but got {rows.abs().max():g}")
 
-    def with_prototypes(
-        outbox: Outbox, new: State, means: Means, state: State
-    ) -> tuple[Outbox, State]:
+    def relayed(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, new
         latest = latest_uploads(state, means.inbox, KEYS)
@@ -156,19 +152,15 @@ def feddep(
         return fedavg.deploy({**plain, "model": whole}, state, graph)
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "deploy": deploy}
-    return replace(
-        base, **changed, aggregate=fed.after(base.aggregate, with_prototypes, reads=KEYS)
-    )
+    return replace(base, **changed, aggregate=fed.after(base.aggregate, relayed, reads=KEYS))
 
 
 def check_client(graph: Graph) -> None:
     """Raise a ValueError unless a client holds one graph with what FedDEP asks of it."""
     check_one_graph(graph, "feddep")
-    if graph.edge_label_index is not None:
-        raise ValueError("Expected feddep's examples to be nodes, but got pairs of nodes")
+    reject_if(graph.edge_label_index is not None, "feddep's examples to be nodes", "pairs of nodes")
     _ = graph.labels  # numbers have no classes
-    if graph.val_mask is None:
-        raise ValueError("Expected feddep's clients to have val_mask, but got none")
+    reject_if(graph.val_mask is None, "feddep's clients to have val_mask", "none")
 
 
 def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:

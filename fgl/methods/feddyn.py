@@ -19,7 +19,7 @@ LARGEST = 2.0**40  # examples of a client: sums of many such sizes fit an int64
 SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all clients
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages])
 def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     """FedAvg with a dynamic regulariser, so that a fixed point is optimal for all (FedDyn, Alg. 1).
 
@@ -56,7 +56,6 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     Source: Acar et al. 2021, https://arxiv.org/abs/2111.04263;
     https://github.com/alpemreacar/FedDyn
     """
-    fed.check_averages(fedavg, "feddyn")
     base = drifting(fedavg, "feddyn")
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:

@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from .. import federation as fed
-from ..checks import Count, Natural, Share, Weight
+from ..checks import Count, Natural, Share, Weight, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
@@ -26,7 +26,7 @@ from .surrogate import trained_on
 KEYS = (("x", "y", "adjacency"), ("gradient", "count"))  # of a client's first upload; of others
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def fedgm(
     fedavg: Method,
     *,
@@ -88,9 +88,6 @@ def fedgm(
 
     Source: Zhang et al. 2025, FedGM; https://github.com/hanhan1900/FedGM
     """
-    fed.check_averages(fedavg, "fedgm")
-    fed.check_model_alone(fedavg, "fedgm")
-    fed.check_one_architecture(fedavg, "fedgm")
     model, names = fedavg.model, sorted(fed.trainable(fedavg))
     check_drawable(model)
     adam = partial(torch.optim.Adam, lr=condense_lr)
@@ -166,8 +163,7 @@ def check_condensed(message: Message, most: float) -> None:
         )
     if x.dim() != 2 or y.shape != x.shape[:1] or adjacency.shape != (len(x), len(x)):
         raise ValueError("Expected x, y and adjacency to be of the same nodes, but got others")
-    if len(x) > most:
-        raise ValueError(f"Expected x to have at most {most:g} nodes, but got {len(x)}")
+    reject_if(len(x) > most, f"x to have at most {most:g} nodes", len(x))
 
 
 def check_counts(count: Tensor, most: float) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Count, Positive, Share, check_number
+from ..checks import Count, Positive, Share, check_number, reject_if
 from ..client_network import similarity
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
@@ -21,7 +21,7 @@ from .mix_models import mix_models
 Moments = Literal["origin", "mean", "hybrid"]
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages])
 def fedgta(
     fedavg: Method,
     *,
@@ -71,7 +71,6 @@ def fedgta(
     Source: Li et al. 2023, https://arxiv.org/abs/2401.11755; https://github.com/xkLi-Allen/FedGTA
     """
     check_number("threshold", threshold, at_least=-1, at_most=1)
-    fed.check_averages(fedavg, "fedgta")
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -111,10 +110,9 @@ def with_labels(rows: Tensor, graph: Graph) -> Tensor:
         tensor([[0.0000, 1.0000],
                 [0.5000, 0.5000]])
     """
-    if graph.batch is not None:
-        raise ValueError(
-            "Expected examples to be nodes, along whose edges labels go, but got graphs"
-        )
+    reject_if(
+        graph.batch is not None, "examples to be nodes, along whose edges labels go", "graphs"
+    )
     y, weight = labelled(rows, graph)
     one_hot = torch.nn.functional.one_hot(y, rows.shape[1]).to(rows.dtype)
     return torch.where(weight[:, None] > 0, one_hot, rows)

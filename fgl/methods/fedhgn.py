@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
-from ..checks import Weight
+from ..checks import Weight, reject_if
 from ..federation import Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_model_alone])
 def fedhgn(
     fedavg: Method, *, align: Weight = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
@@ -54,14 +54,13 @@ def fedhgn(
     Source: Fu and King 2023, FedHGN, https://arxiv.org/abs/2305.09729;
     https://github.com/cynricfu/FedHGN
     """
-    fed.check_model_alone(fedavg, "fedhgn")
     first = fedavg.initial()
     own = [name for name in first if name.rsplit(".", 1)[-1] == coefficients]
-    if not own:
-        raise ValueError(
-            f"Expected the model to have coefficients of bases, called {coefficients!r}, but got "
-            f"{list(first)}: fgl.nn.RGCN has them with num_bases"
-        )
+    reject_if(
+        not own,
+        f"the model to have coefficients of bases, called {coefficients!r}",
+        f"{list(first)}: fgl.nn.RGCN has them with num_bases",
+    )
     empty = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
 
     def whole(message: Message, state: State) -> Message:

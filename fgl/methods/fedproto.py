@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Weight
+from ..checks import Weight, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
@@ -17,7 +17,7 @@ from ..nn import observed
 from .own_models import own_models
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages])
 def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Method:
     """Clients keep their models; what travels is each class's mean embedding (FedProto).
 
@@ -58,7 +58,6 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
 
     Source: Tan et al. 2022, https://arxiv.org/abs/2105.00243; https://github.com/yuetan031/FedProto
     """
-    fed.check_averages(fedavg, "fedproto")
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
@@ -202,9 +201,8 @@ def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
             "Expected examples to have class labels, whose prototypes are sent, but got "
             f"{'none' if y is None else y.dtype}"
         )
-    if len(embedding) != len(y):
-        raise ValueError(
-            f"Expected one embedding for each of the {len(y)} examples, but got {len(embedding)}"
-        )
+    reject_if(
+        len(embedding) != len(y), f"one embedding for each of the {len(y)} examples", len(embedding)
+    )
     mask = torch.ones_like(y, dtype=torch.bool) if graph.train_mask is None else graph.train_mask
     return torch.where(mask, y, 0), mask.to(embedding.dtype)

@@ -31,7 +31,7 @@ def mean_answer(answers: Tensor) -> Tensor:
     return answers.mean(0)
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedpub(
     fedavg: Method,
     probes: Graph,
@@ -87,8 +87,6 @@ def fedpub(
 
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206; JinheonBaek/FED-PUB
     """
-    fed.check_averages(fedavg, "fedpub")
-    fed.check_one_architecture(fedavg, "fedpub")
     check_reads(fedavg.model, probes, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}

@@ -24,7 +24,7 @@ from torch.func import functional_call
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import Weight
+from ..checks import Weight, reject_if
 from ..federation import Inbox, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features
@@ -67,7 +67,7 @@ def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Ten
     return neighbour_features(graph, table, number), number
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_one_architecture])
 def fedsage_plus(
     fedavg: Method,
     *,
@@ -102,11 +102,9 @@ def fedsage_plus(
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
-    fed.check_one_architecture(fedavg, "fedsage_plus")
     base, model = own_models(fedavg), fedavg.model
     steps: Any = fedavg.train.batches
-    if steps is None:
-        raise ValueError("Expected fedavg to be that of generator_task, but got one without steps")
+    reject_if(steps is None, "fedavg to be that of generator_task", "one without steps")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         sent = fed.drop(message, ("pull", "owners"))
@@ -272,8 +270,7 @@ def check_offer(model: Any, message: Any, most: float) -> None:
         raise ValueError("Expected missing to be an int64 for each node, but got others")
     if ((missing < 0) | (missing > LARGEST)).any():
         raise ValueError(f"Expected missing to be in [0, {LARGEST}], but got another number")
-    if len(count) > most:
-        raise ValueError(f"Expected count to be of at most {most:g} nodes, but got {len(count)}")
+    reject_if(len(count) > most, f"count to be of at most {most:g} nodes", len(count))
 
 
 def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:

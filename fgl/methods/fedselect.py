@@ -20,12 +20,12 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import Count, Share
+from ..checks import Count, Share, reject_if
 from ..federation import Inbox, Message, Method, Outbox, Params, State, Training
 from ..graph import Graph
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_one_architecture])
 def fedselect(
     fedavg: Method,
     *,
@@ -67,9 +67,7 @@ def fedselect(
 
     Source: Tamirisa et al. 2024, https://arxiv.org/abs/2404.02478; lapisrocks/fedselect
     """
-    fed.check_one_architecture(fedavg, "fedselect")
-    if not passes:
-        raise ValueError("Expected passes to be at least one, but got none")
+    reject_if(not passes, "passes to be at least one", "none")
     reason = "it counts local steps, of which each entry moves in one pass alone"
     fed.refuse(fedavg, "scaffold", "fedselect", reason)
     weights = fed.pick(fedavg.initial(), [n for n in fed.trainable(fedavg) if "weight" in n])
@@ -170,8 +168,7 @@ def moving(new: Params, old: Params, context: Any) -> Params:
         >>> moving({"w": torch.ones(2)}, {"w": torch.zeros(2)}, context)
         {'w': tensor([0., 1.])}
     """
-    if "moves_own" not in context:
-        raise ValueError("Expected fedselect's own steps, but got others around it")
+    reject_if("moves_own" not in context, "fedselect's own steps", "others around it")
     mask, own = context["mask"], context["moves_own"]
     where = {name: mask[name] == own if name in mask else ~own for name in new}
     return {name: torch.where(where[name], new[name], old[name]) for name in new}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import PositiveShare
+from ..checks import PositiveShare, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..sparse.rows import widened
@@ -19,7 +19,7 @@ from ..sparse.rows import widened
 KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     """FedAvg whose clients weigh by how smooth their features are, and how usual their attention.
 
@@ -59,8 +59,6 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     Source: Tan et al. 2025 (CVPR, pages 15464-15475); https://github.com/OakleyTan/FedSPA
     """
-    fed.check_averages(fedavg, "fedspa")
-    fed.check_one_architecture(fedavg, "fedspa")
     shapes = {name: each.shape for name, each in fedavg.model.named_parameters() if kind_of(name)}
     shapes = fed.pick(shapes, fed.trainable(fedavg))
     if not shapes:
@@ -110,8 +108,7 @@ def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
     """Raise a ValueError unless an upload has squares of these names and shapes."""
     named = squares if isinstance(squares, Mapping) else {}
     got = {name: each.shape for name, each in named.items()}
-    if got != shapes:
-        raise ValueError(f"Expected fisher to have the shapes {shapes}, but got {got}")
+    reject_if(got != shapes, f"fisher to have the shapes {shapes}", got)
     for name, each in named.items():
         if each.min() < 0:
             raise ValueError(f"Expected fisher/{name} to be squares, but got {each.min():g}")

@@ -19,7 +19,7 @@ from .inputs import check_entry, network_of
 from .own_models import own_models
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Method:
     """The mean of the clients' spectral encoders; the rest of a model is each client's own.
 
@@ -67,8 +67,6 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
 
     Source: Tan et al. 2024, https://arxiv.org/abs/2410.20105; https://github.com/OakleyTan/FedSSP
     """
-    fed.check_averages(fedavg, "fedssp")
-    fed.check_one_architecture(fedavg, "fedssp")
     width = network_of(fedavg, SSP, "fedssp", "model='ssp' in a task").width
     base = own_models(fedavg, draw=draw)
     shared = part(fedavg.initial(), *SSP.SPECTRAL).keys() & fed.trainable(fedavg)

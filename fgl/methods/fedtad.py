@@ -30,7 +30,7 @@ def walks(graph: Graph) -> Tensor:
     return walk_returns(graph.edge_index, graph.num_nodes, steps=5)
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def fedtad(
     fedavg: Method,
     generator: NodeGenerator,
@@ -97,9 +97,6 @@ def fedtad(
     Source: Zhu et al. 2024, https://arxiv.org/abs/2404.14061; https://github.com/zyl24/FedTAD
     """
     check_number("num_nodes", num_nodes, at_least=max(generator.num_classes, neighbours))
-    fed.check_averages(fedavg, "fedtad")
-    fed.check_model_alone(fedavg, "fedtad")
-    fed.check_one_architecture(fedavg, "fedtad")
     model, classes = fedavg.model, generator.num_classes
     prepare = partial(lesson_of, num_nodes=num_nodes, neighbours=neighbours)
     first = fed.combine(lambda value: value.detach().clone(), generator.state_dict())
@@ -124,7 +121,8 @@ def fedtad(
         outbox, new = fedavg.aggregate(inbox, state)
         if not outbox:
             return outbox, state
-        teachers: list[Any] = [message["model"] for message in inbox.values()]
+        models = (message["model"].items() for message in inbox.values())
+        teachers: list[Any] = [{n: t.contiguous() for n, t in model} for model in models]
         mean: Any = next(iter(outbox.values()))["model"]
         fed.check_model(mean, fedavg.initial())
         lesson = prepare(model, generator, teachers, inbox.stack("reliability"))

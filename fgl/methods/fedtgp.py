@@ -17,7 +17,7 @@ from ..losses import cross_entropy
 from .fedproto import mean_prototypes, near_prototypes
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages])
 def fedtgp(
     fedavg: Method,
     *,
@@ -57,7 +57,6 @@ def fedtgp(
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.03230; https://github.com/TsingZ0/FedTGP
     """
-    fed.check_averages(fedavg, "fedtgp")
     sgd = partial(torch.optim.SGD, lr=server_lr)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import Count, Positive
+from ..checks import Count, Positive, reject_if
 from ..client_network import finch
 from ..client_network.finch import nearest_rows
 from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
@@ -25,7 +25,7 @@ from .fedproto import labelled
 AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def fggp(
     fedavg: Method, *, neighbours: Count = 3, every: Count = 20, temperature: Positive = 0.5
 ) -> Method:
@@ -69,9 +69,6 @@ def fggp(
     Source: Wan et al. 2024, https://doi.org/10.1609/aaai.v38i14.29468;
     https://github.com/GuanchengWan/FGGP
     """
-    fed.check_averages(fedavg, "fggp")
-    fed.check_model_alone(fedavg, "fggp")
-    fed.check_one_architecture(fedavg, "fggp")
     model: Any = fedavg.model
     if type(model) is not GCN or model.summed or not model.convs[0].normalize:
         raise TypeError(
@@ -88,8 +85,7 @@ def fggp(
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        if not graph.num_nodes:
-            raise ValueError("Expected fggp's clients to have nodes, but got none")
+        reject_if(not graph.num_nodes, "fggp's clients to have nodes", "none")
         params, context = fedavg.receive(message, state, graph)
         rounds: Any = state.get("rounds", torch.tensor(0))
         nearest = state.get("near")
@@ -127,9 +123,7 @@ def fggp(
         return {**message, **says, "prototypes": rows, "classes": has}, new_state
 
     @torch.no_grad()
-    def with_prototypes(
-        outbox: Outbox, new: State, means: Means, state: State
-    ) -> tuple[Outbox, State]:
+    def with_groups(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, state
         inbox = means.inbox
@@ -141,7 +135,7 @@ def fggp(
     method = replace(fedavg, receive=receive, loss=loss, send=send)
     method = replace(method, own=replace(fedavg.own, personal=first))
     reads = ("augmentor", "num_examples", "prototypes", "classes")
-    return replace(method, aggregate=fed.after(fedavg.aggregate, with_prototypes, reads=reads))
+    return replace(method, aggregate=fed.after(fedavg.aggregate, with_groups, reads=reads))
 
 
 def drawn(method: Method) -> Params:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
-from ..checks import Natural, Weight
+from ..checks import Natural, Weight, reject_if
 from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 
@@ -20,7 +20,7 @@ Query = Literal["half", "all", "validation"]
 EXAMPLES = "train_mask"  # the name of the examples that a loss finds by the graph's mask
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_model_alone, fed.check_one_architecture])
 def graphfl(
     fedavg: Method,
     *,
@@ -74,8 +74,6 @@ def graphfl(
     al. 2017, MAML, https://arxiv.org/abs/1703.03400
     """
     _check_model(fedavg)
-    fed.check_model_alone(fedavg, "graphfl")
-    fed.check_one_architecture(fedavg, "graphfl")
     names = fed.trainable(fedavg)
     support_of, query_of, marked = SETS[query]
 
@@ -197,13 +195,9 @@ def validation_nodes(graph: Graph, context: Any) -> tuple[Graph, Any]:
 
 def with_validation(graph: Graph, before: Any, context: Any) -> Any:
     """A step's context; raise a ValueError where a loss would not see the validation nodes."""
-    if graph.val_mask is None:
-        raise ValueError("Expected graph to have a validation mask to query, but got none")
+    reject_if(graph.val_mask is None, "graph to have a validation mask to query", "none")
     fresh = [k for k, v in context.items() if isinstance(v, Ragged) and before.get(k) is not v]
-    if fresh:
-        raise ValueError(
-            f"Expected query to be half or all where a step brings {fresh}, but got validation"
-        )
+    reject_if(fresh, f"query to be half or all where a step brings {fresh}", "validation")
     return context
 
 

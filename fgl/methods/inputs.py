@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from ..checks import reject_if
 from ..federation import Message, Method
 from ..graph import Graph
 
@@ -44,8 +45,7 @@ def check_one_graph(graph: Graph, outer: str) -> None:
     Example:
         >>> check_one_graph(fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])), "fedgm")
     """
-    if graph.batch is not None:
-        raise ValueError(f"Expected {outer}'s clients to hold one graph, but got a collection")
+    reject_if(graph.batch is not None, f"{outer}'s clients to hold one graph", "a collection")
 
 
 def check_entry(message: Message, key: str, shape: Sequence[int]) -> Tensor:

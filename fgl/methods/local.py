@@ -10,7 +10,7 @@ from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_model_alone])
 def local(fedavg: Method) -> Method:
     """No federation: every client continues with its own trained model, and sends nothing.
 
@@ -30,7 +30,6 @@ def local(fedavg: Method) -> Method:
         (tensor([[1.]]), True)
     """
 
-    fed.check_model_alone(fedavg, "local")
     fed.check_no_joining(fedavg, "local", "a client alone says nothing and hears of nobody")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:

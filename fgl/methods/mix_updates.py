@@ -18,7 +18,7 @@ from ..kinds import typed
 Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
 
-@layer
+@layer(checks=[check_averages])
 def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -> Method:
     """Every client's model moves by a mix of all updates (GPFL, Eq. 4 and 16).
 
@@ -45,7 +45,6 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
 
     Source: GPFL, TMLR 2025
     """
-    check_averages(fedavg, "mix_updates")
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:

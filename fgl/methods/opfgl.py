@@ -36,7 +36,7 @@ from .surrogate import (
 UPLOAD = ("sums", "num_examples")
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def opfgl(
     fedavg: Method,
     *,
@@ -125,9 +125,6 @@ def opfgl(
     Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304; https://github.com/Youth-49/O-pFGL
     """
     check_number("distil_most", distil_most, at_least=distil_least)
-    fed.check_averages(fedavg, "opfgl")
-    fed.check_model_alone(fedavg, "opfgl")
-    fed.check_one_architecture(fedavg, "opfgl")
     model, names = fedavg.model, fed.trainable(fedavg)
     propagate = partial(propagated_labels, steps=label_steps, share=label_share)
     adam = partial(torch.optim.Adam, lr=fit_lr)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
+from ..checks import reject_if
 from ..federation import Means, Message, Method, Models, Outbox, Params, State
 from ..graph import Graph
 
@@ -20,7 +21,7 @@ ONE_ARCHITECTURE = ["moon", "graphfl", "fedpub", "fedselect", "fedsage_plus"]
 ONE_ARCHITECTURE += ["per_example_gaussian"]
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_model_alone])
 def own_models(
     fedavg: Method,
     *,
@@ -56,7 +57,6 @@ def own_models(
         >>> method.deploy({}, state, None)
         {'weight': tensor([[1.]]), 'bias': tensor([1.])}
     """
-    fed.check_model_alone(fedavg, "own_models")
     if models is not None or own:
         _check_differ(fedavg, own, models, draw)
         fedavg = with_models(fedavg, own, Models(models, fedavg.model, own))  # type: ignore[arg-type]
@@ -100,15 +100,13 @@ def own_models(
 
 
 def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool) -> None:
-    if models is None or not own or isinstance(own, str):
-        raise ValueError(
-            "Expected own to be names of modules and models a function of a graph, both or none, "
-            f"but got own={own!r} and models={models!r}"
-        )
-    if not callable(models):
-        raise TypeError(f"Expected models to be a function of a graph, but got {models!r}")
-    if draw:
-        raise ValueError("Expected draw to be left out beside models, which draw, but got True")
+    reject_if(
+        models is None or not own or isinstance(own, str),
+        "own to be names of modules and models a function of a graph, both or none",
+        f"own={own!r} and models={models!r}",
+    )
+    reject_if(not callable(models), "models to be a function of a graph", repr(models), TypeError)
+    reject_if(draw, "draw to be left out beside models, which draw", "True")
     fed.refuse(fedavg, ONE_ARCHITECTURE, "own_models", "it knows one architecture alone")
 
 

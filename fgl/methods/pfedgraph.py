@@ -20,7 +20,7 @@ from .mix_models import initial_parameters, mix_models, moved
 ALIKE = 0.9  # models whose cosine is larger count as equal
 
 
-@layer
+@layer(checks=[check_averages])
 def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01) -> Method:
     """Every client gets a mix of its own: of similar clients, and of those with many examples.
 
@@ -53,7 +53,6 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
     https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/pfedgraph_cosine.py)
     """
     check_number("attraction", attraction)
-    check_averages(fedavg, "pfedgraph")
     initial = initial_parameters(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:

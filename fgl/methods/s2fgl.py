@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Count, PositiveShare, Share, Weight
+from ..checks import Count, PositiveShare, Share, Weight, reject_if
 from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
@@ -22,7 +22,7 @@ from .inputs import check_prototypes
 RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def s2fgl(
     fedavg: Method,
     *,
@@ -92,8 +92,6 @@ def s2fgl(
     Source: Tan et al. 2025, https://arxiv.org/abs/2507.02409;
     https://github.com/Wonder7racer/S2FGL
     """
-    fed.check_averages(fedavg, "s2fgl")
-    fed.check_one_architecture(fedavg, "s2fgl")
     frozen = copy.deepcopy(fedavg.model).eval()
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings
@@ -165,11 +163,11 @@ def s2fgl(
 
 def check_sees_all(h: Tensor, g: Tensor) -> None:
     """Raise a ValueError unless a step sees as many nodes as the received model did."""
-    if h.shape != g.shape:
-        raise ValueError(
-            f"Expected s2fgl to see a client's {len(g)} nodes in every step, but got {len(h)}: "
-            "it does not train on drawn nodes"
-        )
+    reject_if(
+        h.shape != g.shape,
+        f"s2fgl to see a client's {len(g)} nodes in every step",
+        f"{len(h)}: it does not train on drawn nodes",
+    )
 
 
 def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:

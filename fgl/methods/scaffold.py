@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 
 from .. import federation as fed
-from ..checks import Weight, check_choice, check_number
+from ..checks import Weight, check_choice, check_number, reject_if
 from ..federation import Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from .fedopt import fedopt
@@ -60,6 +60,7 @@ def scaffold(
     reason = "its steps of one entry are not all that a client takes, which the control counts"
     fed.refuse(fedavg, "fedselect", "scaffold", reason)
     fed.refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
+    fed.refuse(fedavg, "scaffold", "scaffold", "both would keep their control under one name")
     names = fed.trainable(fedavg)
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
 
@@ -95,14 +96,12 @@ def scaffold(
         message = {**message, "num_examples": (examples > 0).long(), "shift": shift}
         return message, {**new_state, "control": new}
 
-    def with_control(
-        outbox: Outbox, new: State, means: Means, state: State
-    ) -> tuple[Outbox, State]:
+    def controlled(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         common = common_control(means, state.get("control", {}))
         messages = fed.changed_messages(outbox, lambda message: {**message, "control": common})
         return messages, {**new, "control": common}
 
-    aggregate = fed.after(base.aggregate, with_control, equally=("shift",))
+    aggregate = fed.after(base.aggregate, controlled, equally=("shift",))
     train = replace(fedavg.train, adjust=adjust)
     method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
     most = min(1, fedavg.rules.max_examples)  # all clients weigh the same
@@ -203,10 +202,7 @@ def learning_rate(method: Method) -> float:
         0.1
     """
     all_rates = rates(method)
-    if len(all_rates) != 1:
-        raise ValueError(
-            f"Expected lr to be given where the optimizer has not one rate, but got {all_rates}"
-        )
+    reject_if(len(all_rates) != 1, "lr to be given where the optimizer has not one rate", all_rates)
     return all_rates[0]
 
 

@@ -187,7 +187,7 @@ class Condensation:
         classes, width = aim.mean.shape
         features = width // (self.hops + 1)
         x = first_features(classes * self.per_class, features).to(aim.mean).requires_grad_()
-        edges = first_edges(features, self.width)
+        edges = PairWeights(features, self.width, parts=1)
         net = {name: p.detach().to(aim.mean) for name, p in edges.named_parameters()}
         net = {name: p.clone().requires_grad_() for name, p in net.items()}
         weights = partial(_weights, edges, net)
@@ -268,11 +268,6 @@ def unlike(x: Tensor, weights: Tensor) -> Tensor:
 def first_features(number: int, width: int) -> Tensor:
     """Drawn features, ``[number, width]``."""
     return torch.randn(number, width)
-
-
-def first_edges(num_features: int, width: int) -> PairWeights:
-    """A drawn network of edges."""
-    return PairWeights(num_features, width, parts=1)
 
 
 def _weights(edges: PairWeights, net: Params, x: Tensor) -> Tensor:

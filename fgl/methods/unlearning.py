@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Count, Natural, Positive, Weight
+from ..checks import Count, Natural, Positive, Weight, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
@@ -54,7 +54,7 @@ def retrained(fedavg: Method, *, client: Natural) -> Method:
     return replace(fedavg, aggregate=aggregate, rules=rules)
 
 
-@fed.layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def unlearned(
     fedavg: Method,
     *,
@@ -103,9 +103,6 @@ def unlearned(
     Source: Halimi et al. 2022, https://arxiv.org/abs/2207.05521;
     https://github.com/IBM/federated-unlearning
     """
-    fed.check_averages(fedavg, "unlearned")
-    fed.check_model_alone(fedavg, "unlearned")
-    fed.check_one_architecture(fedavg, "unlearned")
     names, training = fed.trainable(fedavg), fedavg.train
     first = fed.pick(fedavg.initial(), names)
 
@@ -140,8 +137,7 @@ def unlearned(
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        if client >= inbox.num_clients:
-            raise ValueError(f"Expected client to be one of {inbox.num_clients}, but got {client}")
+        reject_if(client >= inbox.num_clients, f"client to be one of {inbox.num_clients}", client)
         rounds = int(state.get("rounds", torch.tensor(0)))
         model, new = new_model(inbox, state, rounds)
         if not model:

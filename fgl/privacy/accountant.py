@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import check_count, check_number, check_share, check_weight, install
+from ..checks import check_count, check_number, check_share, check_weight, install, reject_if
 from ..kinds import explained
 
 OPACUS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
@@ -147,8 +147,7 @@ def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float =
     check_number("epsilon", epsilon, above=0)
     check_count(rounds=rounds)
     check_number("delta", delta, above=0, below=1)
-    if not sample_rate:
-        raise ValueError(f"Expected sample_rate to be above 0, but got {sample_rate}")
+    reject_if(not sample_rate, "sample_rate to be above 0", sample_rate)
     accounting = _dp_accounting("gaussian_mechanism")
     with np.errstate(divide="ignore"):
         one = accounting.gaussian_mechanism.get_sigma_gaussian(epsilon, delta)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..kinds import explained
 from ..transfer import to_device
 
@@ -114,6 +115,5 @@ def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Ten
             if total is None:
                 total = np.zeros_like(other)
             total = total + other if sign > 0 else total - other
-    if total is None:
-        raise ValueError("Expected words to have a tensor, but got none")
+    reject_if(total is None, "words to have a tensor", "none")
     return torch.from_numpy(np.asarray(total).view(np.int64))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..aggregate import project_to_simplex
-from ..checks import check_number
+from ..checks import check_number, reject_if
 from ..kinds import explained
 from ..transfer import to_device, to_host
 from ..warn import warn
@@ -90,8 +90,7 @@ def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]
     check_number("sigma", sigma, above=0)
     finite = to_host(*(value.isfinite().all() for value in tensors.values()))
     for name, fine in zip(tensors, finite, strict=True):
-        if not fine:
-            raise ValueError(f"Expected {name} to be finite, but got an entry that is not")
+        reject_if(not fine, f"{name} to be finite", "an entry that is not")
     return {name: truncated(value, grid_step(sigma)) for name, value in tensors.items()}
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..kinds import explained
 from .extra import need
 from .fixed_point import wrapped_sum
@@ -178,8 +179,7 @@ def revealed(
         >>> revealed(0, bytes([1]) * 32, keys, own, yes, yes, b"")[0, :3]
         tensor([1, 1, 1], dtype=torch.uint8)
     """
-    if bool((sent & ~here).any()):
-        raise ValueError("Expected those who sent to be among those with letters, but got others")
+    reject_if(bool((sent & ~here).any()), "those who sent to be among those with letters", "others")
     shares = []
     for other in range(len(keys)):
         kind, share = NOTHING, bytes(KEY)

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from .. import data
 from .. import federation as fed
-from ..checks import Count, Share
+from ..checks import Count, Share, reject_if
 from ..ego import EgoSampler
 from ..federation import Evaluate, Method, OptimizerFactory, Params, Ragged, Training
 from ..graph import Graph
@@ -139,11 +139,11 @@ def ego_steps(
 
 def check_batch_size(batch_size: int, graph: Graph) -> None:
     """A batch must not be larger than the client, nor empty."""
-    if not 1 <= batch_size <= graph.num_train:
-        raise ValueError(
-            f"Expected batch_size to be in [1, {graph.num_train}], the client's training nodes, "
-            f"but got {batch_size}"
-        )
+    reject_if(
+        not 1 <= batch_size <= graph.num_train,
+        f"batch_size to be in [1, {graph.num_train}], the client's training nodes",
+        batch_size,
+    )
 
 
 def _check(clients: Sequence[Graph], test: Graph) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from .. import data, losses
-from ..checks import Count, Share, Weight
+from ..checks import Count, Share, Weight, reject_if
 from ..data.splits import EdgeSplit
 from ..data.splits.edges import each_once
 from ..data.splits.free_pairs import FreePairsLike, sides_of
@@ -65,17 +65,16 @@ def link_task(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
-    if any(own.directed for own in splits):
-        raise ValueError(
-            "Expected splits without directions, since inner products have none, but got directed "
-            "ones: see fgl.tasks.pair_task"
-        )
+    reject_if(
+        any(own.directed for own in splits),
+        "splits without directions, since inner products have none",
+        "directed ones: see fgl.tasks.pair_task",
+    )
     warn_of_known_edges(splits)
     idle = [client for client, own in enumerate(splits) if own.trains_only]
-    if len(idle) == len(splits):
-        raise ValueError(
-            f"Expected a client to have enough edges to split, but got none of {len(splits)}"
-        )
+    reject_if(
+        len(idle) == len(splits), "a client to have enough edges to split", f"none of {len(splits)}"
+    )
     if idle:
         warn(
             f"Expected all clients to have enough edges to split, but got too few in {idle}: they "

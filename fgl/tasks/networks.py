@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import Count, Share, about
+from ..checks import Count, Share, about, reject_if
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, SPA, AuxSAGE, DeepNeighbours, Star
 from .settings import Cut, declares
@@ -67,11 +67,11 @@ class Networks(Cut):
         clients, sent = [whole] if alone else data.partitions.partition_graph(whole, parts), 0
         if self.hops:
             clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
-            if replace(self.damage, label_noise=0, missing_labels=0).any:
-                raise ValueError(
-                    f"Expected edges and features to be whole beside hops, whose sums know those "
-                    f"of all clients, but got {self.damage}"
-                )
+            reject_if(
+                replace(self.damage, label_noise=0, missing_labels=0).any,
+                "edges and features to be whole beside hops, whose sums know those of all clients",
+                self.damage,
+            )
         clients = self.read(self.damaged(clients, seed))
         model = self.model_for(whole, seed, more)
         return with_structure(whole) if self.model == "star" else whole, clients, model, sent

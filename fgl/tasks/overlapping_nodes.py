@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .. import data
 from .. import federation as fed
-from ..checks import Count, Share, Weight
+from ..checks import Count, Share, Weight, reject_if
 from ..federation import Evaluate, Method, Params, Training
 from ..graph import Graph
 from ..kinds import typed
@@ -101,11 +101,11 @@ class OverlappingNodes(Setting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.clients not in (None, len(self.shares)):
-            raise ValueError(
-                f"Expected clients to be {len(self.shares)}, one per proportion, "
-                f"but got {self.clients}"
-            )
+        reject_if(
+            self.clients not in (None, len(self.shares)),
+            f"clients to be {len(self.shares)}, one per proportion",
+            self.clients,
+        )
 
     @property
     def shares(self) -> list[float]:

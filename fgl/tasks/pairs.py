@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .. import data
 from .. import federation as fed
-from ..checks import Count, Share
+from ..checks import Count, Share, reject_if
 from ..data.splits.negatives import Window, checked_answers
 from ..federation import Evaluate, Loss, Method, Params, Ragged, Training
 from ..graph import Graph
@@ -190,11 +190,7 @@ class Pairs(Cut):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dropout:
-            raise ValueError(
-                f"Expected dropout to be 0 for Pairs, whose network has none, but got "
-                f"{self.dropout}"
-            )
+        reject_if(self.dropout, "dropout to be 0 for Pairs, whose network has none", self.dropout)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides a random order, partition, initial model and negatives."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import Count, Share
+from ..checks import Count, Share, reject_if
 from ..federation import Training, fedavg, fold_in
 from ..graph import Graph
 from ..kinds import typed
@@ -80,7 +80,7 @@ class SubgraphNodes(Networks):
     """
 
     clients: Count = 10
-    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "metis"
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "metis"
     """The division of nodes among clients, or among communities."""
     overlap: Count = 1
     """Clients of a community, of which each draws half; 1 gives all of it to one client."""
@@ -94,16 +94,16 @@ class SubgraphNodes(Networks):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.clients % self.overlap:
-            raise ValueError(
-                f"Expected clients to be a multiple of overlap, {self.overlap}, "
-                f"but got {self.clients}"
-            )
-        if self.overlap > 1 and self.skew.skew_by != "nothing":
-            raise ValueError(
-                f"Expected overlap to be 1 beside skew_by, which deals each node to one client, "
-                f"but got {self.overlap}"
-            )
+        reject_if(
+            self.clients % self.overlap,
+            f"clients to be a multiple of overlap, {self.overlap}",
+            self.clients,
+        )
+        reject_if(
+            self.overlap > 1 and self.skew.skew_by != "nothing",
+            "overlap to be 1 beside skew_by, which deals each node to one client",
+            self.overlap,
+        )
 
     def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:
         """Ids of each client's nodes; METIS cuts into all parts at once, as the generators say."""
@@ -130,11 +130,11 @@ class SubgraphNodes(Networks):
     def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
         """Load and damage a dataset for each client, in one space of features and classes."""
         plain = self.overlap == 1 and self.skew.skew_by == "nothing" and not self.hops
-        if self.clients != len(names) or not plain:
-            raise ValueError(
-                f"Expected clients to be {len(names)}, one per dataset, without overlap, skew_by "
-                f"and hops, but got {self}"
-            )
+        reject_if(
+            self.clients != len(names) or not plain,
+            f"clients to be {len(names)}, one per dataset, without overlap, skew_by and hops",
+            self,
+        )
         wholes = [_scaled(self.whole(name, seed)) for name in names]
         return data.one_space(self.damaged(wholes, seed))
 

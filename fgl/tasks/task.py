@@ -91,24 +91,20 @@ def own_node_mask(graph: Graph, context: Any) -> Tensor:
 @fed.layer
 def weighed_by_nodes(fedavg: Method) -> Method:
     """The method with each client weighted by its number of nodes."""
-    return replace(fedavg, send=_send_by_nodes)
+    return replace(fedavg, send=_send_size)
 
 
-def _send_by_nodes(
-    params: Params, context: Any, state: State, graph: Graph
-) -> tuple[Message, State]:
+def _send_size(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
     return {"model": params, "num_examples": torch.tensor(graph.num_nodes)}, state
 
 
 @fed.layer
 def weighed_equally(fedavg: Method) -> Method:
     """The method with equal weights of all clients."""
-    return replace(fedavg, send=_send_equally, accept=fed.accept_equally)
+    return replace(fedavg, send=_send_one, accept=fed.accept_equally)
 
 
-def _send_equally(
-    params: Params, context: Any, state: State, graph: Graph
-) -> tuple[Message, State]:
+def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
     return {"model": params, "num_examples": torch.tensor(1)}, state
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import federation as fed
-from ..checks import Positive
+from ..checks import Positive, reject_if
 from ..federation import Message, Method, OfMeans, Params, State
 from ..graph import Graph
 from ..privacy import clip
@@ -104,8 +104,8 @@ def _check_covered(message: Message) -> None:
 
 def _refuse_others(subject: str, keys: Iterable[str]) -> None:
     others = [key for key in keys if key not in COVERED]
-    if others:
-        raise ValueError(
-            f"Expected {subject} 'model' and 'num_examples' alone, which clipping and noise "
-            f"cover, but got {others} too, which would leave the client as it is"
-        )
+    reject_if(
+        others,
+        f"{subject} 'model' and 'num_examples' alone, which clipping and noise cover",
+        f"{others} too, which would leave the client as it is",
+    )

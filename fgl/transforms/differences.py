@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..federation import Inbox, Message, Method, Outbox, Params, State, drop, pick
 from ..graph import Graph
 
@@ -69,8 +70,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
         inner = _without_left(state, parts)
         message, new = method.send(params, context, inner, graph)
         missing = [part for part in parts if part not in message]
-        if message and missing:
-            raise ValueError(f"Expected an upload to have {missing}, but got {list(message)}")
+        reject_if(message and missing, f"an upload to have {missing}", list(message))
         out, new_state = drop(message, parts), dict(new)
         for part in parts if message else ():
             sent, left = context["received"].get(part, {}), state.get(_left(part), {})
@@ -107,8 +107,7 @@ def _without_left(state: State, parts: Sequence[str]) -> State:
 def check_names(part: str, value: Any, template: Params) -> None:
     """Raise a ValueError unless a part of an upload has names of the model alone."""
     unknown = drop(value, template) if isinstance(value, Mapping) else [part]
-    if unknown:
-        raise ValueError(f"Expected {part} to have names of the model, but got {list(unknown)}")
+    reject_if(unknown, f"{part} to have names of the model", list(unknown))
 
 
 def _encoded(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import federation as fed
-from ..checks import check_number
+from ..checks import Chance, Positive, reject_if
 from ..federation import Inbox, Means, Message, Method, OfMeans, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
@@ -34,9 +34,9 @@ PROTECTS_NOTHING = (
 def local_gaussian(
     method: Method,
     *,
-    length: float,
-    noise_multiplier: float,
-    delta: float = 1e-5,
+    length: Positive,
+    noise_multiplier: Positive,
+    delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
     """The method whose clients clip their updates and add noise before they send them.
@@ -69,8 +69,7 @@ def local_gaussian(
 
     Source: Dwork and Roth 2014, https://doi.org/10.1561/0400000042
     """
-    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    generator = noise_source(**values, unprotected=unprotected)
+    generator = noise_source(unprotected)
     fed.check_no_joining(method, "local_gaussian", NO_NOISE)
     base, names = clipped(method, length=length), fed.trainable(method)
     sigma = 2 * length * noise_multiplier
@@ -95,9 +94,9 @@ def local_gaussian(
 def central_gaussian(
     method: Method,
     *,
-    length: float,
-    noise_multiplier: float,
-    delta: float = 1e-5,
+    length: Positive,
+    noise_multiplier: Positive,
+    delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
     """The method whose server averages clipped updates with equal weights and adds noise.
@@ -126,8 +125,7 @@ def central_gaussian(
 
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
-    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    generator = noise_source(**values, unprotected=unprotected)
+    generator = noise_source(unprotected)
     fed.check_no_joining(method, "central_gaussian", NO_NOISE)
     mean_server(method, "central_gaussian")  # raises
     names, sigma = fed.trainable(method), length * noise_multiplier
@@ -240,11 +238,11 @@ def counted(
         return {**state, "privacy": with_answers(record, paid(inbox, state))}
 
     def with_record(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
-        if "privacy" in new:
-            raise ValueError(
-                "Expected one transform that adds noise and counts, but got another inside: "
-                "their epsilons would have to be composed"
-            )
+        reject_if(
+            "privacy" in new,
+            "one transform that adds noise and counts",
+            "another inside: their epsilons would have to be composed",
+        )
         return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
     aggregate = fed.after(_without_record(method.aggregate), with_record)
@@ -278,13 +276,8 @@ def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> P
         return gaussian(update, sigma=sigma, unprotected=generator)
 
 
-def noise_source(
-    length: float, noise_multiplier: float, delta: float, unprotected: bool
-) -> torch.Generator | None:
+def noise_source(unprotected: bool) -> torch.Generator | None:
     """The source of noise: a generator, or None for the operating system."""
-    check_number("length", length, above=0)
-    check_number("noise_multiplier", noise_multiplier, above=0)
-    check_number("delta", delta, above=0, below=1)
     if not unprotected:
         return None
     warn(PROTECTS_NOTHING)

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from ..checks import Count, check_choice
+from ..checks import Count, check_choice, reject_if
 from ..compress import BITS, dequantise, quantise
 from ..federation import Method, layer
 from .differences import Code, check_codable, coded
@@ -56,11 +56,11 @@ def quantised(
 
     def decode(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
         codes, scales = tensors
-        if codes.dtype != torch.uint8 or scales.dtype != torch.float32 or (scales < 0).any():
-            raise ValueError(
-                "Expected codes to be uint8 and scales float32 and >= 0, but got "
-                f"{codes.dtype} and {scales.dtype}"
-            )
+        reject_if(
+            codes.dtype != torch.uint8 or scales.dtype != torch.float32 or (scales < 0).any(),
+            "codes to be uint8 and scales float32 and >= 0",
+            f"{codes.dtype} and {scales.dtype}",
+        )
         numbers = {"bits": bits, "bucket": bucket}
         return dequantise(codes, scales, like.shape, **numbers, dtype=like.dtype)
 

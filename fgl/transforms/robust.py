@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..aggregate.robust import TooManyBad, bucket_means
-from ..checks import Count
+from ..checks import Count, reject_if
 from ..federation import Inbox, Message, Method, OfMeans, Outbox, Params, State, layer, one_for_all
+from ..kinds import check_takes
 from ..warn import warn
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
@@ -56,8 +57,7 @@ def robust(
         >>> method.aggregate(fgl.federation.Inbox(came, 3, sent), {})[0][0]
         {'model': {'w': tensor(3.)}}
     """
-    if not callable(rule):
-        raise TypeError(f"Expected rule to be a function of updates, but got {rule!r}")
+    check_takes("rule", rule, ["updates"])
     served = mean_server(method, "robust")
     _check_covered(served, untouched)
 
@@ -119,11 +119,11 @@ def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
     if isinstance(untouched, str):
         raise TypeError(f"Expected untouched to be several keys, but got the string {untouched!r}")
     others = [key for key in (*served.equally, *served.reads) if key not in untouched]
-    if others:
-        raise ValueError(
-            "Expected the server to read the mean of the models alone, which a robust mean covers, "
-            f"but got {others} too: name in untouched what shall pass as it is"
-        )
+    reject_if(
+        others,
+        "the server to read the mean of the models alone, which a robust mean covers",
+        f"{others} too: name in untouched what shall pass as it is",
+    )
 
 
 def _counts(message: Message) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
+from ..checks import reject_if
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
@@ -90,6 +91,5 @@ def _is_long(tensor: Tensor) -> bool:
 
 def _rounded(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     small = tensor.to(dtype)
-    if not small.isfinite().all():
-        raise ValueError(f"Expected model/{name} to fit into {dtype}, but got larger entries")
+    reject_if(not small.isfinite().all(), f"model/{name} to fit into {dtype}", "larger entries")
     return small

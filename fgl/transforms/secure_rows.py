@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import federation as fed
-from ..checks import check_number
+from ..checks import Several
 from ..federation import Means, Message, Method, Outbox, Params, State, Training
 from ..graph import Graph
 from ..kinds import typed
@@ -31,7 +31,7 @@ class AddsUp(Protocol):
 
 
 @typed
-def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
+def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     """A `total` for `fgl.data.neighbour_sums` under which no client's part of a row is revealed.
 
     All clients' parts of all rows are summed by `secure_sum`, so that the server learns no part.
@@ -64,7 +64,6 @@ def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
     Source: Yao et al., FedGCN, https://arxiv.org/abs/2201.12433; Bonawitz et al. 2017,
     https://eprint.iacr.org/2017/281
     """
-    check_number("threshold", threshold, at_least=2, integer=True)
 
     def total(graphs: Sequence[Graph], /) -> tuple[list[Tensor], int]:
         width = graphs[0].num_features

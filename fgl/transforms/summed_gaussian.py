@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import Chance, Positive, Several, check_number
 from ..federation import Inbox, Message, Method, Params, State, combine, layer, pick, trainable
 from ..graph import Graph
 from ..privacy import clip, discrete_gaussian
@@ -43,12 +43,12 @@ EXACT = 2.0**53  # up to it a float64 has every whole number
 def summed_gaussian(
     method: Method,
     *,
-    threshold: int,
-    length: float,
-    noise_multiplier: float,
+    threshold: Several,
+    length: Positive,
+    noise_multiplier: Positive,
     colluders: int = 0,
     signed: Signatures | None = None,
-    delta: float = 1e-5,
+    delta: Chance = 1e-5,
     bits: int = 28,
     bound: float = 1024.0,
     unprotected: bool = False,
@@ -92,9 +92,7 @@ def summed_gaussian(
 
     Source: Kairouz et al. 2021, https://arxiv.org/abs/2102.06387
     """
-    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    noise_source(**values, unprotected=unprotected)  # warns
-    check_number("threshold", threshold, at_least=2, integer=True)
+    noise_source(unprotected)  # warns
     check_number("colluders", colluders, at_least=0, below=threshold, integer=True)
     check_number("bits", bits, at_least=0, at_most=48, integer=True)
     sigma = length * noise_multiplier / math.sqrt(threshold - colluders)

@@ -739,7 +739,7 @@ def test_pairs_that_a_link_task_learns_from_join_the_sides_that_edges_join() -> 
 
 def test_a_forest_and_an_odd_cycle_have_no_sides() -> None:
     """A tree can be coloured in two too, but nothing of it says that an edge must join both."""
-    edges = fgl.data.edge_split
+    edges = fgl.data.splits.edge_split
     v = torch.arange(1, 300)
     tree = torch.stack([(torch.rand(299, generator=rng(12)) * v).long(), v])
     odd = torch.cat([bought(), torch.tensor([[0], [1]])], 1)
@@ -765,10 +765,10 @@ def test_copies_of_graphs_in_training_and_test_are_told_and_can_be_left_out() ->
         tasks.graph_task([graph], [graph], model, fgl.Training(num_steps=1))
 
     with pytest.warns(UserWarning, match="that are copies of graphs that train"):
-        made(fgl.data.random_split(whole))
+        made(fgl.data.splits.random_split(whole))
     first = fgl.data.first_copies(whole)
     assert first.tolist() == [True] * 80 + [False] * 30
-    made(fgl.data.random_split(whole, among=first))
-    made(fgl.data.random_split(fgl.Graph.join(small, y)))
+    made(fgl.data.splits.random_split(whole, among=first))
+    made(fgl.data.splits.random_split(fgl.Graph.join(small, y)))
     bonds = {"edge_attr": torch.rand(whole.num_edges, 2, generator=rng(0))}
     assert fgl.data.first_copies(whole.replace(**bonds)).all()

@@ -12,12 +12,13 @@ from typing import Any, ParamSpec, overload
 
 from torch import nn
 
-from ...kinds import binder, explained
+from ...kinds import binder, check_kind, explained
 from .describe import described, short_name
 from .layers import FUNCTIONS, Layer, short
 from .method import Method
 
 P = ParamSpec("P")
+Check = Callable[[Method, str], None]  # raises unless a builder of this name can take the method
 
 
 @overload
@@ -25,11 +26,15 @@ def layer(builder: Callable[P, Method], /) -> Callable[P, Method]: ...
 
 
 @overload
-def layer(*, sealed: Collection[str]) -> Callable[[Callable[P, Method]], Callable[P, Method]]: ...
+def layer(
+    *, sealed: Collection[str] = (), checks: Collection[Check] = ()
+) -> Callable[[Callable[P, Method]], Callable[P, Method]]: ...
 
 
 @explained
-def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
+def layer(
+    builder: Any = None, /, *, sealed: Collection[str] = (), checks: Collection[Check] = ()
+) -> Any:
     """A decorator for builders of methods: each method records its builder and the arguments.
 
     The builder's arguments become part of a run. A checkpoint with other arguments is refused,
@@ -40,6 +45,8 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
         sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no builder
             around this one may change, since its guarantee covers only these functions. A run
             raises if one of them was replaced.
+        checks: functions such as `check_averages` that raise unless the builder can take a method;
+            they are called with the method and the builder's name.
 
     Returns:
         The builder. Its methods have one layer more than the first method, or the first task's
@@ -53,12 +60,14 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
         >>> halved(fgl.fedavg(torch.nn.Linear(1, 1)), share=0.25)
         halved(fedavg(Linear(...)), share=0.25)
     """
-    if builder is None:
-        return functools.partial(_noting, sealed=frozenset(sealed))
-    return _noting(builder, sealed=frozenset())
+    check_kind("builder", builder, Callable[..., Any] | None)
+    noting = functools.partial(_noting, sealed=frozenset(sealed), checks=checks)
+    return noting if builder is None else noting(builder)
 
 
-def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P, Method]:
+def _noting(
+    builder: Callable[P, Method], sealed: frozenset[str], checks: Collection[Check]
+) -> Callable[P, Method]:
     signature = inspect.signature(builder)
     name = short_name(builder).rsplit(".", 1)[-1]
     bind = binder(builder, fedavg=Method, method=Method)
@@ -70,6 +79,7 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
         place, method = next((pair for pair in methods if pair[1]), ("", None))
         rest = {key: value for key, value in arguments.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
+        _check_inner(method, name, checks)
         with _says_what_a_model_lacks(name):
             built = builder(*args, **kwargs)
         if not isinstance(built, Method):
@@ -83,6 +93,13 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
         return replace(built, layers=(*outer, Layer(name, settings, call, sealed, left, inner)))
 
     return build
+
+
+def _check_inner(method: Method | None, name: str, checks: Collection[Check]) -> None:
+    """Raise unless the builder of this name can take the method that it was given."""
+    if method is not None:
+        for check in checks:
+            check(method, name)
 
 
 @contextmanager

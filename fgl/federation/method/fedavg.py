@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...graph import Graph
-from ...kinds import explained
+from ...kinds import check_takes, explained
 from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, checked_y
 from ...warn import warn
@@ -52,6 +52,8 @@ def fedavg(
     Source: McMahan et al. 2017, https://arxiv.org/abs/1602.05629
     """
     check_has_shapes(model)
+    if loss is not None:
+        check_takes("loss", loss, ["params", "graph", "context"])
     if loss is not None and target != CLASSES:
         raise ValueError("Expected target to be left out beside a loss, but got one")
     return Method(

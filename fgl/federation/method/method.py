@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...checks import check_number
 from ...graph import Graph
-from ...kinds import check_kind
+from ...kinds import check_kind, check_takes
 from ...predict import standing_in
 from .describe import hides
 from .inbox import Aggregate
@@ -94,6 +94,9 @@ class Training:
             raise ValueError(
                 f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
             )
+        for name, arguments in TRAINING.items():
+            if (function := getattr(self, name)) is not None:
+                check_takes(name, function, arguments)
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
 
@@ -104,6 +107,14 @@ class Training:
     def settled(self, new: Params, old: Params, context: Any) -> Params:
         """The new tensors of a step after `settle`, if there is one."""
         return new if self.settle is None else self.settle(new, old, context)
+
+
+# The arguments of the functions of a `Training`.
+TRAINING = {
+    "batches": ["graph", "context"],
+    "adjust": ["grads", "params", "context"],
+    "settle": ["new", "old", "context"],
+}
 
 
 @takes_old_names

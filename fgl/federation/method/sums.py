@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from ...aggregate import mean
-from ...kinds import explained
+from ...kinds import check_takes, explained
 from ...warn import warn
 from .describe import short_name
 from .inbox import Aggregate, Inbox
@@ -228,17 +227,10 @@ def _keys(name: str, keys: Any) -> tuple[str, ...]:
 
 def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
     """Raise unless the function can be called with these arguments by position."""
-    call = f"a function of ({', '.join(arguments)})"
-    if not callable(function) or isinstance(function, OfMeans | OfSums):
+    if isinstance(function, OfMeans | OfSums):
+        call = f"a function of ({', '.join(arguments)})"
         raise TypeError(f"Expected {name} to be {call}, but got {function!r}")
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # a builtin without a signature
-        return
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        raise TypeError(f"Expected {name} to be {call}, but got {function!r}: {error}") from None
+    check_takes(name, function, arguments)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...checks import reject_if
 from ...federation import Method, Params, combine, in_mode
 from ...graph import EDGE_FIELDS, Graph
 from ...sparse import SparseMatrix
@@ -131,11 +132,7 @@ def check_method(method: Method) -> None:
         )
     kind = nn.modules.batchnorm._BatchNorm
     mixing = [name for name, part in method.model.named_modules() if isinstance(part, kind)]
-    if mixing:
-        raise ValueError(
-            "Expected the model to have no batch norm, by which examples see each other, "
-            f"but got {mixing}"
-        )
+    reject_if(mixing, "the model to have no batch norm, by which examples see each other", mixing)
 
 
 @torch.no_grad()

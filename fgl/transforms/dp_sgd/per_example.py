@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ... import federation as fed
-from ...checks import Count, Positive, PositiveShare
+from ...checks import Chance, Count, Positive, PositiveShare
 from ...federation import Message, Method, Params, Ragged, State
 from ...graph import Graph
 from ...privacy import clip, gaussian
@@ -29,12 +29,12 @@ LONG = 1e18  # no update is so long: examples are clipped, not clients
 def per_example_gaussian(
     method: Method,
     *,
-    length: float,
-    noise_multiplier: float,
+    length: Positive,
+    noise_multiplier: Positive,
     sample_rate: PositiveShare,
     expected_batch_size: Positive,
     num_steps: Count,
-    delta: float = 1e-5,
+    delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
     """The method whose clients train by DP-SGD: it protects each example of a client.
@@ -94,8 +94,7 @@ def per_example_gaussian(
 
     Source: Abadi et al. 2016, https://arxiv.org/abs/1607.00133
     """
-    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    generator = noise_source(**values, unprotected=unprotected)
+    generator = noise_source(unprotected)
     fed.check_one_architecture(method, "per_example_gaussian")
     check_method(method)
     fed.check_no_joining(method, "per_example_gaussian", NO_NOISE)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_kind
+from ...checks import check_kind, reject_if
 from ...federation import Message, Method, Params, State, drop, leaves, local_steps
 from ...graph import Graph
 from ...privacy import DoesNotFit
@@ -212,8 +212,7 @@ def _told(state: State) -> Message:
 def _row(keys: Tensor, exchange: Params) -> int:
     """A client's place in the list, by its own keys."""
     rows = _rows(keys, exchange)
-    if len(rows) != 1:
-        raise ValueError(f"Expected the list of keys to have one's own once, but got {len(rows)}")
+    reject_if(len(rows) != 1, "the list of keys to have one's own once", len(rows))
     return rows[0]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ... import federation as fed
-from ...checks import check_kind
+from ...checks import check_kind, reject_if
 from ...federation import (
     Inbox,
     Means,
@@ -83,11 +83,11 @@ class Server:
             _check_public_keys(payload["keys"])
         if self.terms.signed and "signature" in payload:
             text = signed.of_keys(payload["keys"]) if phase == KEYS else self._seen(exchange)
-            if not self.terms.signed.holds(client, payload["signature"], text):
-                raise ValueError(
-                    f"Expected the signature of client {client} under what it was told, but got "
-                    "another"
-                )
+            reject_if(
+                not self.terms.signed.holds(client, payload["signature"], text),
+                f"the signature of client {client} under what it was told",
+                "another",
+            )
 
     def _sizes(
         self, phase: int, number: int, payload: Mapping[str, Tensor]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ... import federation as fed
-from ...checks import check_number
+from ...checks import Natural, Positive, Several, check_number
 from ...federation import Method, OfMeans, OfSums, Privacy, Round, State
 from ...kinds import typed
 from ...warn import warn
@@ -25,12 +25,12 @@ SEALED += ["rules.silent", "rules.joining"]
 def secure_sum(
     method: Method,
     *,
-    threshold: int,
-    honest: int = 2,
-    colluders: int = 0,
+    threshold: Several,
+    honest: Several = 2,
+    colluders: Natural = 0,
     signed: Signatures | None = None,
     bits: int = 28,
-    bound: float = 1024.0,
+    bound: Positive = 1024.0,
     unprotected: bool = False,
 ) -> Method:
     """The method whose server learns sums over clients, and no client's upload.
@@ -108,9 +108,6 @@ def secure_sum(
 
 
 def _check_clients(threshold: int, honest: int, colluders: int) -> None:
-    check_number("threshold", threshold, at_least=2, integer=True)
-    check_number("honest", honest, at_least=2, integer=True)
-    check_number("colluders", colluders, at_least=0, integer=True)
     if threshold < honest + colluders:
         raise ValueError(
             f"Expected threshold to be at least {honest + colluders}, for {honest} honest clients "
@@ -145,7 +142,6 @@ def _check_means(method: Method) -> None:
 
 def _check_rest(bits: int, bound: float, signed: Any) -> None:
     check_number("bits", bits, at_least=0, at_most=48, integer=True)
-    check_number("bound", bound, above=0)
     if signed is not None and not isinstance(signed, Signatures):
         got = type(signed).__name__
         raise TypeError(f"Expected signed to be fgl.transforms.Signatures, but got {got}")
