@@ -21,9 +21,8 @@ from federations import end, identified, same
 from scipy.sparse import csr_matrix
 
 import fgl
-from fgl import methods, transforms
+from fgl import Method, methods, transforms
 from fgl.aggregate.robust import median, multi_krum
-from fgl.federation import Method
 from fgl.tasks import Task
 
 

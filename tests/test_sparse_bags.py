@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fgl.sparse import SparseMatrix, kernels, weighted_product
+from fgl import SparseMatrix
+from fgl.sparse import kernels, weighted_product
 from fgl.sparse.batched_matrix import MatrixStack
 from fgl.sparse.batched_pattern import Member
 

@@ -82,7 +82,7 @@ def node_contrast(
         f"keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d]",
         list(keys.shape),
     )
-    check_length(len(anchor), y=y)
+    check_length(len(anchor), y=y, mask=mask)
     if mask is not None:
         check_mask("mask", mask, len(anchor))
     check_number("temperature", temperature, above=0)

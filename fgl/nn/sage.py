@@ -186,7 +186,7 @@ class EgoSAGE(nn.Module):
     ) -> None:
         super().__init__()
         check_share(dropout=dropout)
-        self.fanouts = check_fanouts(fanouts)
+        self.fanouts = check_fanouts(tuple(fanouts))
         self.dropout = dropout
         self.linear = linear
         self.reduction = nn.Linear(in_channels, hidden_channels)
