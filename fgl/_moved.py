@@ -11,6 +11,7 @@ from typing import Any
 # Old room -> the module that has the names now -> names.
 NOW = {
     "fgl.client_network": {
+        "fgl.client_network.attention": "distance_attention softmax_attention",
         "fgl.client_network.autoencoder": "encode init_encoder link_cost link_entropy link_loss "
         "link_probability",
         "fgl.client_network.finch": "nearest_rows",
@@ -29,7 +30,7 @@ NOW = {
         "stratified_folds subgraph_split with_negatives",
     },
     "fgl.data.partitions": {"fgl.data.partitions.graphs": "CutLoss"},
-    "fgl.ego": {"fgl.ego.uploads": "check_mashed"},
+    "fgl.ego": {"fgl.ego.trees": "levels", "fgl.ego.uploads": "check_mashed"},
     "fgl.experiment": {"fgl": "compare plot", "fgl.federation": "best_round"},
     "fgl.federation": {
         "fgl.federation.executors.batch.train_cohort": "train_cohort",
@@ -50,11 +51,13 @@ NOW = {
     },
     "fgl.privacy": {
         "fgl.privacy.clip": "clipped_gradient",
+        "fgl.privacy.composed": "composed_epsilon",
         "fgl.privacy.fixed_point": "decode encode largest_weight wrapped_sum",
         "fgl.privacy.gaussian": "on_grid",
     },
     "fgl.properties": {
-        "fgl.properties.measures": "average_degree closeness degree_variance density "
+        "fgl.properties.encodings": "degree_one_hot walk_returns",
+        "fgl.properties.measures": "PROPERTIES average_degree closeness degree_variance density "
         "negative_scale_free_exponent network_entropy",
     },
     "fgl.pseudo": {"fgl.pseudo.graph": "project", "fgl.pseudo.quality": "describe"},
@@ -67,6 +70,9 @@ NOW = {
         "fgl.sparse.precision": "full_precision",
         "fgl.sparse.rows": "pair_sum widened",
     },
+    "fgl.transforms": {
+        "fgl.transforms.attacks": "flipped_labels heavy little_is_enough negated_models noise",
+    },
 }
 
 
@@ -74,8 +80,8 @@ def homes(room: str) -> dict[str, str]:
     """The module that has each moved name of a room now.
 
     Example:
-        >>> homes("fgl.ego")
-        {'check_mashed': 'fgl.ego.uploads'}
+        >>> homes("fgl.losses")
+        {'dense_reconstruction': 'fgl.losses.reconstruction_loss'}
     """
     return {name: home for home, names in NOW[room].items() for name in names.split()}
 

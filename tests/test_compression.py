@@ -19,7 +19,6 @@ from fgl.transforms import (
     attacked,
     clipped,
     local_gaussian,
-    negated_models,
     privacy_spent,
     quantised,
     robust,
@@ -27,6 +26,7 @@ from fgl.transforms import (
     secure_sum,
     sparsified,
 )
+from fgl.transforms.attacks import negated_models
 
 
 def task() -> fgl.tasks.Task:

@@ -11,7 +11,8 @@ from federations import graph
 
 import fgl
 from fgl import ego
-from fgl.ego import EgoSampler, levels, mash, resample
+from fgl.ego import EgoSampler, mash, resample
+from fgl.ego.trees import levels
 from fgl.ego.uploads import check_mashed
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # 0 - 1 - 2, and 3 alone

@@ -236,7 +236,7 @@ def test_the_network_without_ego_on_trees_is_that_on_graphs(fanouts: tuple[int, 
     x = CLIENTS[0].x.to_dense()  # type: ignore[union-attr]
     got = model(x, trees=trees)
     assert got.shape == (5, CLASSES)
-    bounds = fgl.ego.levels(fanouts)
+    bounds = fgl.ego.trees.levels(fanouts)
     edges = []
     for level, fanout in enumerate(fanouts):
         for i in range(bounds[level], bounds[level + 1]):

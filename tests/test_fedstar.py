@@ -15,7 +15,8 @@ from federations import close, graph, same
 import fgl
 from fgl.methods import fedstar
 from fgl.nn import Star
-from fgl.properties import degree_one_hot, structure_encoding, walk_returns
+from fgl.properties import structure_encoding
+from fgl.properties.encodings import degree_one_hot, walk_returns
 from fgl.tasks import with_structure
 
 F64 = torch.float64

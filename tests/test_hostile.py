@@ -35,7 +35,7 @@ CELLS = [(name, count) for name in (*ROWS, *PRIVATE) for count in LIARS
 class Replayed:
     """An executor that has trained once, and gives the same answers, those of the liars changed."""
 
-    padding, one_by_one, elsewhere = 0.0, "", True
+    padding, one_by_one, untraced, elsewhere = 0.0, "", "", True
 
     def __init__(self, loop: Loop, answers: dict[int, Answer], change: Change) -> None:
         self.num_clients, self.join = len(answers), loop.join

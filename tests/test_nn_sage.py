@@ -11,7 +11,8 @@ from federations import close, graph
 from torch.func import functional_call
 
 import fgl
-from fgl.ego import EgoSampler, levels, mash
+from fgl.ego import EgoSampler, mash
+from fgl.ego.trees import levels
 from fgl.federation.executors.batch.cohort import Cohort
 from fgl.nn import EgoSAGE
 from fgl.nn.sage import child_mean

@@ -14,8 +14,9 @@ from torch import Tensor
 
 import fgl
 from fgl import properties
-from fgl.properties import PROPERTIES, graph_properties
+from fgl.properties import graph_properties
 from fgl.properties.hops import hops
+from fgl.properties.measures import PROPERTIES
 from fgl.properties.simple import simple
 
 

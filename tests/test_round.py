@@ -43,6 +43,7 @@ class Fake:
     num_clients = 4
     padding = 0.0
     one_by_one = ""
+    untraced = ""
     elsewhere = True
     limits = Limits()
 

@@ -192,10 +192,10 @@ def test_a_method_inside_sees_its_own_context_and_counts_once() -> None:
 
 def test_only_whole_exchanges_have_a_line() -> None:
     for count, lines_ in ((3, 0), (4, 1), (7, 1), (8, 2), (9, 2)):
-        rounds = [fgl.federation.Round(k, [0], padding=k / 9, bytes_up=1) for k in range(count)]
+        rounds = [fgl.federation.Round(k, [0], padding=1 - k / 9, bytes_up=1) for k in range(count)]
         summed = summed_rounds(rounds)
         assert [(each.padding, each.bytes_up) for each in summed] == [
-            ((4 * k + 3) / 9, 4) for k in range(lines_)
+            (1 - 4 * k / 9, 4) for k in range(lines_)
         ]
 
 

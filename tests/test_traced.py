@@ -48,7 +48,7 @@ def tensors(value: Any) -> list[Tensor]:
     return [tensor for each in items for tensor in tensors(each)]
 
 
-def ends(result: fgl.federation.Result) -> tuple[list[Tensor], str]:
+def ends(result: fgl.Result) -> tuple[list[Tensor], str]:
     states = (result.outbox, result.server_state, result.client_states)
     return [t for each in states for t in tensors(each)], repr([r.loss for r in result.history])
 
@@ -91,7 +91,7 @@ QUICK = {("fedavg", "nodes"), ("fedavg", "gat"), ("scaffold", "nodes"), ("fgssl"
 )
 def test_a_row_has_the_bits_of_ordinary_steps(name: str, task: str, tracers: Tracers) -> None:
     method, made = conformance.case(name, task)
-    rounds = 3 * method.exchange
+    rounds = 3 * method.rules.exchange
     try:
         plain = run(method, made.clients, after=10**9, rounds=rounds)
     except Exception as error:
@@ -208,6 +208,11 @@ def printing() -> Callable[..., Tensor]:
     return loss
 
 
+def holding_much() -> Callable[..., Tensor]:
+    plain, table = fedavg().loss, [0.0] * 20_000
+    return lambda params, graph, context: plain(params, graph, context) + table[0]
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "counts in a closure": (counting, "changes an object"),
     "counts in an attribute": (Warmed, "changes an object"),
@@ -217,6 +222,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "reads an iterator": (by_iterator, "holds a count"),
     "replaces a tensor": (replacing, "changes an object"),
     "prints": (printing, "calls print"),
+    "holds much": (holding_much, "more than"),
 }
 
 

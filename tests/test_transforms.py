@@ -18,17 +18,15 @@ from fgl import Method, methods
 from fgl.aggregate import mean
 from fgl.aggregate import robust as rules
 from fgl.federation import Inbox
-from fgl.transforms import (
-    attacked,
+from fgl.transforms import attacked, robust, scaled_updates
+from fgl.transforms.attacks import (
+    Attack,
     flipped_labels,
     heavy,
     little_is_enough,
     negated_models,
     noise,
-    robust,
-    scaled_updates,
 )
-from fgl.transforms.attacks import Attack
 
 F64 = torch.float64
 SENT = {"model": {"w": torch.tensor([1.0, -2.0, 0.5]), "b": torch.tensor(0.25)}}

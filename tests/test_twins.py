@@ -80,7 +80,7 @@ def forest(trees: torch.Tensor, fanouts: tuple[int, ...]) -> tuple[torch.Tensor,
     """Nodes of trees, the centres first, and edges from children to parents, as PyG has them."""
     count, size = trees.shape
     place = torch.arange(count * size).view(size, count).t()  # the centres are 0 to count - 1
-    bounds = fgl.ego.levels(fanouts)
+    bounds = fgl.ego.trees.levels(fanouts)
     edges = []
     for depth, fanout in enumerate(fanouts):
         parents = place[:, bounds[depth] : bounds[depth + 1]].repeat_interleave(fanout, 1)

@@ -89,7 +89,8 @@ def sentence(study: Study, method: str, where: str, test: Tested, family: int) -
     return (
         f"**On {where} {method} is {scale * abs(own.mean):.{digits}f} {unit} {better} than {base}**"
         f" (95 % interval {scale * own.low:+.{digits}f} to {scale * own.high:+.{digits}f}, paired "
-        f"t test over {own.count} seeds, p {test.holm:.2g} after Holm's correction over {family})."
+        f"t test over {own.count} seeds, p = {test.holm:.2g} after Holm's correction over "
+        f"{family})."
     )
 
 

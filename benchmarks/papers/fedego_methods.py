@@ -145,7 +145,7 @@ class SAGEThenMLP(nn.Module):
     def _on_trees(self, x: Any, trees: Tensor) -> Tensor:
         """The first layer multiplies each distinct node's features once, before trees are made."""
         first: Any = self.reduction[0]
-        roots = trees[:, : ego.levels(self.fanouts)[-2]]
+        roots = trees[:, : ego.trees.levels(self.fanouts)[-2]]
         h = child_mean(_chosen(x @ first.lin_l.weight.t(), trees), self.fanouts)
         h = (h + _chosen(x @ first.lin_r.weight.t(), roots) + first.lin_l.bias).relu()
         for depth, conv in enumerate(list(self.reduction)[1:], 1):

@@ -38,7 +38,7 @@ from fgl import Graph, Message, Method, methods, tasks
 from fgl.experiment import Run
 from fgl.federation import Params
 from fgl.federation.method.method import State
-from fgl.transforms import flipped_labels
+from fgl.transforms.attacks import flipped_labels
 
 RECIPE = example("gpfl")
 

@@ -45,9 +45,9 @@ from harness.rows import (
     spelled,
 )
 
-from fgl import Graph, Method, data, tasks
+from fgl import Graph, Method, data, evaluate_on, tasks
 from fgl.experiment import Run
-from fgl.federation import Evaluate, Watch, evaluate_on, together
+from fgl.federation import Evaluate, Watch, together
 from fgl.federation.method.method import State
 from fgl.targets import selected
 

@@ -44,12 +44,12 @@ DATASETS: dict[str, tuple[str, Any]] = {
 ATTACKS: dict[str, transforms.attacks.Attack | None] = {
     "none": None,
     "scale -10": transforms.scaled_updates(-10.0),
-    "sign of model": transforms.negated_models,
+    "sign of model": transforms.attacks.negated_models,
     "sign of update": transforms.scaled_updates(-1.0),
-    "noise": transforms.noise(1.0),
-    "little is enough": transforms.little_is_enough(1.5),
+    "noise": transforms.attacks.noise(1.0),
+    "little is enough": transforms.attacks.little_is_enough(1.5),
     "label flip": None,  # of the data
-    "weight 1e9": transforms.heavy(1e9),
+    "weight 1e9": transforms.attacks.heavy(1e9),
 }
 Build = Callable[[fgl.Method, int], fgl.Method]
 
@@ -111,7 +111,7 @@ def run(wanted: dict[str, Any], now: str, path: Path) -> None:
     hostile = [] if said["attack"] == "none" else sorted(order[: said["bad"]].tolist())
     if said["attack"] == "label flip":
         clients = [
-            transforms.flipped_labels(own) if k in hostile else own
+            transforms.attacks.flipped_labels(own) if k in hostile else own
             for k, own in enumerate(task.clients)
         ]
         task = replace(task, clients=clients)

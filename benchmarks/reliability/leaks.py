@@ -238,7 +238,7 @@ def properties(epsilons: tuple[float, ...]) -> dict[str, Any]:
     return {"relative error": told, "read": read}
 
 
-NAMES = list(fgl.properties.PROPERTIES)
+NAMES = list(fgl.properties.measures.PROPERTIES)
 
 
 def error_of(said: Tensor, truth: Tensor) -> float:

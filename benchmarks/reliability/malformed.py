@@ -365,7 +365,7 @@ class Cell:
         self.plan = Plan(1, 1.0, 0.0, None)
         first: Any = {"model": method.common()}
         self.before = Result(Broadcast(first, len(self.clients)), dict(first), {}, [])
-        if self.method.joining is not None:
+        if self.method.rules.joining is not None:
             join(self.method, self.executor(self.before), self.before, self.plan)
         for _ in range(self.rounds):
             self.before = self.step(self.before)

@@ -1,6 +1,5 @@
 """Networks of clients: features of clients, shares in each other's models, and cuts."""
 
-from .attention import distance_attention, softmax_attention
 from .autoencoder import reconstruct
 from .dtw import dtw_distances
 from .features import flat_parameters, functional_embedding, pooled_features, probe_graphs
@@ -17,7 +16,6 @@ from .network import (
 
 __all__ = [
     "discretise",
-    "distance_attention",
     "dtw_distances",
     "finch",
     "flat_parameters",
@@ -31,5 +29,4 @@ __all__ = [
     "running_network",
     "select_properties",
     "similarity",
-    "softmax_attention",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -294,6 +295,12 @@ def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     named = [name for name, value in arguments.items() if isinstance(value, Run)]
     if not named or arguments[named[0]].seeds == 1:
         return main(**arguments)
+    warnings.warn(
+        "--seeds and Run(seeds=) go with the next release: fgl.compare and fgl.study run methods "
+        "over seeds",
+        FutureWarning,
+        stacklevel=3,
+    )
     name, first = named[0], arguments[named[0]]
     for kind in ("json", "plot"):
         if getattr(first, kind):

@@ -11,15 +11,18 @@ from .evaluate import deployed, together
 from .evaluate import evaluate_on as evaluate_on
 from .evaluate import means as means
 from .evaluate import scored as scored
-from .executors import Answer, Executor
+from .executors import Answer as Answer
+from .executors import Executor
 from .executors.batch.batch import Batch
 from .executors.batch.choice import choose
 from .executors.batch.cohort import Cohort
 from .executors.batch.cohort import batch_norms as batch_norms
-from .executors.here import Here, Place
-from .executors.loop import Loop, Score
+from .executors.here import Here
+from .executors.here import Place as Place
+from .executors.loop import Loop
+from .executors.loop import Score as Score
 from .gate.guard import check_whole as check_whole
-from .gate.guard import checked
+from .gate.guard import checked as checked
 from .gate.guard import pair as pair
 from .gate.uploads import Absent as Absent
 from .gate.uploads import Limits
@@ -39,14 +42,16 @@ from .method.inbox import Broadcast, Inbox, changed_messages
 from .method.inbox import one_for_all as one_for_all
 from .method.message import Message as Message
 from .method.message import Outbox as Outbox
-from .method.message import Params, State, check_model, num_bytes
+from .method.message import Params, State, num_bytes
 from .method.message import check_keys as check_keys
+from .method.message import check_model as check_model
 from .method.message import combine as combine
 from .method.message import drop as drop
 from .method.message import first_not_finite as first_not_finite
 from .method.message import leaves as leaves
 from .method.message import pick as pick
-from .method.method import Evaluate, Loss, Watch
+from .method.method import Evaluate, Watch
+from .method.method import Loss as Loss
 from .method.method import Method as Method
 from .method.method import OptimizerFactory as OptimizerFactory
 from .method.method import Training as Training
@@ -84,7 +89,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Answer",
     "Batch",
     "Broadcast",
     "Callback",
@@ -95,17 +99,14 @@ __all__ = [
     "Inbox",
     "Limits",
     "Loop",
-    "Loss",
     "Means",
     "OfMeans",
     "OfSums",
     "Own",
     "Params",
-    "Place",
     "Privacy",
     "Round",
     "Rules",
-    "Score",
     "State",
     "Steps",
     "Watch",
@@ -114,8 +115,6 @@ __all__ = [
     "average",
     "best_round",
     "changed_messages",
-    "check_model",
-    "checked",
     "choose",
     "deploy_received",
     "deployed",

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..checks import Positive, Share, Weight
-from ..client_network import distance_attention, similarity, softmax_attention
+from ..client_network import similarity
+from ..client_network.attention import distance_attention, softmax_attention
 from ..federation import Inbox, Message, Method, Outbox, Params, State, check_averages, layer
 from ..graph import Graph
 from ..losses import proximal

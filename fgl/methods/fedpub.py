@@ -12,7 +12,8 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..checks import Weight
-from ..client_network import probe_graphs, similarity, softmax_attention
+from ..client_network import probe_graphs, similarity
+from ..client_network.attention import softmax_attention
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed

@@ -18,7 +18,7 @@ from ..graph import Graph
 from ..graph.fields import learned
 from ..kinds import typed
 from ..nn.node_generator import NodeGenerator
-from ..properties import walk_returns
+from ..properties.encodings import walk_returns
 from ..sparse import sum_rows
 from .inputs import check_entry, check_one_graph
 

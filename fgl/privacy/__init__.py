@@ -4,7 +4,6 @@ from . import masks as masks
 from . import signatures as signatures
 from .accountant import ORDERS, epsilon, noise_for
 from .clip import clip
-from .composed import composed_epsilon
 from .discrete_gaussian import discrete_gaussian, gap_of_sum
 from .fixed_point import DoesNotFit
 from .gaussian import gaussian, noisy_shares
@@ -15,7 +14,6 @@ __all__ = [
     "CannotUnmask",
     "DoesNotFit",
     "clip",
-    "composed_epsilon",
     "discrete_gaussian",
     "epsilon",
     "gap_of_sum",

@@ -191,7 +191,7 @@ def graph_properties(
     Example:
         >>> graph_properties(torch.tensor([[0, 1], [1, 2]]), 3)
         tensor([[ 1.3333,  0.6667,  0.2222,  0.3466, -2.7500,  0.7778]])
-        >>> fgl.properties.PROPERTIES[5]
+        >>> fgl.properties.measures.PROPERTIES[5]
         'closeness'
 
     Source: GPFL, TMLR 2025

@@ -15,8 +15,6 @@ from .folder import Store, load_plan, take_back_marks
 from .results import Study
 from .work import one_torch_thread, work
 
-WAIT = 3.0  # seconds for the main thread to end by itself
-
 
 def main(argv: list[str] | None = None) -> None:
     """Work on a study, show its table, or make one run again."""
@@ -68,16 +66,15 @@ def forget_failed(folder: str) -> None:
 
 
 def _end(*_: Any) -> NoReturn:
-    raise SystemExit(128 + signal.SIGTERM)  # through all `finally`: the run is given back
+    """Give the run back and end at once: unloading torch can take seconds on a busy machine."""
+    take_back_marks()
+    os._exit(128 + signal.SIGTERM)
 
 
 def _end_with_parent() -> None:
     while os.read(0, 1):  # no lock of sys.stdin, at which the end of Python would wait
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
-    threading.Event().wait(WAIT)
-    take_back_marks()  # the main thread is inside of a long operation
-    os._exit(128 + signal.SIGTERM)
+    _end()
 
 
 if __name__ == "__main__":

@@ -79,12 +79,12 @@ def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Counting
             stack.callback(worker.end)  # all are told before the first is waited for
         while missing(plan, store):
             count(store)
-            seen, start = len(store), time.monotonic()
+            finished, start = len(store), time.monotonic()
             idle = all(worker.process.poll() == 0 for worker in crew.values())
             for worker in crew.values():
                 if idle or worker.process.poll():  # idle: a record was deleted meanwhile
                     worker.start_again()
-            while len(store) == seen and time.monotonic() - start < LONG * LOOK:
+            while len(store) == finished and time.monotonic() - start < LONG * LOOK:
                 time.sleep(LOOK)  # looking at the plan of a large study takes a tenth of a second
                 store.refresh()
         count(store)

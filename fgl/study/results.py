@@ -204,7 +204,7 @@ class Study:
         cells[3] += f" of {len(self.plan.seeds)}" if len(scores) < len(self.plan.seeds) else ""
         cells += _difference(test, scale)
         sent = self._megabytes(setting, method)
-        cells += ["-" if math.isnan(sent) else f"{sent:.3g}"]
+        cells += ["-" if math.isnan(sent) else f"{sent:.3g}" if sent < 1000 else f"{sent:.0f}"]
         cells += [f"{statistics.fmean(spent):.1f}" if spent else "", str(bad) if bad else ""]
         edges = self.edges(setting, method)
         note = f"; at an edge: {', '.join(edges)}" if edges else ""
@@ -427,7 +427,11 @@ def _difference(test: Tested | None, scale: float) -> list[str]:
         return [f"{scale * own.mean:+.{digits}f}", "", "", ""]
     ends = ", ".join(f"{scale * end:+.{digits}f}" for end in (own.low, own.high))
     better = "" if math.isnan(test.better) else f"{test.better:.2f}"
-    return [f"{scale * own.mean:+.{digits}f}", f"[{ends}]", f"{test.holm:.3f}", better]
+    return [f"{scale * own.mean:+.{digits}f}", f"[{ends}]", _p(test.holm), better]
+
+
+def _p(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.0005 else "<0.001"
 
 
 def _listed(chosen: Mapping[str, Sequence[Any]]) -> str:

@@ -1,14 +1,6 @@
 """Transforms, ``Method -> Method``: changes of the messages between clients and server."""
 
-from .attacks import (
-    attacked,
-    flipped_labels,
-    heavy,
-    little_is_enough,
-    negated_models,
-    noise,
-    scaled_updates,
-)
+from .attacks import attacked, scaled_updates
 from .clipped import clipped
 from .dp_sgd.per_example import per_example_gaussian
 from .gaussian import central_gaussian, local_gaussian, privacy_spent
@@ -27,12 +19,7 @@ __all__ = [
     "central_gaussian",
     "clients_summed",
     "clipped",
-    "flipped_labels",
-    "heavy",
-    "little_is_enough",
     "local_gaussian",
-    "negated_models",
-    "noise",
     "per_example_gaussian",
     "privacy_spent",
     "quantised",

@@ -125,5 +125,5 @@ def test_a_metric_is_scikit_learns(name: str) -> None:
 
 def test_both_of_one_sort_are_the_two() -> None:
     for scores, y in map(ranked, KINDS):
-        both = metrics.auc_and_average_precision(scores, y)
+        both = metrics.ranking.auc_and_average_precision(scores, y)
         assert both == (metrics.auc(scores, y), metrics.average_precision(scores, y))

@@ -63,11 +63,6 @@ class Executor(Protocol):
         """The clients' states; a client that never took part has none."""
         ...
 
-    @property
-    def untraced(self) -> str:
-        """The reason why local steps are not repeated from a trace any more; empty if they are."""
-        ...
-
     def join(self) -> Iterable[tuple[int, Answer]]:
         """Ask every client for its joining message; returns the answers, in any order."""
         ...

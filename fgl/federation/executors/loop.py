@@ -62,10 +62,6 @@ class Loop:
         self._score = score
         self._new: dict[int, State] = {}
 
-    @property
-    def untraced(self) -> str:
-        return ""
-
     def join(self) -> list[tuple[int, Answer]]:
         assert self.method.rules.joining is not None
         answers = []

@@ -63,6 +63,7 @@ class Batch(Loop):
 
     @property
     def untraced(self) -> str:
+        """The reason why local steps are not repeated from a trace; empty if they may be."""
         return self._tracer.why
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:

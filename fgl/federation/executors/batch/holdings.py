@@ -38,7 +38,7 @@ LEAVES = (
     *(types.ModuleType, Graph, SparseMatrix, Pattern, np.ndarray),
     *(bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device),
 )
-MOST = 50_000  # objects
+MOST = 10_000  # objects, which are compared before every step
 
 
 class Holdings:
@@ -71,7 +71,7 @@ class Holdings:
         waiting = list(roots)
         while waiting and not self.refused:
             waiting += self._visited(waiting.pop())
-            if len(self._seen) > MOST:
+            if len(self._values) > MOST:
                 self.refused = f"its loss holds more than {MOST:,} objects"
 
     def unchanged(self) -> bool:
@@ -112,16 +112,18 @@ class Holdings:
         if isinstance(value, types.FunctionType):
             return self._of_function(value)
         if isinstance(value, type):
-            known = _of_library(value.__module__)
+            from_library = _of_library(value.__module__)
             return (
-                [] if known else [*self._contents(vars(value), list(vars(value))), *value.__mro__]
+                []
+                if from_library
+                else [*self._contents(vars(value), list(vars(value))), *value.__mro__]
             )
         parts = ("func", "args", "keywords", "__func__", "__self__", "fget")  # of what is callable
-        held = [getattr(value, part) for part in parts if _is_part(value, part)]
+        reached = [getattr(value, part) for part in parts if _is_part(value, part)]
         own = getattr(value, "__dict__", None)
         if own is not None:
-            held += self._contents(own, list(own))
-        return [*held, type(value)]
+            reached += self._contents(own, list(own))
+        return [*reached, type(value)]
 
     def _contents(self, container: Any, keys: Any) -> list[Any]:
         self._sized(container)
@@ -138,24 +140,24 @@ class Holdings:
         return self._values[-1]
 
     def _of_function(self, function: types.FunctionType) -> list[Any]:
-        held: list[Any] = [function.__defaults__, function.__kwdefaults__]
+        reached: list[Any] = [function.__defaults__, function.__kwdefaults__]
         wrapped = getattr(function, "__dict__", {})
-        held += list(wrapped.values())
+        reached += list(wrapped.values())
         for cell in function.__closure__ or ():
             try:
                 self._cells.append((cell, cell.cell_contents))
             except ValueError:  # empty as yet
                 continue
-            held.append(cell.cell_contents)
+            reached.append(cell.cell_contents)
         if _of_library(function.__module__):
-            return held
+            return reached
         names = set(_names(function.__code__))
         effects = sorted(names & EFFECTS - set(function.__globals__))
         if effects:
             self.refused = f"its loss calls {effects[0]}"
         for name in names & set(function.__globals__):
-            held.append(self._entry(function.__globals__, name))
-        return held
+            reached.append(self._entry(function.__globals__, name))
+        return reached
 
 
 CALLABLES = (

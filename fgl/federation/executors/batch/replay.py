@@ -19,42 +19,42 @@ def compiled(module: GraphModule) -> Callable[..., Any]:
         >>> compiled(make_fx(lambda x: (x + 1) * x)(torch.ones(2)))(torch.tensor([2.0, 3.0]))
         tensor([ 6., 12.])
     """
-    known: dict[str, Any] = {}  # operations and constants, by their names in the function
+    namespace: dict[str, Any] = {}  # operations and constants, by their names in the function
     inputs, lines = [], []
     last = _last_uses(module)
     for node in module.graph.nodes:
         if node.op == "placeholder":
             inputs.append(node.name)
         elif node.op == "get_attr":
-            known[node.name] = getattr(module, node.target)
+            namespace[node.name] = getattr(module, node.target)
         elif node.op == "output":
-            lines.append(f"return {_text(node.args[0], known)}")
+            lines.append(f"return {_text(node.args[0], namespace)}")
         elif node.users or node.target is not operator.getitem:
             freed = "".join(f"; {each.name} = None" for each in last.get(node, ()))
-            lines.append(f"{node.name} = {_call(node, known)}{freed}")
+            lines.append(f"{node.name} = {_call(node, namespace)}{freed}")
     source = f"def replay({', '.join(inputs)}):\n" + "".join(f"    {line}\n" for line in lines)
-    exec(compile(source, "<replay>", "exec"), known)
-    replay: Callable[..., Any] = known["replay"]
+    exec(compile(source, "<replay>", "exec"), namespace)
+    replay: Callable[..., Any] = namespace["replay"]
     return replay
 
 
-def _call(node: Node, known: dict[str, Any]) -> str:
+def _call(node: Node, namespace: dict[str, Any]) -> str:
     if node.target is operator.getitem:
-        return f"{_text(node.args[0], known)}[{_text(node.args[1], known)}]"
+        return f"{_text(node.args[0], namespace)}[{_text(node.args[1], namespace)}]"
     target: Any = node.target
-    known[f"call_{node.name}"] = target._op if isinstance(target, OpOverload) else target
-    words = [_text(arg, known) for arg in node.args]
-    words += [f"{name}={_text(arg, known)}" for name, arg in node.kwargs.items()]
+    namespace[f"call_{node.name}"] = target._op if isinstance(target, OpOverload) else target
+    words = [_text(arg, namespace) for arg in node.args]
+    words += [f"{name}={_text(arg, namespace)}" for name, arg in node.kwargs.items()]
     return f"call_{node.name}({', '.join(words)})"
 
 
-def _text(arg: Any, known: dict[str, Any]) -> str:
+def _text(arg: Any, namespace: dict[str, Any]) -> str:
     """An argument in the function's source."""
     if isinstance(arg, Node):
         return arg.name
     if isinstance(arg, (list, tuple)) and _has_nodes(arg):
-        return f"[{', '.join(_text(each, known) for each in arg)}]"
-    known[name := f"constant_{len(known)}"] = arg
+        return f"[{', '.join(_text(each, namespace) for each in arg)}]"
+    namespace[name := f"constant_{len(namespace)}"] = arg
     return name
 
 

@@ -154,9 +154,9 @@ class Trace:
         names: of the stacks that are inputs, the leaves first.
         leaves: names of the leaves.
         keys: entries of the contexts that the loss reads, if clients have contexts of their own.
-        form: what must be equal for the operations to hold: see `_form`.
+        form: the conditions on which the operations hold.
         holdings: the Python objects that must not have changed.
-        held: inputs that the loss also holds itself, by their places: they must stay the same.
+        pinned: inputs that the loss also holds itself, by their places: they must stay the same.
     """
 
     def __init__(
@@ -167,10 +167,10 @@ class Trace:
         keys: Sequence[str],
         form: Form,
         holdings: Holdings,
-        held: Sequence[tuple[int, Tensor]],
+        pinned: Sequence[tuple[int, Tensor]],
     ) -> None:
         self.call, self.names, self.leaves, self.keys = call, names, leaves, keys
-        self.form, self.holdings, self.held = form, holdings, held
+        self.form, self.holdings, self.pinned = form, holdings, pinned
         self.masked = not form.settings[0]
         self.uses = 0
         self.last: tuple[Any, Params, list[Tensor]] | None = None
@@ -187,7 +187,7 @@ class Trace:
         if list(leaves) != self.leaves:
             return None
         inputs, form = _inputs(view, stacks, self.names, self.keys)
-        same = all(inputs[place] is tensor for place, tensor in self.held)
+        same = all(inputs[place] is tensor for place, tensor in self.pinned)
         if not same or not self.form.fits(form):
             return None
         self.last = view.contexts, stacks, inputs
@@ -227,7 +227,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Form:
-    """What must be equal from step to step: forms of the inputs, and objects that are none."""
+    """Conditions of a trace: the forms of its inputs, and objects that are no tensors."""
 
     tensors: Sequence[Any]
     fixed: Sequence[Any]
@@ -275,7 +275,7 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
     names = [*leaves, *(name for name in stacks if name not in set(leaves))]
     keys = view.read()
     inputs, form = _inputs(view, stacks, names, keys)
-    held = [(place, each) for place, each in enumerate(inputs) if holdings.holds(each)]
+    pinned = [(place, each) for place, each in enumerate(inputs) if holdings.holds(each)]
     view = view.renewed()
     inputs, _ = _inputs(view, stacks, names, keys)
 
@@ -291,7 +291,7 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
 
     module = make_fx(step)(*inputs)
     _leave_out_detach(module)
-    return Trace(compiled(module), names, leaves, keys, form, holdings, held)
+    return Trace(compiled(module), names, leaves, keys, form, holdings, pinned)
 
 
 def _leave_out_detach(module: Any) -> None:

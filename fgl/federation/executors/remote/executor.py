@@ -70,7 +70,6 @@ class RemoteClients:
 
     padding = 0.0
     one_by_one = ""
-    untraced = ""
     elsewhere = True
     limits = Limits()
 

@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock
 
 from ....checks import check_number
-from ....privacy import composed_epsilon
+from ....privacy.composed import composed_epsilon
 from ...saved import disk
 from .problems import Refusal
 
