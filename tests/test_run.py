@@ -829,7 +829,7 @@ def test_a_metric_is_said_by_one_alone() -> None:
         ),
         ({"start": {}}, r"start to be a run's Result, but got dict"),
         ({"callbacks": print}, r"callbacks to be a list of functions, but got <built-in"),
-        ({"evaluate": {}}, r"evaluate to be a function, but got {}"),
+        ({"evaluate": {}}, r"evaluate to be a function of .*, but got {}"),
     ],
 )
 def test_what_is_easily_mistaken_is_said_before_the_first_round(given: Any, error: str) -> None:

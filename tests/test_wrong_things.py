@@ -485,6 +485,16 @@ def run(net: nn.Module, clients: list[fgl.Graph], make: Any = fgl.tasks.node_tas
 
 
 GRAPHS = fgl.tasks.graph_task
+
+
+def asked() -> fgl.Graph:
+    """Sixty pairs of forty nodes."""
+    own = graph(40)
+    pairs = torch.randint(40, (2, 60), generator=torch.Generator().manual_seed(0))
+    own = fgl.Graph(own.x, own.edge_index, edge_label_index=pairs, y=torch.arange(60) % CLASSES)
+    return fgl.data.splits.random_split(own)
+
+
 MODELS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "nodes' model for graphs": (lambda: run(model(), collections(), GRAPHS), ["GCN", "pooled"]),
     "PyG's nodes' model for graphs": (
@@ -531,6 +541,12 @@ MODELS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "another width": (
         lambda: run(fgl.nn.GCN(FEATURES + 1, 8, CLASSES), CLIENTS),
         [f"{FEATURES} features", "GCN"],
+    ),
+    "pairs for nodes": (
+        lambda: run(
+            model(), [asked()], lambda none, own, *how: fgl.tasks.node_task(own[0], own, *how)
+        ),
+        ["pairs"],
     ),
     "masks of another length": (
         lambda: graph(20, train_mask=torch.ones(7, dtype=torch.bool)),

@@ -38,7 +38,8 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
     for client, own in enumerate(clients):
         counts = _counts(own, own.training_mask)[:1]
         scored += [(f"{name} of client {client}", count) for name, count in counts]
-    if not scored and whole is not None and whole.batch is None:
+    of_nodes = whole is not None and whole.batch is None and whole.edge_label_index is None
+    if not scored and whole is not None and of_nodes:
         counts = _counts(whole, _trained_nodes(whole, clients))[:1]
         scored = [(f"{name} of the whole graph", count) for name, count in counts]
     if not scored:
