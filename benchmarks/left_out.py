@@ -1,7 +1,7 @@
-"""Runs that the tables ask for and that nobody has made yet, counted for docs/results.md.
+"""Runs that the tables ask for and that nobody has made yet, counted beside the tables.
 
     python benchmarks/left_out.py              print the list
-    python benchmarks/left_out.py --report     write it into docs/results.md
+    python benchmarks/left_out.py --report     write it into benchmarks/results/tables/left_out.md
 
 A table's missing runs are made by ``python benchmarks/reproduce.py TABLE``.
 """

@@ -6,7 +6,7 @@
 Every finished run is one line of ``benchmarks/results/fgssl.jsonl``; a run that is there is not
 made again, so an interrupted table goes on where it was. ``--shard 0/2`` and ``--shard 1/2`` divide
 the runs between two processes. ``--report`` only writes the table into its page of
-``docs/results``, of all runs that are there.
+``benchmarks/results/tables``, of all runs that are there.
 """
 
 from __future__ import annotations

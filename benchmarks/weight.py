@@ -1,4 +1,4 @@
-"""Weight of the project: lines, branches, tests, names, and what one upload passes through.
+"""Weight of the project: lines, branches, tests, names, words, and what one upload passes through.
 
     python benchmarks/weight.py
 
@@ -6,7 +6,9 @@ A line of code is not blank, no comment and no docstring. A branch is an if, a f
 conditional expression, an except, a for of a comprehension, an operator `and` or `or`, a with or an
 assert; a function has one more than it has branches, those of functions inside it included. The
 last part traces one round of FedAvg with three clients, from the last client's `send` to the end of
-the round, and counts the library's functions that it enters, their lines and their files.
+the round, and counts the library's functions that it enters, their lines and their files. Words
+are pieces between spaces, code and tables included, as `wc -w` counts them; the site's are those of
+the pages in `docs`, decisions included, without the reference and the notebooks.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 
 import fgl
-from fgl.federation import Broadcast, Loop, Result, checked
+from fgl import Result
+from fgl.federation import Broadcast, Loop, checked
 from fgl.federation.round import Plan, play
 
 ROOT = Path(__file__).parents[1]
@@ -88,6 +91,11 @@ def branches_of_functions(paths: Iterable[Path]) -> list[int]:
     ]
 
 
+def num_words(paths: Iterable[Path]) -> int:
+    """Number of words in these pages."""
+    return sum(len(path.read_text(encoding="utf-8").split()) for path in paths)
+
+
 def traced_round() -> set[CodeType]:
     """The library's functions from the last client's `send` to the end of a round."""
     graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
@@ -145,6 +153,7 @@ def table() -> list[tuple[str, str]]:
     size, tests = num_lines(library), num_lines(python_files("tests"))
     codes = traced_round()
     names = (ROOT / "tests" / "public_names.txt").read_text(encoding="utf-8").split()
+    words = [num_words(pages) for pages in ([ROOT / "README.md"], (ROOT / "docs").rglob("*.md"))]
     path = f"{lines_of(codes):,}; {len(codes)}; {len({code.co_filename for code in codes})}"
     return [
         ("library, lines of code", f"{size:,}"),
@@ -155,8 +164,9 @@ def table() -> list[tuple[str, str]]:
         ("test lines for a line of the library", f"{tests / size:.2f}"),
         ("benchmarks, lines of code", f"{num_lines(python_files('benchmarks')):,}"),
         ("send to the end of a round: lines; functions; files", path),
-        ("fields of Method", f"{len(fields(fgl.federation.Method))}"),
+        ("fields of Method", f"{len(fields(fgl.Method))}"),
         ("public names", f"{len(names)}"),
+        ("words of README; of the site", f"{words[0]:,}; {words[1]:,}"),
     ]
 
 

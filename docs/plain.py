@@ -1,10 +1,12 @@
-"""Rules of plain English for docstrings and locals, checked in the source.
+"""Rules of plain English for docstrings, locals and pages, checked in the source.
 
-    python docs/plain.py [--rooms fgl/federation fgl/checks.py]
+    python docs/plain.py [--rooms fgl/federation fgl/checks.py docs README.md]
 
-A docstring begins with a verb or with the noun of its result, and a local says what it holds. The
-output lists every break of these rules, and then their number per room. The command fails if a room
-has more breaks than `ALLOWED` says.
+A docstring begins with a verb or with the noun of its result, and a local says what it holds. A
+sentence of a page has at most `LONGEST` words, does not begin with a clause ("Where a client ...",
+"What it sends ..."), and has none of the words in `PATTERNS`. The output lists every break of these
+rules, and then their number per room. The command fails if a room has more breaks than `ALLOWED`
+says.
 """
 
 from __future__ import annotations
@@ -26,13 +28,64 @@ LOCALS = set(
         "there gone who why",
     )
 )
-ALLOWED: dict[str, int] = {}  # accepted breaks per room; 0 for a room that is not listed
+LONGEST = 40
+PATTERNS = {  # a word or phrase that was read twice: what to write
+    r"so many": "the number",
+    r"(?:which|that) (?:is|are) no": "which is not a",
+    r"said": "given",
+    r"stands?": "is, has",
+    r"rooms?": "package",
+    r"one's own": "your own, its own",
+    r"but for": "except",
+    r"all but": "all except",
+    r"every \w+ but": "every ... except",
+    r"(?:go|goes|going|gone) on with": "continue with",
+    r"in the place of": "instead of",
+    r"none other": "no other",
+}
+CLAUSE = re.compile(r"(?:What|Where|Who|Whoever|Whatever|However many)\b[^?]*$")
+# Accepted breaks per room; 0 for a room that is not listed.
+ALLOWED: dict[str, int] = {"docs/leaderboard.md": 6, "docs/matrix.md": 4, "docs/speed.md": 15}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def breaks(source: str) -> Iterator[tuple[int, str]]:
     """Line and word of every break of the rules in a module."""
     yield from sorted(_walk(ast.parse(source), private=False, owner=None))
+
+
+def sentences(page: str) -> Iterator[tuple[int, str]]:
+    """Line and text of every sentence of a page, without code, tables, headings and links."""
+    text = re.sub(r"```.*?```|<!--.*?-->", lambda m: "\n" * m[0].count("\n"), page, flags=re.S)
+    start, parts = 1, []  # a paragraph or an entry of a list
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        bare = line.strip()
+        outside = not bare or bare[0] in "|#!$" or line.startswith("    ")
+        if outside or re.match(r"[-*] |\d+\. ", bare):
+            yield from ((start, part) for part in _split(" ".join(parts)))
+            parts = []
+        if not outside:
+            start = start if parts else number
+            parts.append(bare)
+
+
+def _split(paragraph: str) -> Iterator[str]:
+    """Sentences of a paragraph; code is a word."""
+    text = re.sub(r"`[^`]*`", "Code", re.sub(r"\]\([^)]*\)", "]", paragraph))
+    text = re.sub(r"[*\[\]]|^(?:- |\d+\. )", "", text).strip()
+    yield from filter(None, re.split(r"(?<=[.!?])\s+(?=[A-Z(*\"])", text))
+
+
+def page_breaks(page: str) -> Iterator[tuple[int, str]]:
+    """Line and text of every break of the rules in a page."""
+    for line, sentence in sentences(page):
+        if len(sentence.split()) > LONGEST:
+            yield line, f"sentence of {len(sentence.split())} words: {sentence[:60]}..."
+        if CLAUSE.match(sentence):
+            yield line, f"clause first: {sentence[:60]}..."
+        for pattern, better in PATTERNS.items():
+            if found := re.search(rf"\b{pattern}\b", sentence, re.IGNORECASE):
+                yield line, f"{found[0]}: write {better}"
 
 
 def _walk(node: ast.AST, private: bool, owner: ast.AST | None) -> Iterator[tuple[int, str]]:
@@ -71,17 +124,28 @@ def room(path: Path) -> str:
     return "/".join(path.relative_to(ROOT).parts[:2])
 
 
+def files_of(names: list[str]) -> list[Path]:
+    """Source files and pages of these folders and files; decisions are records and stay."""
+    roots = [ROOT / name for name in names]
+    found = {
+        file
+        for root in roots
+        for file in [root, *root.rglob("*.py"), *root.rglob("*.md")]
+        if file.is_file() and "decisions" not in file.parts
+    }
+    return sorted(file for file in found if file.suffix == ".md" or "docs" not in file.parts)
+
+
 def main() -> int:
     """Print every break, then their number per room."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rooms", nargs="+", default=["fgl"], help="folders and files to read")
-    roots = [ROOT / name for name in parser.parse_args().rooms]
-    files = sorted(
-        {file for root in roots for file in [root, *root.rglob("*.py")] if file.is_file()}
-    )
+    rooms = ["fgl", "docs", "README.md"]
+    parser.add_argument("--rooms", nargs="+", default=rooms, help="folders and files to read")
+    files = files_of(parser.parse_args().rooms)
     counts: Counter[str] = Counter()
     for file in files:
-        for line, word in breaks(file.read_text(encoding="utf-8")):
+        rules = page_breaks if file.suffix == ".md" else breaks
+        for line, word in rules(file.read_text(encoding="utf-8")):
             print(f"{file.relative_to(ROOT)}:{line} {word}")
             counts[room(file)] += 1
     for name in sorted({room(file) for file in files}):

@@ -49,7 +49,7 @@ def net(graph):
 def papers(name):
     """A dataset with its public split, 20 training papers a class."""
     graph = fgl.data.normalize_features(fgl.data.load(name))
-    return fgl.data.split(graph, "public", dataset=name)
+    return fgl.data.splits.split(graph, "public", dataset=name)
 
 
 def accuracies(model, clients):

@@ -78,11 +78,12 @@ def fedego(
         state = {**new, "head": head, "optimizer": adam}
         return Broadcast(sent, means.num_clients), state
 
-    how = {"most": fedavg.max_examples, "base": fedavg.accept}
+    how = {"most": fedavg.rules.max_examples, "base": fedavg.accept}
     changed = {"receive": receive, "deploy": deploy, "send": send}
     changed["aggregate"] = after(fedavg.aggregate, with_head, reads=("embeddings", "labels"))
     changed["accept"] = ego.mashed_check(fanouts, model.head.weight, **how)
-    return replace(fedavg, ragged=("embeddings", "labels"), **changed)
+    rules = replace(fedavg.rules, ragged=("embeddings", "labels"))
+    return replace(fedavg, rules=rules, **changed)
 
 
 def main(task=tasks.EgoNodes(dropout=0.5), run=Run(), gamma=0.5):

@@ -9,10 +9,10 @@ labels nodes of which it is sure, joins those alike, and sends each its part.
 
 from dataclasses import replace
 
-from fgl import layer, predict, pseudo, tasks
+from fgl import Ragged, layer, predict, pseudo, tasks
 from fgl.checks import check_number, check_share, check_weight
 from fgl.experiment import Run, cli, takes_options_of
-from fgl.federation import Ragged, after, together
+from fgl.federation import after, together
 from fgl.nn import observed
 
 PRESETS = {"wiki": {"threshold": 0.1, "alpha": 0.1}}
@@ -83,7 +83,8 @@ def fedgl(
     changed = {"send": send, "accept": accept}
     reads = (*pseudo.ROWS, "num_examples")
     changed["aggregate"] = after(fedavg.aggregate, with_labels, reads=reads)
-    return replace(fedavg, receive=receive, loss=loss, ragged=pseudo.ROWS, **changed)
+    rules = replace(fedavg.rules, ragged=pseudo.ROWS)
+    return replace(fedavg, receive=receive, loss=loss, rules=rules, **changed)
 
 
 @takes_options_of(fedgl)

@@ -19,6 +19,7 @@ import torch
 from fgl import augment, layer, predict, tasks
 from fgl.checks import check_choice, check_number, check_weight
 from fgl.experiment import Run, cli
+from fgl.federation import pair
 from fgl.losses import node_contrast, structure_distillation
 
 PRESETS = {
@@ -51,7 +52,8 @@ def fgssl(
     def embed(model, params, view, graph):
         x, adj = view(graph.x, graph.adj)
         augmented = graph.with_adj(adj, x=x)
-        return predict(model, params, augmented, return_embedding=True)
+        out = predict(model, params, augmented, return_embedding=True)
+        return pair(out, f"{type(model).__name__}'s forward", "logits, embedding")
 
     def loss(params, graph, context):
         total = fedavg.loss(params, graph, context)

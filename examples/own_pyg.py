@@ -54,9 +54,9 @@ def main(rounds=20):
     torch.manual_seed(1)
     data = Batch.from_data_list([molecule() for _ in range(300)])
     graphs = fgl.Graph.from_pyg(data)
-    parts = fgl.data.random_partition(graphs, 5)
-    clients = fgl.data.partition_graph(graphs, parts)
-    clients = [fgl.data.random_split(own) for own in clients]
+    parts = fgl.data.partitions.random_partition(graphs, 5)
+    clients = fgl.data.partitions.partition_graph(graphs, parts)
+    clients = [fgl.data.splits.random_split(own) for own in clients]
     fedavg = method()
     task = fgl.tasks.graph_task(
         clients,

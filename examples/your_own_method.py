@@ -31,9 +31,9 @@ def near_the_server(fedavg, *, mu):
 def federation(num_clients):
     """Load a graph and split it into clients by its communities."""
     graph = fgl.data.load("synthetic")
-    graph = fgl.data.split(graph, "class_capped")
-    parts = fgl.data.louvain_partition(graph, num_clients)
-    return graph, fgl.data.partition_graph(graph, parts)
+    graph = fgl.data.splits.split(graph, "class_capped")
+    parts = fgl.data.partitions.louvain_partition(graph, num_clients)
+    return graph, fgl.data.partitions.partition_graph(graph, parts)
 
 
 def accuracy(method, graph, clients):

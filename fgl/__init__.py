@@ -10,6 +10,7 @@ from . import (
     ego,
     experiment,
     federation,
+    kinds,
     losses,
     methods,
     metrics,
@@ -24,24 +25,18 @@ from . import (
     tasks,
     transforms,
 )
-from .experiment import compare, plot
-from .federation import (
-    Message,
-    Method,
-    Ragged,
-    Result,
-    Training,
-    evaluate_on,
-    fedavg,
-    layer,
-    run,
-)
+from ._moved import keep_old_paths
+from .experiment.comparison import compare
+from .experiment.plots import plot
+from .federation import Message, Method, Ragged, Result, Training, evaluate_on, fedavg, layer, run
 from .graph import Graph
 from .predict import predict
 from .sparse import SparseMatrix
 from .study import LogUniform, Tuned, Uniform, study, tune
 
 __version__ = "0.2.0"
+
+keep_old_paths()
 
 __all__ = [
     "Graph",
@@ -86,3 +81,5 @@ __all__ = [
     "transforms",
     "tune",
 ]
+
+kinds.name_methods(__name__)

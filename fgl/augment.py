@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from .checks import check_share
+from .kinds import explained
 from .sparse import SparseMatrix
 
 TensorOrSparse = TypeVar("TensorOrSparse", Tensor, SparseMatrix)
 
 
+@explained
 def drop_edges(
     edges: TensorOrSparse, *, p: float, generator: torch.Generator | None = None
 ) -> TensorOrSparse:
@@ -43,6 +45,7 @@ def drop_edges(
     return edges[:, _keep(edges.shape[1], p, edges.device, generator)]
 
 
+@explained
 def mask_features(
     x: TensorOrSparse, *, p: float, generator: torch.Generator | None = None
 ) -> TensorOrSparse:
@@ -72,6 +75,7 @@ def mask_features(
     return x.with_value(scale if x.value is None else x.value * scale)
 
 
+@explained
 def augment(
     x: TensorOrSparse,
     edges: SparseMatrix,

@@ -16,7 +16,7 @@ from .nn.layers import Stack
 from .predict import predict
 from .progress import shown
 from .sampler import NeighbourSampler
-from .sparse import rows_of
+from .sparse.matrix import rows_of
 
 PROBED = 8  # nodes, spread over the graph, that are also computed with one hop more
 NEAR = 1e-4  # of the largest logit: what rounding may change

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import numbers
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, TypeVar
 
 import torch
 from torch import Tensor
+
+E = TypeVar("E", bound=Exception)
 
 if getattr(sys.modules["fgl"], "__file__", None) is None:  # a folder, as Python imports any
     raise ImportError(
@@ -18,6 +22,36 @@ if getattr(sys.modules["fgl"], "__file__", None) is None:  # a folder, as Python
         f" but got the folder {next(iter(sys.modules['fgl'].__path__))}, whose name hides it: "
         "start Python elsewhere, or give that folder another name"
     )
+
+
+def reject_if(wrong: Any, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
+    """Raise ``Expected <expected>, but got <got>`` if something is wrong.
+
+    Args:
+        wrong: the condition.
+        expected: such as "mask to be bool".
+        got: the value, or words for it.
+        error: class of the error.
+
+    Example:
+        >>> reject_if(torch.ones(2).dim() != 1, "y to have shape [n]", [2])
+        >>> reject_if(torch.ones(2, 1).dim() != 1, "y to have shape [n]", [2, 1])
+        Traceback (most recent call last):
+        ValueError: Expected y to have shape [n], but got [2, 1]
+    """
+    if wrong:
+        raise error(f"Expected {expected}, but got {got}")
+
+
+def about(argument: str, error: E) -> E:
+    """The error with the name of the wrong argument, which a command line reads.
+
+    Example:
+        >>> vars(about("mu", ValueError("Expected mu to be positive, but got -1")))
+        {'argument': 'mu'}
+    """
+    vars(error)["argument"] = argument
+    return error
 
 
 def check_number(
@@ -56,11 +90,22 @@ def check_number(
     expected = f"Expected {name} to be {'an integer' if integer else 'a number'} {limits}".rstrip()
     kind = numbers.Integral if integer else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind):
-        raise TypeError(f"{expected}, but got {value!r}")
+        raise about(name, TypeError(f"{expected}, but got {value!r}"))
     number = float(value)
     inside = at_least <= number <= at_most and above < number < below
     if not (inside and math.isfinite(number)):
-        raise ValueError(f"{expected}, but got {value}")
+        raise about(name, ValueError(f"{expected}, but got {value}"))
+
+
+# Numbers with bounds: `fgl.kinds.typed` and `fgl.layer` read them from a function's annotations.
+Weight = Annotated[float, partial(check_number, at_least=0)]
+Positive = Annotated[float, partial(check_number, above=0)]
+Share = Annotated[float, partial(check_number, at_least=0, at_most=1)]
+PositiveShare = Annotated[float, partial(check_number, above=0, at_most=1)]
+Chance = Annotated[float, partial(check_number, above=0, below=1)]
+Natural = Annotated[int, partial(check_number, at_least=0, integer=True)]
+Count = Annotated[int, partial(check_number, at_least=1, integer=True)]
+Several = Annotated[int, partial(check_number, at_least=2, integer=True)]
 
 
 def check_weight(**values: Any) -> None:
@@ -117,6 +162,27 @@ def check_count(**values: Any) -> None:
         check_number(name, value, at_least=1, integer=True)
 
 
+def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
+    """Fan-outs as a tuple; raise unless they are positive integers, or -1 where `unlimited`.
+
+    Raises:
+        TypeError: for an entry that is no integer.
+        ValueError: for another entry, or none.
+
+    Example:
+        >>> check_fanouts([10, -1], unlimited=True)
+        (10, -1)
+    """
+    if not isinstance(fanouts, Sequence) or not fanouts:
+        raise ValueError(f"Expected fanouts to be a sequence of at least one, but got {fanouts}")
+    if not all(type(fanout) is int for fanout in fanouts):
+        raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
+    if not all(fanout >= 1 or (unlimited and fanout == -1) for fanout in fanouts):
+        least = "at least 1, or -1 for all" if unlimited else "at least 1"
+        raise ValueError(f"Expected fanouts to be {least}, but got {tuple(fanouts)}")
+    return tuple(fanouts)
+
+
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Raise unless a value is one of the choices.
 
@@ -136,7 +202,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"Expected {name} to be one of {listed}, but got {value!r}")
+        raise about(name, ValueError(f"Expected {name} to be one of {listed}, but got {value!r}"))
 
 
 def check_length(length: int, **tensors: torch.Tensor | None) -> None:
@@ -161,6 +227,23 @@ def check_length(length: int, **tensors: torch.Tensor | None) -> None:
             raise ValueError(f"Expected {name} to have shape [{length}], but got {got}")
 
 
+def check_mask(name: str, mask: Any, length: int) -> None:
+    """Raise unless a mask is a bool tensor with the given number of rows.
+
+    Raises:
+        TypeError, ValueError: for another dtype or shape.
+
+    Example:
+        >>> check_mask("mask", torch.ones(2), 2)
+        Traceback (most recent call last):
+        TypeError: Expected mask to be a bool tensor, but got torch.float32
+    """
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"Expected {name} to be a bool tensor, but got {got}")
+    check_length(length, **{name: mask})
+
+
 def check_device(device: Any) -> None:
     """Refuse a device that torch cannot compute on here.
 
@@ -180,9 +263,8 @@ def check_device(device: Any) -> None:
         torch.zeros(1, device=device).item()
     except (AssertionError, RuntimeError, TypeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(
-            f"Expected device to be one that torch has here, but got {device!r} ({reason})"
-        ) from None
+        text = f"Expected device to be one that torch has here, but got {device!r} ({reason})"
+        raise about("device", ValueError(text)) from None
 
 
 def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
@@ -302,3 +384,26 @@ def install(extra: str) -> str:
         "pip install -e '.[private]' in a checkout of fgl"
     """
     return f"pip install -e '.[{extra}]' in a checkout of fgl"
+
+
+def imported(module: str, purpose: str, how: str, package: str = "") -> Any:
+    """Import a module of an optional package, or raise an ImportError that says how to get it.
+
+    Args:
+        module: the module.
+        purpose: what needs it, such as "for a plot".
+        how: the command that installs it.
+        package: the package's name in the message; default the module's first part.
+
+    Example:
+        >>> imported("nothing_of_this_name", "for a test", "pip install it")
+        Traceback (most recent call last):
+        ImportError: Expected nothing_of_this_name to be installed for a test, but got none: ...
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = package or module.partition(".")[0]
+        raise ImportError(
+            f"Expected {name} to be installed {purpose}, but got none: {how}"
+        ) from error

@@ -1,21 +1,25 @@
-"""Kinds of arguments: the annotations of a public function, checked when it is called."""
+"""Names, kinds and bounds of arguments: a function's signature, checked when it is called."""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import numbers
 import sys
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union
+from types import FunctionType, NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .checks import check_choice
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+Check = Callable[[str, Any], None]
 SEVERAL = (Sequence, Collection, Iterable, list, tuple)
 NAMES = {
     "Callable": "a function",
@@ -52,12 +56,15 @@ WAYS = {
     ("Graph", "list"): "one graph of the list, or fgl.Graph.join of small ones",
     ("several Graph", "Graph"): "[graph]",
     ("several Graph", "Task"): "task.clients",
-    ("several Graph", "Tensor"): "fgl.data.partition_graph(graph, parts) makes the clients",
+    (
+        "several Graph",
+        "Tensor",
+    ): "fgl.data.partitions.partition_graph(graph, parts) makes the clients",
     ("several Tensor", "Tensor"): "[(parts == k).nonzero()[:, 0] for k in parts.unique()]",
-    ("several Tensor", "int"): "fgl.data.louvain_partition(graph, {value})",
+    ("several Tensor", "int"): "fgl.data.partitions.louvain_partition(graph, {value})",
     ("several str", "str"): "[{value!r}]",
     ("several int", "int"): "[{value}], or range({value})",
-    ("several EdgeSplit", "Graph"): "fgl.data.edge_split(graph) makes one",
+    ("several EdgeSplit", "Graph"): "fgl.data.splits.edge_split(graph) makes one",
     ("several EdgeSplit", "EdgeSplit"): "[split]",
     ("Tensor", "Graph"): "graph.y",
     ("int", "Tensor"): "tensor.item()",
@@ -69,12 +76,50 @@ WAYS = {
 }
 
 
+# Another library's word for an argument, to the arguments of which one may be meant.
+MEANT = {
+    "lr": ("local", "optimizer", "train"),
+    "learning_rate": ("lr", "local", "optimizer", "train"),
+    "rounds": ("num_rounds",),
+    "epochs": ("steps", "num_steps"),
+    "local_epochs": ("epochs", "num_steps", "local"),
+    "steps": ("num_steps", "local"),
+    "fraction_fit": ("participation",),
+    "client_fraction": ("participation",),
+    "num_clients": ("clients", "num_parts"),
+    "proximal_mu": ("mu",),
+    "label": ("y",),
+    "labels": ("y",),
+    "target": ("y",),
+    "features": ("x",),
+    "edges": ("edge_index",),
+    "adj": ("edge_index",),
+    "random_state": ("seed",),
+    "n_jobs": ("clients_at_once",),
+    "batch_size": ("batches", "clients_at_once"),
+    "in_features": ("in_channels",),
+    "out_features": ("out_channels",),
+    "num_features": ("in_channels",),
+    "num_classes": ("out_channels",),
+    "hidden": ("hidden_channels",),
+}
+# How a value is given to an argument that takes something else.
+GIVEN = {
+    "local": "fgl.tasks.Local({key}={value})",
+    "optimizer": "lambda params: torch.optim.SGD(params, lr={value})",
+    "train": "fgl.Training(lambda params: torch.optim.SGD(params, lr={value}))",
+    "batches": "fgl.federation.node_minibatches(...)",
+}
+
+
 def typed(function: Function) -> Function:
     """Check the arguments of a function, or of a class, against its annotations at each call.
 
     Raises:
         TypeError: when called, naming the argument, the expected kind, the value, and the call that
             works.
+        ValueError: when called, for a number out of the bounds of its annotation, such as
+            `fgl.checks.Share`, or a value that is none of a Literal's.
 
     Example:
         >>> @typed
@@ -93,13 +138,183 @@ def typed(function: Function) -> Function:
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         bind(*args, **kwargs)
-        return function(*args, **kwargs)
+        return function(*map(_number, args), **{key: _number(own) for key, own in kwargs.items()})
 
     return checked  # type: ignore[return-value]  # the same signature
 
 
+def explained(function: Function) -> Function:
+    """Explain in one sentence why a call failed, if its arguments are the cause.
+
+    A call that works costs nothing: names and kinds are looked at after an error.
+
+    Raises:
+        TypeError: when called with an unknown argument or without a needed one, naming the one that
+            may be meant; or if the function fails, and an argument is of another kind than its
+            annotation.
+
+    Example:
+        >>> @explained
+        ... def size(graph, *, num_layers=2):
+        ...     return num_layers * graph.num_nodes
+        >>> size(None, layers=3)
+        Traceback (most recent call last):
+        TypeError: Expected an argument of size, but got layers=3: did you mean num_layers=3? ...
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if str(error).startswith("Expected ") and ", but got " in str(error):
+                raise
+            cause = _misnamed(_short(function), signature, args, kwargs)
+            if cause is not None:
+                raise cause from None
+            binder(function)(*args, **kwargs)  # raises if an argument is of another kind
+            raise
+
+    called.__dict__["__explained__"] = True
+    return called  # type: ignore[return-value]  # the same signature
+
+
+def plain(function: Any) -> Any:
+    """The function that `explained` was given, or the function itself.
+
+    Example:
+        >>> plain(explained(len)) is len, plain(len) is len
+        (True, True)
+    """
+    while "__explained__" in getattr(function, "__dict__", {}):
+        function = function.__wrapped__
+    return function
+
+
+def _number(value: Any) -> Any:
+    """A number of numpy as one of Python, which torch asks for in some places."""
+    return value.item() if isinstance(value, np.integer | np.floating) else value
+
+
+def name_methods(package: str) -> None:
+    """Have `__init__` and the public methods of a package's public classes `explained`.
+
+    Example:
+        >>> name_methods("fgl")
+        >>> fgl.nn.GCN(4, 8, 2, layers=3)
+        Traceback (most recent call last):
+        TypeError: Expected an argument of GCN, but got layers=3: did you mean num_layers=3? ...
+    """
+    modules = [m for name, m in sys.modules.items() if name.split(".")[0] == package]
+    values = [each for module in modules for each in vars(module).values()]
+    for own in {each for each in values if isinstance(each, type)}:
+        inside = own.__module__.split(".")[0] == package and not own.__name__.startswith("_")
+        if not inside or getattr(own, "_is_protocol", False) or issubclass(own, NOT_NAMED):
+            continue
+        for key, value in list(vars(own).items()):
+            function = getattr(value, "__func__", value)  # of a class method or a static method
+            public = key in ("__init__", "__call__", "__matmul__") or not key.startswith("_")
+            public = public and key != "forward"  # `fgl.predict` explains it
+            bare = isinstance(function, FunctionType) and not hasattr(function, "__wrapped__")
+            if public and bare:
+                new = explained(function)
+                setattr(own, key, new if function is value else type(value)(new))
+
+
+NOT_NAMED = (torch.autograd.Function, BaseException)
+
+
+def _short(function: Any) -> str:
+    """The name of a function as a call has it: a class's for its `__init__`."""
+    name: str = function.__qualname__.removesuffix(".__init__")
+    return name.rsplit("<locals>.", 1)[-1]
+
+
+def _misnamed(
+    name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> TypeError | None:
+    """The error for a call that does not fit a signature; None for one that fits."""
+    try:
+        signature.bind(*args, **kwargs)
+        return None
+    except TypeError as error:
+        sentence = str(error)
+    own = {key: each for key, each in signature.parameters.items() if key != "self"}
+    kinds = {each.kind for each in own.values()}
+    usage, me = _usage(name, signature), int("self" in signature.parameters)
+    places = [key for key, each in own.items() if each.kind in POSITIONAL]
+    unknown = [key for key in kwargs if key not in own]
+    if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
+        key = unknown[0]
+        free = [each for each in own if each not in kwargs]
+        meant = _meant(key, kwargs[key], free) or _meant(key, kwargs[key], list(own))
+        hint = f"did you mean {meant}? " if meant else ""
+        value = shown(kwargs[key])
+        return TypeError(f"Expected an argument of {name}, but got {key}={value}: {hint}{usage}")
+    if len(args) - me > len(places) and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return TypeError(
+            f"Expected at most {len(places)} of {name}'s arguments without their names, but got "
+            f"{len(args) - me}: {usage}"
+        )
+    for key in places[: len(args) - me]:
+        if key in kwargs:
+            return TypeError(f"Expected one value of {key}, but got two: {usage}")
+    absent = [key for key in places[len(args) - me :] if key not in kwargs]
+    absent += [k for k, each in own.items() if each.kind not in POSITIONAL and k not in kwargs]
+    absent = [k for k in absent if own[k].default is EMPTY and own[k].kind not in VARIADIC]
+    if absent:
+        instead = next((k for k in unknown if absent[0] in _meant(k, kwargs[k], absent[:1])), None)
+        got = "none" if instead is None else f"{instead}={shown(kwargs[instead])}"
+        return TypeError(f"Expected {', '.join(absent)} to be given, but got {got}: {usage}")
+    return TypeError(f"{name}: {sentence}: {usage}")
+
+
+def check_options(
+    outer: Callable[..., Any],
+    options: Mapping[str, Any],
+    inner: Callable[..., Any],
+    *,
+    taken: Collection[str] = (),
+) -> None:
+    """Raise unless options of a function are arguments of the function that it calls with them.
+
+    Args:
+        outer, inner: the function that was given the options, and the one that gets them.
+        options: arguments by name.
+        taken: arguments of `inner` that `outer` sets itself.
+
+    Example:
+        >>> check_options(fgl.compare, {"seed": 3}, fgl.run)
+        Traceback (most recent call last):
+        TypeError: Expected an argument of compare, but got seed=3: did you mean seeds=3? ...
+    """
+    own, passed = (inspect.signature(each).parameters.values() for each in (outer, inner))
+    first = [each for each in own if each.kind is not each.VAR_KEYWORD]
+    names = {each.name for each in first} | set(taken)
+    more = [each for each in passed if each.kind is each.KEYWORD_ONLY and each.name not in names]
+    signature = inspect.Signature([*first, *more])
+    error = _misnamed(_short(outer), signature, (), options)
+    if error is not None and not signature.parameters.keys() >= options.keys():
+        raise error
+
+
+def _meant(key: str, value: Any, names: Sequence[str]) -> str:
+    """An argument that may be meant by an unknown one, with its value; "" if there is none."""
+    words = set(key.lower().split("_"))
+    choices = [name for name in MEANT.get(key.lower(), ()) if name in names]
+    choices += [name for name in names if words <= set(name.split("_"))]
+    choices += difflib.get_close_matches(key, names, n=1, cutoff=0.7)
+    choices += [name for name in names if set(name.split("_")) <= words]
+    if not choices:
+        return ""
+    way = GIVEN.get(choices[0], "{value}") if choices[0] in MEANT.get(key, ()) else "{value}"
+    text = repr(value) if isinstance(value, NoneType | bool | int | float | str) else "..."
+    return f"{choices[0]}={way.format(key=key, value=text)}"
+
+
 def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[str, Any]]:
-    """A function that binds a call's arguments to their names, and checks their kinds.
+    """A function that binds a call's arguments to their names, and checks kinds and bounds.
 
     Args:
         function: the function that is called; its annotations are read at the first call.
@@ -109,30 +324,34 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
         >>> binder(fgl.fedavg)(torch.nn.Linear(1, 1))
         {'model': Linear(in_features=1, out_features=1, bias=True)}
     """
-    signature = inspect.signature(function)
-    name = function.__qualname__.removesuffix(".__init__").rsplit(".", 1)[-1]
+    signature, name = inspect.signature(function), _short(function)
 
-    hints = _Hints(function, first, tuple(signature.parameters))
-
-    def bound(way: Callable[..., inspect.BoundArguments], args: Any, kwargs: Any) -> dict[str, Any]:
-        try:
-            return dict(way(*args, **kwargs).arguments)
-        except TypeError as error:
-            raise TypeError(f"{name}: {error}; {_usage(name, signature)}") from None
+    plain = {k: each for k, each in signature.parameters.items() if each.kind not in VARIADIC}
+    hints = Hints(function, first, tuple(plain))
 
     def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        arguments = bound(signature.bind_partial, args, kwargs)
-        for key, value in arguments.items():
-            plain = signature.parameters[key].kind not in VARIADIC
-            if plain and not fits(value, hints()[key]):
-                raise TypeError(_sentence(key, value, hints()[key], name, _needed(signature)))
-        return bound(signature.bind, args, kwargs)  # a missing argument is named last
+        error: TypeError | None = None
+        try:
+            arguments = dict(signature.bind(*args, **kwargs).arguments)
+        except TypeError:
+            error = _misnamed(name, signature, args, kwargs)
+            arguments = _bound_partly(signature, args, kwargs)
+        checks = {key: hints()[key] for key in arguments if key in hints()}
+        for key, (hint, _) in checks.items():
+            if not fits(arguments[key], hint):
+                raise TypeError(_sentence(key, arguments[key], hint, name, _needed(signature)))
+        if error is not None:  # a missing argument is named after a wrong one
+            raise error from None
+        for key, (_, bounds) in checks.items():
+            for check in bounds if arguments[key] is not None else ():
+                check(key, arguments[key])
+        return arguments
 
     return bind
 
 
-class _Hints:
-    """The kinds of a function's parameters, read at the first call.
+class Hints:
+    """The kinds and bounds of a function's parameters, read at the first call.
 
     It can be pickled with a function of a script, and is then as before the first call.
     """
@@ -141,21 +360,58 @@ class _Hints:
 
     def __init__(self, function: Callable[..., Any], first: Any, names: tuple[str, ...]) -> None:
         self._function, self._first, self._names = function, first, names
-        self._kinds: dict[str, Any] | None = None
+        self._kinds: dict[str, tuple[Any, list[Check]]] | None = None
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> dict[str, tuple[Any, list[Check]]]:
         if self._kinds is None:
+            inner = inspect.unwrap(self._function)
             try:
-                own = typing.get_type_hints(inspect.unwrap(self._function))
+                own, bounded = (
+                    typing.get_type_hints(inner, include_extras=x) for x in (False, True)
+                )
             except NameError:  # annotations for a type checker alone
-                own = {}
-            self._kinds = {n: own[n] if n in own else self._first.get(n, Any) for n in self._names}
+                own = bounded = {}
+            self._kinds = {
+                name: (own.get(name, self._first.get(name, Any)), bounds_of(bounded.get(name)))
+                for name in self._names
+            }
         return self._kinds
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Hints, (self._function, self._first, self._names)
+        return Hints, (self._function, self._first, self._names)
 
 
+def bounds_of(hint: Any) -> list[Check]:
+    """Functions ``(name, value)`` of an annotation that raise if a value is out of bounds.
+
+    Example:
+        >>> for check in bounds_of(Literal["sgd", "adam"] | None):
+        ...     check("optimizer", "lion")
+        Traceback (most recent call last):
+        ValueError: Expected optimizer to be one of 'sgd', 'adam', but got 'lion'
+    """
+    kind, inner = typing.get_origin(hint), typing.get_args(hint)
+    if kind is Annotated:
+        return list(inner[1:])
+    if kind is Literal:
+        return [functools.partial(check_choice, choices=inner)]
+    if kind in (Union, UnionType) and inner[1:] == (NoneType,):
+        return bounds_of(inner[0])
+    return []
+
+
+def _bound_partly(
+    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call that lacks some; none if the others do not fit either."""
+    try:
+        return dict(signature.bind_partial(*args, **kwargs).arguments)
+    except TypeError:
+        return {}
+
+
+EMPTY = inspect.Parameter.empty
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -186,8 +442,20 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, bool | np.bool_)
     kind = Collection if kind is Sequence else kind  # a set or an array has a length too
     if kind in SEVERAL and inner and isinstance(value, Collection):
-        return isinstance(value, kind) and all(fits(own, inner[0]) for own in value)
+        return isinstance(value, kind) and all(
+            fits(own, inner[0]) for own in _kinds(value, inner[0])
+        )
     return isinstance(value, kind)
+
+
+def _kinds(values: Collection[Any], hint: Any) -> Iterable[Any]:
+    """The values, or one of each type where the type decides whether a value fits.
+
+    So a long list costs nanoseconds an element, and an array, whose elements are alike, nothing.
+    """
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values[:1]
+    return values if typing.get_args(hint) else {type(own): own for own in values}.values()
 
 
 def _sentence(key: str, value: Any, hint: Any, name: str, rest: str) -> str:
@@ -214,6 +482,33 @@ def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "")
     """
     if not fits(value, kind):
         raise TypeError(_sentence(name, value, kind, call, rest))
+
+
+def check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
+    """Raise a TypeError unless a function can be called with these arguments by position.
+
+    Example:
+        >>> check_takes("score", lambda params, graph: 0.0, ["params", "graph"])
+        >>> check_takes("score", torch.relu, ["params", "graph"])
+        Traceback (most recent call last):
+        TypeError: Expected score to be a function of (params, graph), but got torch's relu
+    """
+    call = f"a function of ({', '.join(arguments)})"
+    if not callable(function):
+        raise TypeError(f"Expected {name} to be {call}, but got {function!r}")
+    of_torch = str(getattr(function, "__module__", None) or type(function).__module__)
+    if of_torch.split(".")[0] in ("torch", "builtins") and not isinstance(function, type):
+        named = getattr(function, "__name__", type(function).__name__)
+        if of_torch.startswith("torch") or hasattr(torch, named):
+            raise TypeError(f"Expected {name} to be {call}, but got torch's {named}")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a builtin without a signature
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise TypeError(f"Expected {name} to be {call}, but got {function!r}: {error}") from None
 
 
 def _first_kind(hint: Any) -> str:
@@ -280,20 +575,24 @@ def _way(expected: str, value: Any, name: str, rest: str) -> str:
     return f": {value.__name__}(...)" if isinstance(value, type) else ""
 
 
+# What stands at the place of an argument in a call that begins with task.fedavg.
+OF_TASK = {"graph": "task.whole", "clients": "task.clients"}
+
+
 def _needed(signature: inspect.Signature) -> str:
-    """The settings that a call has to give."""
-    needed = [
-        key
-        for key, parameter in signature.parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
-    ]
-    return "".join(f", {key}=..." for key in needed)
+    """The arguments that a call has to give after the first one."""
+    needed = ""
+    for key, parameter in [*signature.parameters.items()][1:]:
+        if parameter.default is EMPTY and parameter.kind not in VARIADIC:
+            place = parameter.kind in POSITIONAL
+            needed += f", {OF_TASK.get(key, key)}" if place else f", {key}=..."
+    return needed
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:
     """The call of a function with its settings' names, for an error."""
-    kinds = {key: parameter.kind for key, parameter in signature.parameters.items()}
+    kinds = {key: each.kind for key, each in signature.parameters.items() if key != "self"}
     settings = [k for k, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
-    first = [k for k in kinds if k not in settings and k != "self"]
-    call = ", ".join([*first, *(f"{k}=..." for k in settings)])
-    return f"its settings have names: {name}({call})"
+    first = [k for k, kind in kinds.items() if kind in POSITIONAL]
+    more = ["..."] * any(kind in VARIADIC for kind in kinds.values())
+    return f"{name}({', '.join([*first, *(f'{k}=...' for k in settings), *more])})"

@@ -8,11 +8,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .checks import check_number, check_share, check_weight
+from .checks import check_number, check_share, check_weight, reject_if
+from .kinds import explained
 
 Params = dict[str, Tensor]
 
 
+@explained
 def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """The part of a model that is sent: the tensors of the named modules.
 
@@ -47,6 +49,7 @@ def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     return {k: v for k, v in params.items() if whole or any(_under(k, p) for p in prefixes)}
 
 
+@explained
 def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """The rest of the model, without `part`: the tensors of all other modules.
 
@@ -71,6 +74,7 @@ def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     return {name: value for name, value in params.items() if name not in chosen}
 
 
+@explained
 def interpolate(
     own: Mapping[str, Tensor], other: Mapping[str, Tensor], weight: Tensor | float
 ) -> Params:
@@ -96,10 +100,8 @@ def interpolate(
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     share = float(weight)  # asked once: a GPU is waited for
-    if not 0 <= share <= 1:
-        raise ValueError(f"Expected weight to be in [0, 1], but got {share}")
-    if own.keys() != other.keys():
-        raise ValueError(f"Expected other to have keys {list(own)}, but got {list(other)}")
+    reject_if(not 0 <= share <= 1, "weight to be in [0, 1]", share)
+    reject_if(own.keys() != other.keys(), f"other to have keys {list(own)}", list(other))
     mixed = {}
     for name, value in own.items():
         if other[name].shape != value.shape:
@@ -120,6 +122,7 @@ def interpolate(
     return mixed
 
 
+@explained
 def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) -> Tensor:
     """Share of each class: ``P(c) = |{v: y_v = c}| / n``.
 
@@ -142,17 +145,11 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    if y.dtype != torch.int64:
-        raise TypeError(f"Expected y to be int64, but got {y.dtype}")
-    if y.dim() != 1:
-        raise ValueError(f"Expected y to have shape [*], but got {list(y.shape)}")
+    reject_if(y.dtype != torch.int64, "y to be int64", y.dtype, TypeError)
+    reject_if(y.dim() != 1, "y to have shape [*]", list(y.shape))
     if mask is not None:
-        if mask.dtype != torch.bool:
-            raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
-        if mask.shape != y.shape:
-            raise ValueError(
-                f"Expected mask to have shape {list(y.shape)}, but got {list(mask.shape)}"
-            )
+        reject_if(mask.dtype != torch.bool, "mask to be bool", mask.dtype, TypeError)
+        reject_if(mask.shape != y.shape, f"mask to have shape {list(y.shape)}", list(mask.shape))
     times = torch.ones_like(y) if mask is None else mask.to(y.dtype)
     y = y * times  # a node that is left out counts 0 times in class 0
     low, high = torch.stack(y.aminmax()).tolist() if y.numel() else (0, -1)
@@ -162,6 +159,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
     return count / count.sum().clamp(min=1)
 
 
+@explained
 def is_distribution(share: Tensor) -> bool:
     """Whether no share is negative and their sum is 1, up to 1e-3; False for a NaN.
 
@@ -173,6 +171,7 @@ def is_distribution(share: Tensor) -> bool:
     return not below and abs(total - 1) <= 1e-3
 
 
+@explained
 def earth_mover(p: Tensor, q: Tensor) -> Tensor:
     """Distance of two label distributions: ``EMD = sum_c |p(c) - q(c)|``, in [0, 2] (FedEgo).
 
@@ -192,11 +191,11 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
 
     Source: Zhao et al., https://arxiv.org/abs/1806.00582; FedEgo, Eq. 14
     """
-    if p.shape != q.shape or p.dim() != 1:
-        raise ValueError(
-            f"Expected p and q to have one shape [num_classes], "
-            f"but got {list(p.shape)} and {list(q.shape)}"
-        )
+    reject_if(
+        p.shape != q.shape or p.dim() != 1,
+        "p and q to have one shape [num_classes]",
+        f"{list(p.shape)} and {list(q.shape)}",
+    )
     for name, share in (("p", p), ("q", q)):
         if not is_distribution(share):
             raise ValueError(
@@ -205,6 +204,7 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
     return (p - q).abs().sum()
 
 
+@explained
 def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     """Share of the global layers in a client's model: ``lambda = (EMD(p, q) / 2)^gamma``.
 
@@ -232,6 +232,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     return (earth_mover(p, q) / 2).clamp(0, 1) ** gamma
 
 
+@explained
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
     """`mixing_coefficient` with a fixed `gamma`, which is checked at once.
 
@@ -246,6 +247,7 @@ def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
     return partial(mixing_coefficient, gamma=gamma)
 
 
+@explained
 def adaptive_aggregation(
     received: Mapping[str, Tensor],
     own: Mapping[str, Tensor],
@@ -292,8 +294,7 @@ def adaptive_aggregation(
     check_number("max_adjust", max_adjust, at_least=0, integer=True)
     got = {name: list(tensor.shape) for name, tensor in own.items()}
     want = {name: list(tensor.shape) for name, tensor in received.items()}
-    if got != want:
-        raise ValueError(f"Expected own to have the received shapes {want}, but got {got}")
+    reject_if(got != want, f"own to have the received shapes {want}", got)
     model = dict(received)
     score = validate(model)
     count = 0

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .graph import EDGE_FIELDS, Graph
-from .kinds import check_kind
+from .kinds import check_kind, explained
 
 OF_PAIRS = ("edge_label_index", "edge_label_type")
 OF_NODES = ("node_type", *OF_PAIRS, "node_mask", "train_mask", "train_labels")
@@ -109,6 +109,7 @@ def _read(parameters: Mapping[str, bool]) -> Reads:
 _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing", default=None)
 
 
+@explained
 @contextmanager
 def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
     """A context in which `predict` calls a client's own architecture `own` in place of `model`.
@@ -126,6 +127,7 @@ def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
         _standing.reset(token)
 
 
+@explained
 def stand_in(model: nn.Module) -> nn.Module:
     """The module that `predict` calls for this model: usually the model itself.
 
@@ -138,6 +140,7 @@ def stand_in(model: nn.Module) -> nn.Module:
     return pair[1] if pair is not None and pair[0] is model else model
 
 
+@explained
 def predict(
     model: nn.Module,
     params: Mapping[str, Tensor],
@@ -191,6 +194,7 @@ def predict(
             f"Expected {type(model).__name__}'s forward to name fields of one graph, but got "
             f"{list(read.strange)}: fgl.nn.Hetero(model, columns, relations, target) makes dicts"
         )
+    _check_params(model, params)
     call = partial(functional_call, model, params, tie_weights=tie_weights)  # type: ignore[arg-type]
     try:
         return _called(call, model, read, graph, options)
@@ -199,6 +203,23 @@ def predict(
         if not str(error).startswith(("Expected", "Round")):
             _explain(error, model, read, graph, options)
         raise
+
+
+_names: WeakKeyDictionary[nn.Module, frozenset[str]] = WeakKeyDictionary()
+
+
+def _check_params(model: nn.Module, params: Any) -> None:
+    """Raise unless the parameters are of the model, which would use its own ones in silence."""
+    check_kind("params", params, Mapping)
+    if model not in _names:
+        _names[model] = frozenset(model.state_dict())
+    names = _names[model]
+    if names and names.isdisjoint(params):
+        got = list(params)[:3] or "none"
+        raise ValueError(
+            f"Expected params to have {type(model).__name__}'s names, as model.state_dict() has, "
+            f"but got {got}"
+        )
 
 
 class OtherWidth(RuntimeError, ValueError):
@@ -266,6 +287,10 @@ def _check_parameters(
         raise TypeError(
             f"Expected {name}'s forward to take return_embedding=True, but got {list(parameters)}: "
             "fgl.nn.Embedded(model, before=...) takes it for any model"
+        )
+    if missing:
+        raise TypeError(
+            f"Expected {name}'s forward to take {missing[0]}, but got {list(parameters)}"
         )
     try:
         signature.bind_partial(*inputs)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from .checks import check_fanouts
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
-from .graph.fields import DERIVED, taken
-from .sparse import Pattern, SparseMatrix, row_sum, rows_of
+from .graph.fields import changed_copy, taken
+from .kinds import explained
+from .sparse import SparseMatrix, row_sum
 from .sparse.degrees import check_degrees
+from .sparse.matrix import rows_of
+from .sparse.pattern import Pattern
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
 NOBODY = torch.iinfo(torch.int32).max
@@ -63,7 +66,7 @@ class NeighbourSampler:
     """
 
     def __init__(self, graph: Graph, fanouts: Sequence[int] = (10, 10)) -> None:
-        self.fanouts = check_fanouts(fanouts)
+        self.fanouts = check_fanouts(fanouts, unlimited=True)
         if graph.batch is not None or graph.edge_label_index is not None:
             got = "a collection" if graph.batch is not None else "pairs of nodes"
             raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
@@ -158,10 +161,8 @@ class NeighbourSampler:
         fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}
         if whole.edge_weight is not None and adj.value is not None:
             fields["edge_weight"] = adj.value
-        batch = copy.copy(whole)  # of checked fields: nothing to check again
-        for name in (*DERIVED, "masked"):
-            batch.__dict__.pop(name, None)
-        batch.__dict__.update(
+        batch: Graph = changed_copy(
+            whole,
             x=rows_of(whole.x, ids),
             edge_index=torch.stack([adj.pattern.col, adj.pattern.row]),
             **fields,
@@ -242,6 +243,7 @@ class SampledMatrix(SparseMatrix):
         return SparseMatrix(pattern, out.index_copy(0, pattern.crow[:n], loop * scale * scale))
 
 
+@explained
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -299,21 +301,3 @@ def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
         return int(total[-1]), more.nonzero().squeeze(1)
     size, count = torch.stack([total[-1], more.sum()]).tolist()
     return size, torch.nonzero_static(more, size=count).squeeze(1)
-
-
-def check_fanouts(fanouts: Sequence[int]) -> tuple[int, ...]:
-    """Fan-outs as a tuple; refuse an empty one, and entries other than -1 and positive integers.
-
-    Example:
-        >>> check_fanouts([10, -1])
-        (10, -1)
-    """
-    if not isinstance(fanouts, Sequence) or not fanouts:
-        raise ValueError(f"Expected fanouts to be a sequence of at least one, but got {fanouts}")
-    if not all(type(fanout) is int for fanout in fanouts):
-        raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
-    if any(fanout < 1 and fanout != -1 for fanout in fanouts):
-        raise ValueError(
-            f"Expected fanouts to be at least 1, or -1 for all, but got {tuple(fanouts)}"
-        )
-    return tuple(fanouts)

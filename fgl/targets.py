@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -11,17 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .kinds import explained
 from .losses import binary_cross_entropy, cross_entropy, squared_error
-from .metrics import (
-    class_counts,
-    hit_counts,
-    mae,
-    mean_auc,
-    mean_average_precision,
-    on_host,
-    r2,
-    rmse,
-)
+from .metrics import mae, mean_auc, mean_average_precision, r2, rmse
+from .metrics.classes import class_counts, hit_counts
+from .metrics.host import on_host
+from .warn import warn
 
 TargetLoss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 Metric = Callable[[Tensor, Tensor, Tensor | None], Any]
@@ -35,8 +29,8 @@ class Target:
 
     Args:
         loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
-        metrics: name to ``(output, y, mask) -> number``, or a tensor as `fgl.metrics.rmse`,
-            `fgl.metrics.hit_counts` or `fgl.metrics.class_counts` return it; NaN if there is
+        metrics: name to ``(output, y, mask) -> number``, or a tensor as `fgl.metrics.rmse`, or
+            `hit_counts` and `class_counts` in `fgl.metrics.classes`, return it; NaN if there is
             nothing to score.
         lower: the names of the metrics for which smaller is better; stored as a frozenset.
 
@@ -93,6 +87,7 @@ ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_prec
 """Answers yes or no, float ``[n]`` or ``[n, t]`` of 0, 1 or NaN: binary cross-entropy of logits."""
 
 
+@explained
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
     """The labels of a target; raises an error that says what the target needs.
 
@@ -124,6 +119,7 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
     return y
 
 
+@explained
 def of_clients(target: Target) -> Target:
     """The target for single clients' tests: for classes accuracy only, since nodes may be few.
 
@@ -136,6 +132,7 @@ def of_clients(target: Target) -> Target:
     return Target(target.loss, {"accuracy": hit_counts}, target.lower & {"accuracy"})
 
 
+@explained
 def selected(metrics: Mapping[str, float], select: str) -> float:
     """The value of the metric that selects, with its sign so that larger is better.
 
@@ -154,6 +151,7 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
     return -value if select.startswith("-") else value
 
 
+@explained
 def less_is_better(name: str) -> bool:
     """Whether smaller is better for a metric by its name: losses, rmse, mae.
 
@@ -165,8 +163,9 @@ def less_is_better(name: str) -> bool:
     return not name.startswith("-") and last in {"loss", *REGRESSION.lower}
 
 
+@explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a client without NaN, which stands for metrics without examples.
+    """The metrics of a client without NaN, which marks metrics without examples.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})
@@ -175,6 +174,7 @@ def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
+@explained
 def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     """The names of the metrics that no output has, such as the AUC of answers of one kind.
 
@@ -204,6 +204,7 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     return [name for name, value in values.items() if math.isnan(value)]
 
 
+@explained
 def warn_undefined(
     target: Target,
     answers: Sequence[tuple[Tensor | None, Tensor | None]],
@@ -237,10 +238,9 @@ def warn_undefined(
         first, names = next(iter(lacking.items()))
         some = f"{[*lacking][:10]}{' and others' if len(lacking) > 10 else ''}"
         lacks = ", ".join(prefix + name for name in names)
-        warnings.warn(
+        warn(
             f"{len(lacking)} of {len(answers)} clients, {some}, have no {lacks}: client {first}'s "
             f"{_kind(*answers[first])}. They have no part in the mean{instead}",
-            stacklevel=4,
         )
     return lacking
 

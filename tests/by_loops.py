@@ -11,7 +11,7 @@ from federations import CLASSES, FEATURES, double, graph
 from torch import Tensor, optim
 
 import fgl
-from fgl.federation import Method, Training
+from fgl import Method, Training
 
 LR, STEPS = 0.1, 3
 Params = dict[str, Tensor]

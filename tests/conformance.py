@@ -12,14 +12,13 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from federations import CLASSES, FEATURES, graph, script
+from federations import CLASSES, FEATURES, graph, ruled, script
 from torch import nn
 from torch_geometric import nn as pyg
 
 import fgl
-from fgl import client_network, methods, tasks
+from fgl import Method, Training, client_network, methods, tasks
 from fgl.aggregate.robust import geometric_median, krum, median, multi_krum, norm_bound
-from fgl.federation import Method, Training
 from fgl.methods import (
     ditto,
     fedamp,
@@ -96,7 +95,7 @@ def parts_of_nodes() -> Sequence[torch.Tensor]:
 def nodes(dropout: float, dtype: torch.dtype, kind: Any = fgl.nn.GCN) -> Task:
     whole, parts = cast(graph(72), dtype), parts_of_nodes()
     model = first(partial(kind, FEATURES, 8, CLASSES, dropout=dropout), dtype)
-    return tasks.node_task(whole, fgl.data.partition_graph(whole, parts), model, SGD)
+    return tasks.node_task(whole, fgl.data.partitions.partition_graph(whole, parts), model, SGD)
 
 
 def sampled(dropout: float, dtype: torch.dtype, kind: Any = fgl.nn.SAGE) -> Task:
@@ -144,16 +143,19 @@ def mended(dropout: float, dtype: torch.dtype) -> Task:
 
 def overlapping(dropout: float, dtype: torch.dtype) -> Task:
     whole = cast(graph(40), dtype)
-    parts = fgl.data.overlapping_partition(whole, [0.4, 0.5, 0.7, 0.3], seed=2)
+    parts = fgl.data.partitions.overlapping_partition(whole, [0.4, 0.5, 0.7, 0.3], seed=2)
     make = partial(fgl.nn.GCN, FEATURES, 8, CLASSES, dropout=dropout, drop_input=True)
-    clients, union = fgl.data.partition_graph(whole, parts), fgl.data.union_graph(whole, parts)
+    clients, union = (
+        fgl.data.partitions.partition_graph(whole, parts),
+        fgl.data.partitions.union_graph(whole, parts),
+    )
     return tasks.overlapping_node_task(union, clients, first(make, dtype), ADAM, l2=5e-4)
 
 
 @cache
 def majors() -> tuple[fgl.Graph, list[fgl.Graph]]:
     small = fgl.data.csbm(num_nodes=200, num_features=12, words_per_set=3, seed=1)
-    return fgl.data.major_label_partition(small, K, share=0.3, num_test=10)
+    return fgl.data.partitions.major_label_partition(small, K, share=0.3, num_test=10)
 
 
 def egos(dropout: float, dtype: torch.dtype) -> Task:
@@ -173,8 +175,8 @@ def own_nodes(dropout: float, dtype: torch.dtype) -> Task:
 def subgraphs(dropout: float, dtype: torch.dtype) -> Task:
     """Two communities of two clients that overlap; each keeps its model and its optimizer."""
     whole, (one, two, *rest) = cast(graph(72), dtype), parts_of_nodes()
-    parts = fgl.data.community_clients([torch.cat([one, *rest]), two], 2, seed=1)
-    clients = fgl.data.partition_graph(whole, parts)
+    parts = fgl.data.partitions.community_clients([torch.cat([one, *rest]), two], 2, seed=1)
+    clients = fgl.data.partitions.partition_graph(whole, parts)
     make = partial(fgl.nn.GCN, FEATURES, 8, CLASSES, head=True, dropout=dropout)
     train = replace(ADAM, keep_optimizer=True)
     return tasks.subgraph_node_task(clients, first(make, dtype), train)
@@ -182,7 +184,7 @@ def subgraphs(dropout: float, dtype: torch.dtype) -> Task:
 
 def links(dropout: float, dtype: torch.dtype) -> Task:
     clients = [cast(graph(size, seed=k), dtype) for k, size in enumerate((30, 22, 26, 18))]
-    splits = [fgl.data.edge_split(own, seed=1) for own in clients]
+    splits = [fgl.data.splits.edge_split(own, seed=1) for own in clients]
     return tasks.link_task(splits, first(partial(fgl.nn.VGAE, FEATURES, 8, 4), dtype), ADAM)
 
 
@@ -192,8 +194,8 @@ COLLECTION = Training(ADAM.optimizer, batches=FOUR, keep_optimizer=True)
 
 def folds(dtype: torch.dtype) -> tuple[list[fgl.Graph], list[fgl.Graph]]:
     whole = cast(fgl.Graph.join(*fgl.data.small_graphs(43)), dtype)
-    parts = fgl.data.dirichlet_partition(whole.y, K, alpha=1.0)
-    return fgl.data.fold_clients(whole, parts, fold=0, num_folds=5)
+    parts = fgl.data.partitions.dirichlet_partition(whole.y, K, alpha=1.0)
+    return fgl.data.splits.fold_clients(whole, parts, fold=0, num_folds=5)
 
 
 def collections(dropout: float, dtype: torch.dtype) -> Task:
@@ -227,7 +229,7 @@ def differing(dropout: float, dtype: torch.dtype) -> Task:
 
     fedavg = fgl.fedavg(first(partial(OwnEnds, 1, 1, dropout), dtype), train=SGD)
     method = fedper(fedavg, shared=["body"], models=models)
-    method = replace(method, max_examples=max(own.num_nodes for own in clients))
+    method = ruled(method, max_examples=max(own.num_nodes for own in clients))
     score = tasks.node_scores(method.model)
     validate = tasks.scores.validation(score, "val_accuracy")
     return Task(clients, method, partial(tasks.evaluate_own, score), "val_accuracy", validate)
@@ -263,7 +265,7 @@ def float_targets(dropout: float, dtype: torch.dtype) -> Task:
     whole: Any = cast(graph(72), dtype)
     y = (whole.x @ torch.linspace(-1, 1, FEATURES, dtype=dtype).to(whole.device)).tanh()
     whole, parts = whole.replace(y=y), parts_of_nodes()
-    clients = fgl.data.partition_graph(whole, parts)
+    clients = fgl.data.partitions.partition_graph(whole, parts)
     model = first(partial(fgl.nn.GCN, FEATURES, 8, 1, dropout=dropout), dtype)
     return tasks.node_task(whole, clients, model, SGD, target=fgl.targets.REGRESSION)
 
@@ -275,8 +277,10 @@ def half_known_answers(dropout: float, dtype: torch.dtype) -> Task:
     y = (torch.rand(60, 3, generator=generator) < 0.5).to(dtype)
     y[torch.rand(60, 3, generator=generator) < 0.3] = torch.nan
     whole = whole.replace(y=y.to(whole.device))
-    parts = fgl.data.random_partition(whole, K)
-    clients = [fgl.data.random_split(whole.select(part), train=0.5, val=0.25) for part in parts]
+    parts = fgl.data.partitions.random_partition(whole, K)
+    clients = [
+        fgl.data.splits.random_split(whole.select(part), train=0.5, val=0.25) for part in parts
+    ]
     model = first(partial(fgl.nn.GIN, 5, 8, 3, num_layers=2, dropout=dropout), dtype)
     return tasks.graph_task(clients, clients, model, COLLECTION, target=fgl.targets.ANSWERS)
 
@@ -286,8 +290,8 @@ def pairs(dropout: float, dtype: torch.dtype, negatives: bool = False) -> Task:
     whole: Any = cast(fgl.data.ratings(72, 3000), dtype)
     whole = whole.replace(edge_attr=whole.edge_attr.to(dtype) / 10)
     y = None if negatives else (whole.edge_attr[:, 0] > 0).to(dtype)
-    whole = fgl.data.split_by_time(whole, y)
-    clients = fgl.data.partition_graph(whole, parts_of_nodes())
+    whole = fgl.data.splits.split_by_time(whole, y)
+    clients = fgl.data.partitions.partition_graph(whole, parts_of_nodes())
     model = first(partial(fgl.nn.PairNet, 1, 8, 1, edge_dim=1), dtype)
     return tasks.pair_task(clients, model, SGD, negatives=negatives)
 
@@ -295,9 +299,9 @@ def pairs(dropout: float, dtype: torch.dtype, negatives: bool = False) -> Task:
 def types(dropout: float, dtype: torch.dtype) -> Task:
     """Clients of a typed graph, who share conferences."""
     whole = cast(fgl.data.bibliography(80), dtype)
-    whole = fgl.data.random_split(whole, among=whole.train_mask)
-    parts = fgl.data.with_shared(whole, fgl.data.random_partition(whole, K), types=[2])
-    clients = fgl.data.partition_graph(whole, parts)
+    whole = fgl.data.splits.random_split(whole, among=whole.train_mask)
+    parts = fgl.data.with_shared(whole, fgl.data.partitions.random_partition(whole, K), types=[2])
+    clients = fgl.data.partitions.partition_graph(whole, parts)
     how = {"num_relations": 4, "num_bases": 2, "dropout": dropout}
     model = first(partial(fgl.nn.RGCN, whole.num_features, 8, 4, **how), dtype)
     return tasks.node_task(whole, clients, model, SGD)
@@ -329,7 +333,7 @@ def with_bonds(whole: fgl.Graph, dtype: torch.dtype) -> fgl.Graph:
 def model_of_pyg(dropout: float, dtype: torch.dtype) -> Task:
     """The clients of `nodes`, whose edges have features, and PyG's layers."""
     whole, parts = with_bonds(cast(graph(72), dtype), dtype), parts_of_nodes()
-    clients = fgl.data.partition_graph(whole, parts)
+    clients = fgl.data.partitions.partition_graph(whole, parts)
     inner = first(partial(Bonds, FEATURES, CLASSES), dtype)
     return tasks.node_task(whole, clients, fgl.nn.Embedded(inner, before="head"), SGD)
 
@@ -341,7 +345,7 @@ def molecules(dropout: float, dtype: torch.dtype) -> Task:
     attr: Any = whole.edge_attr
     whole = cast(whole, dtype)
     whole = whole.replace(edge_attr=attr.to(whole.device, dtype), y=y.to(whole.device, dtype))
-    parts = fgl.data.scaffold_partition(scaffolds, K)
+    parts = fgl.data.partitions.scaffold_partition(scaffolds, K)
     whole = tasks.molecules.split_each(whole, parts)
     make = partial(fgl.nn.GINE, 9, 8, 1, edge_dim=3, num_layers=2, dropout=dropout)
     clients = [whole.select(part) for part in parts]

@@ -18,18 +18,9 @@ import torch
 from torch import nn
 
 import fgl
-from fgl import augment, methods
-from fgl.federation import (
-    Here,
-    Inbox,
-    Method,
-    Result,
-    Training,
-    fold_in,
-    node_minibatches,
-    num_bytes,
-    train,
-)
+from fgl import Method, Result, Training, augment, methods
+from fgl.federation import Here, Inbox, fold_in, node_minibatches, num_bytes, train
+from fgl.federation.saved.identity import identity
 
 ROOT = Path(__file__).parents[1]
 FEATURES, CLASSES = 6, 3
@@ -117,6 +108,11 @@ def fedavg(net: nn.Module, train: Training = SGD) -> Method:
     return fgl.fedavg(net, train=train)
 
 
+def ruled(method: Method, **rules: Any) -> Method:
+    """The method with some other rules of its rounds."""
+    return replace(method, rules=replace(method.rules, **rules))
+
+
 def keep_own(inbox: Inbox, state: Any) -> Any:
     """Every client gets its own model back."""
     return {client: {"model": message["model"]} for client, message in inbox.items()}, state
@@ -193,9 +189,9 @@ def by_hand(
     if start is not None:
         outbox, server, states = start.outbox, start.server_state, dict(start.client_states)
     keep, joined = method.train.keep_optimizer, 0
-    if method.joining is not None:
-        said = {k: method.joining.say(own) for k, own in enumerate(clients)}
-        outbox, server = method.joining.welcome(Inbox(said, len(clients), outbox), server)
+    if method.rules.joining is not None:
+        said = {k: method.rules.joining.say(own) for k, own in enumerate(clients)}
+        outbox, server = method.rules.joining.welcome(Inbox(said, len(clients), outbox), server)
         joined = sum(map(num_bytes, said.values()))
     method.model.eval()  # as a run has it, but for local training
     for index in range(num_rounds):
@@ -256,3 +252,8 @@ def end(result: Result) -> dict[str, Any]:
             "history": history,
         }
     )
+
+
+def identified(method: Method) -> dict[str, Any]:
+    """What a checkpoint of a run compares, in the end as JSON."""
+    return identity(method, 0, 1.0, 0.0, None)

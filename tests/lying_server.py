@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 import fgl
-from fgl.federation import Method, Training
+from fgl import Method, Training
 from fgl.privacy import masks as parts
-from fgl.privacy import shares, signatures, wrapped_sum
+from fgl.privacy import shares, signatures
+from fgl.privacy.fixed_point import wrapped_sum
 from fgl.transforms import Signatures, secure_sum
 from fgl.transforms.secure_sum.messages import Terms, flat
 from fgl.transforms.secure_sum.signed import message_digest, of_list

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conformance import CASES, ROWS, TASKS
 
-from fgl.federation import Method
+from fgl import Method
 from fgl.tasks import Task
 
 FAST = {

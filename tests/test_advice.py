@@ -32,7 +32,7 @@ def hetero() -> HeteroData:
 
 def collection() -> fgl.Graph:
     small, y = fgl.data.small_graphs(12, num_features=FEATURES)
-    return fgl.data.random_split(fgl.Graph.join(small, y))
+    return fgl.data.splits.random_split(fgl.Graph.join(small, y))
 
 
 def numbers() -> list[fgl.Graph]:
@@ -51,8 +51,10 @@ def lazy() -> nn.Module:
 
 def pairs() -> list[fgl.Graph]:
     ratings = fgl.data.ratings()
-    whole = fgl.data.split_by_time(ratings, (ratings.edge_attr[:, 0] > 0).float())  # type: ignore[index]
-    return fgl.data.partition_graph(whole, fgl.data.random_partition(whole, 2))
+    whole = fgl.data.splits.split_by_time(ratings, (ratings.edge_attr[:, 0] > 0).float())  # type: ignore[index]
+    return fgl.data.partitions.partition_graph(
+        whole, fgl.data.partitions.random_partition(whole, 2)
+    )
 
 
 def of_other_widths() -> fgl.Result:
@@ -93,11 +95,15 @@ ADVICE: dict[str, Callable[[], Any]] = {
     "{call}(fgl.fedavg({value}(...)){rest})": lambda: fgl.methods.local(
         fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
     ),
-    "[(parts == k).nonzero()[:, 0] for k in parts.unique()]": lambda: fgl.data.partition_graph(
-        GRAPH, [(k == OWNERS).nonzero()[:, 0] for k in OWNERS.unique()]
+    "[(parts == k).nonzero()[:, 0] for k in parts.unique()]": lambda: (
+        fgl.data.partitions.partition_graph(
+            GRAPH, [(k == OWNERS).nonzero()[:, 0] for k in OWNERS.unique()]
+        )
     ),
-    "fgl.data.louvain_partition(graph, {value})": lambda: fgl.data.partition_graph(
-        graph(100), fgl.data.louvain_partition(graph(100), 2)
+    "fgl.data.partitions.louvain_partition(graph, {value})": lambda: (
+        fgl.data.partitions.partition_graph(
+            graph(100), fgl.data.partitions.louvain_partition(graph(100), 2)
+        )
     ),
     '"setting.load(seed=0)"': lambda: fgl.tasks.centralized(SETTING.load(seed=0)),
     '"method.model"': lambda: fgl.fedavg(TASK.fedavg.model),
@@ -106,17 +112,19 @@ ADVICE: dict[str, Callable[[], Any]] = {
         Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]))
     ),
     '"fgl.data.from_hetero(data)"': lambda: fgl.data.from_hetero(hetero()),
-    '"task.whole, or one of task.clients"': lambda: fgl.data.random_partition(TASK.whole, 2),  # type: ignore[arg-type]
+    '"task.whole, or one of task.clients"': lambda: fgl.data.partitions.random_partition(
+        TASK.whole, 2
+    ),  # type: ignore[arg-type]
     '"one graph of the list, or fgl.Graph.join of small ones"': collection,
     '"[graph]"': lambda: fgl.tasks.node_task(None, [GRAPH], model(), TRAIN),
     '"task.clients"': lambda: fgl.tasks.node_task(None, TASK.clients, model(), TRAIN),
-    "fgl.data.partition_graph(graph, parts) makes the clients": lambda: fgl.data.partition_graph(
-        GRAPH, fgl.data.random_partition(GRAPH, 2)
+    "fgl.data.partitions.partition_graph(graph, parts) makes the clients": lambda: (
+        fgl.data.partitions.partition_graph(GRAPH, fgl.data.partitions.random_partition(GRAPH, 2))
     ),
-    "fgl.data.edge_split(graph) makes one": lambda: fgl.tasks.link_task(
-        [fgl.data.edge_split(GRAPH)], fgl.nn.VGAE(FEATURES, 8, 4), TRAIN
+    "fgl.data.splits.edge_split(graph) makes one": lambda: fgl.tasks.link_task(
+        [fgl.data.splits.edge_split(GRAPH)], fgl.nn.VGAE(FEATURES, 8, 4), TRAIN
     ),
-    '"graph.y"': lambda: fgl.data.dirichlet_partition(GRAPH.y, 2, alpha=9.0),  # type: ignore[arg-type]
+    '"graph.y"': lambda: fgl.data.partitions.dirichlet_partition(GRAPH.y, 2, alpha=9.0),  # type: ignore[arg-type]
     "fgl.Training(lambda params: torch.optim.SGD(params, lr=0.1))": lambda: fgl.Training(
         lambda params: torch.optim.SGD(params, lr=0.1)
     ),
@@ -152,8 +160,8 @@ ADVICE: dict[str, Callable[[], Any]] = {
     "lambda seed: task says that this is meant": lambda: fgl.compare(
         {"a": lambda task: task.fedavg}, lambda seed: TASK, num_rounds=1, seeds=[0]
     ),
-    "such as fgl.federation.Here(clients)": lambda: fgl.run(
-        TASK.fedavg, on=fgl.federation.Here(CLIENTS), num_rounds=1
+    "as Here(task, at_once=1, score=score)": lambda: fgl.run(
+        TASK.fedavg, fgl.federation.Here(TASK, at_once=1), num_rounds=1
     ),
     "num_classes=None": lambda: GRAPH.replace(num_classes=None),
 }

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import fgl
-from fgl import tasks
-from fgl.federation import Training
+from fgl import Training, tasks
 from fgl.methods import fedpub, fedsage_plus, proxy_graph
 from fgl.tasks.mended import _hide, mend
 from fgl.tasks.task import weighed_equally

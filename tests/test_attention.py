@@ -106,18 +106,6 @@ def test_projection_of_shares_is_themselves_and_ties_are_shared() -> None:
     assert project_to_simplex(torch.zeros(0, 3)).shape == (0, 3)
 
 
-def test_permuting_clients_permutes_attention() -> None:
-    rows, order = draw(K, 5), torch.tensor([3, 0, 5, 1, 4, 2])
-
-    def all_of(given: torch.Tensor) -> list[torch.Tensor]:
-        alike = cn.similarity(given, centre=False)
-        made = [cn.softmax_attention(alike), cn.softmax_attention(alike, own=0.3)]
-        return [*made, cn.distance_attention(given, lr=0.5), project_to_simplex(alike)]
-
-    for one, two in zip(all_of(rows), all_of(rows[order]), strict=True):
-        close(two, one[order][:, order])
-
-
 @pytest.mark.parametrize("replicate", [False, True])
 def test_normal_features_of_probe_graphs(replicate: bool) -> None:
     def made(seed: int) -> Any:

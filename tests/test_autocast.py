@@ -12,7 +12,8 @@ from federations import close, graphs
 from torch.autograd import gradcheck
 
 import fgl
-from fgl.sparse import SparseMatrix, sampled_product, weighted_product
+from fgl import SparseMatrix
+from fgl.sparse import sampled_product, weighted_product
 
 BF16 = torch.bfloat16
 
@@ -86,11 +87,11 @@ def test_sparse_products_are_in_float32_and_have_gradients() -> None:
 
 def test_a_stack_of_matrices_is_no_half_afterwards_because_it_was_asked_for_in_autocast() -> None:
     parts = [SparseMatrix.from_dense(torch.eye(n)) for n in (2, 3)]
-    stack = fgl.sparse.MatrixStack(parts)
+    stack = fgl.sparse.batched_matrix.MatrixStack(parts)
     dtypes = []
 
     def asked(index: torch.Tensor) -> torch.Tensor:
-        dtypes.append(stack.of(fgl.sparse.Member(index)).astype(BF16).dtype)
+        dtypes.append(stack.of(fgl.sparse.batched_pattern.Member(index)).astype(BF16).dtype)
         return index
 
     with half():

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,9 +30,9 @@ from federations import (
 from torch import Tensor, nn, optim
 
 import fgl
-from fgl.federation import Batch, Cohort, Method, Result, Training, train, train_cohort
-from fgl.federation.executors.batch.train_cohort import ELEMENTWISE
-from fgl.sparse import SparseMatrix
+from fgl import Method, Result, SparseMatrix, Training
+from fgl.federation import Batch, Cohort, train
+from fgl.federation.executors.batch.train_cohort import ELEMENTWISE, train_cohort
 
 SIZES = (12, 20, 31, 17)
 
@@ -104,49 +103,6 @@ def one_by_one(name: str, kind: str, features: str, dtype: torch.dtype) -> tuple
 
 
 @pytest.mark.few
-@pytest.mark.parametrize(
-    ("at_once", "dtype"),
-    [
-        pytest.param(2, torch.float64, marks=pytest.mark.slow),
-        (3, torch.float64),
-        pytest.param("all", torch.float64, marks=pytest.mark.slow),
-        ("all", torch.float32),
-    ],
-)
-@pytest.mark.parametrize(
-    ("kind", "features"),
-    [
-        ("GCN", "sparse"),
-        ("GAT", "dense"),
-        pytest.param("GCN", "dense", marks=pytest.mark.slow),
-        pytest.param("GAT", "sparse", marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.parametrize("name", METHODS)
-def test_parity(name: str, kind: str, features: str, at_once: Any, dtype: torch.dtype) -> None:
-    """In single precision only the models: a server's moment is a small difference of large."""
-    method, want = one_by_one(name, kind, features, dtype)
-    clients = ragged(features, dtype)
-    assert not same(want.outbox[0]["model"], method.initial())
-    got = fgl.run(method, clients, num_rounds=4, clients_at_once=at_once)
-    if dtype == torch.float64:
-        parity(got, want, 1e-10)
-    near(dict(got.outbox), dict(want.outbox))
-
-
-@pytest.mark.few
-@pytest.mark.filterwarnings("ignore:Expected num_examples:UserWarning")
-@pytest.mark.parametrize("at_once", [2, "all"])
-@pytest.mark.parametrize("name", ["fedavg", "local", "fedprox", "fedopt-adam", "fgssl"])
-def test_parity_with_absent_clients(name: str, at_once: Any) -> None:
-    method = METHODS[name](model(dropout=0.0))
-    options: Any = {"participation": 0.5, "dropouts": 0.2, "seed": 3}
-    options["evaluate"] = fgl.evaluate_on(method, graph(40), [*ragged(), graph(25)])
-    result = twins(method, [*ragged(), graph(25)], at_once=at_once, **options)
-    assert any(record.dropped for record in result.history)
-
-
-@pytest.mark.few
 @pytest.mark.parametrize("rule", ELEMENTWISE, ids=lambda rule: rule.__name__)
 def test_parity_of_every_optimiser(rule: Any) -> None:
     how = Training(partial(rule, lr=1e-3), num_steps=3)
@@ -206,55 +162,6 @@ def test_a_client_with_fewer_minibatches_is_done_earlier(
     assert same(got[4].params, {k: v + 0.01 * 4 for k, v in method.initial().items()})
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("rule", [optim.SGD, optim.Adam, optim.NAdam])
-@pytest.mark.parametrize("at_once", [2, "all"])
-def test_parity_of_minibatches(rule: Any, at_once: Any) -> None:
-    options = {"momentum": 0.9} if rule is optim.SGD else {}
-    rule = partial(rule, lr=0.01, weight_decay=1e-2, **options)
-    how = minibatches(Training(rule, max_grad_norm=1.0), 4)
-    twins(fedavg(model(dropout=0.0), how), ragged(), at_once=at_once, num_rounds=5)
-
-
-KEPT: Any = {
-    "momentum": partial(optim.SGD, lr=0.05, momentum=0.9, weight_decay=1e-3),
-    **{rule.__name__: partial(rule, lr=2e-3) for rule in ELEMENTWISE if rule is not optim.SGD},
-}
-kept = pytest.mark.parametrize("rule", KEPT.values(), ids=KEPT)
-
-
-@pytest.mark.few
-@kept
-@pytest.mark.parametrize("batch_size", [None, 5])
-def test_parity_of_kept_optimisers(rule: Any, batch_size: int | None) -> None:
-    """Clients come back after another number of steps than the rest of their batch."""
-    how = minibatches(Training(rule, num_steps=2, keep_optimizer=True), batch_size)
-    method = fedavg(model(dropout=0.0), how)
-    options: Any = {"participation": 0.5, "num_rounds": 6, "seed": 1}
-    got = twins(method, ragged(), **options)
-    assert any("optimizer" in state for state in got.client_states.values())
-    fresh = replace(method, train=replace(how, keep_optimizer=False))
-    other = fgl.run(fresh, ragged(), clients_at_once="all", **options)
-    assert not same(dict(other.outbox), dict(got.outbox))
-
-
-@pytest.mark.few
-@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
-@pytest.mark.parametrize("name", ["fedavg", "local", "fgssl"])
-@pytest.mark.parametrize("rule", [None, "Adam", "momentum"])
-@pytest.mark.parametrize("features", ["dense", "sparse"])
-def test_resume_is_no_interruption(name: str, rule: Any, features: str, tmp_path: Path) -> None:
-    how = SGD if rule is None else Training(KEPT[rule], num_steps=2, keep_optimizer=True)
-    method = METHODS[name](model(), how)
-    options: Any = {"participation": 0.6, "dropouts": 0.2, "seed": 2, "clients_at_once": "all"}
-    want = end(fgl.run(method, ragged(features), num_rounds=5, **options))
-    for last in (1, 4):
-        fgl.run(method, ragged(features), num_rounds=last, checkpoint=tmp_path, **options)
-        torch.manual_seed(last)
-    got = fgl.run(method, ragged(features), num_rounds=5, checkpoint=tmp_path, **options)
-    assert same(end(got), want)
-
-
 def test_the_seed_decides_and_clients_draw_their_own() -> None:
     twin = graph(20)
 
@@ -298,28 +205,6 @@ def test_nan_stays_with_its_client(name: str, kind: Any, limit: Any, how: str) -
     near(dict(got.outbox), dict(want.outbox))
     near(dict(got.server_state), dict(want.server_state))
     near([r.loss for r in got.history], [r.loss for r in want.history])
-
-
-@pytest.mark.parametrize("features", ["dense", "sparse"])
-def test_inputs_stay_as_they_are(features: str) -> None:
-    net, clients = model().eval(), ragged(features)
-    method = fedavg(net, minibatches(replace(SGD, keep_optimizer=True), 4))
-    start = method.initial()
-    contexts: list[Any] = [{"model": start, "own": torch.ones(i)} for i in range(5)]
-    kept = [{f"momentum_buffer/{k}": torch.ones_like(v) for k, v in start.items()}] * 5
-    x = [c.x.value if isinstance(c.x, SparseMatrix) else c.x for c in clients]
-    given = (start, contexts, kept, dict(net.state_dict()), x, [c.train_mask for c in clients])
-    before, random = copy.deepcopy(given), torch.get_rng_state()
-    cohort = Cohort(clients)
-    for _ in range(2):
-        args = (method, [start] * 5, cohort, contexts)
-        got = train_cohort(*args, seeds=range(5), optimizers=kept)
-        first = copy.deepcopy(got)
-        assert same([list(one) for one in got], [list(one) for one in first])
-        assert same(given, before)
-    assert torch.equal(torch.get_rng_state(), random)
-    assert not net.training
-    assert not any(v.requires_grad for one in got for v in one.params.values())
 
 
 @pytest.mark.parametrize("features", ["dense", "sparse"])
@@ -437,13 +322,6 @@ def test_a_loss_sees_its_clients_own_numbers(function: Any, batch_size: int | No
     method = changed(function)
     method = replace(method, train=minibatches(SGD, batch_size))
     twins(method, ragged(), num_rounds=3)
-
-
-@pytest.mark.parametrize("at_once", [2, "all"])
-def test_every_client_has_its_own_model(at_once: Any) -> None:
-    result = twins(local(model(dropout=0.0)), ragged(), at_once=at_once, participation=0.6)
-    models = [result.outbox[client]["model"] for client in range(4)]
-    assert not any(same(a, b) for i, a in enumerate(models) for b in models[:i])
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,10 @@ def test_what_cannot_be_cut_is_refused() -> None:
         logits_in_blocks(model, model.state_dict(), data, block_size=19, hops=0)
     with pytest.raises(ValueError, match="block_size"):
         logits_in_blocks(model, model.state_dict(), data, block_size=0)
+    for kind in (fgl.nn.SPA, fgl.nn.AuxSAGE):  # their layers read more than features and edges
+        other = kind(FEATURES, 8, CLASSES).eval()
+        with pytest.raises(TypeError, match="or hops to say how far"):
+            logits_in_blocks(other, other.state_dict(), data, block_size=19)
 
 
 # Models whose layers are not known by name
@@ -129,20 +133,12 @@ def test_too_few_hops_are_found() -> None:
         logits_in_blocks(Pooled(), Pooled().state_dict(), data, block_size=50, hops=1)
 
 
-def test_a_block_reads_its_neighbourhood_alone() -> None:
-    n, block, sizes = 400, 20, []
-    ring = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
-    data = fgl.Graph(torch.randn(n, FEATURES), torch.cat([ring, ring.flip(0)], 1))
-    model, hops = of_pyg("SAGE")
-    model.eval().register_forward_hook(lambda module, args, out: sizes.append(len(out)))
-    logits_in_blocks(model, model.state_dict(), data, block_size=block, hops=hops)
-    assert sizes[2:] == [block + 2 * hops] * (n // block)  # besides the eight that are probed
-
-
 def test_a_sampled_task_scores_a_model_of_pyg_in_blocks() -> None:
     """It was refused where a graph has more nodes than a block."""
     data, (model, _) = graph(60), of_pyg("GCN")
-    clients = fgl.data.partition_graph(data, fgl.data.random_partition(data, 2))
+    clients = fgl.data.partitions.partition_graph(
+        data, fgl.data.partitions.random_partition(data, 2)
+    )
     whole, blocks = (
         fgl.tasks.sampled_node_task(
             data, clients, model, torch.optim.SGD, fanouts=(3, 2), block_size=size

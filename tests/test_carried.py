@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import known
+from federations import ruled
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -53,7 +54,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def ran(method: fgl.Method, made: Any, times: int, start: Any = None, **how: Any) -> Any:
-    rounds = times * method.exchange
+    rounds = times * method.rules.exchange
     return fgl.run(method, made, num_rounds=rounds, start=start, watch=privacy_spent, **how)
 
 
@@ -116,6 +117,42 @@ def test_a_plain_run_between_keeps_the_count_and_protects_nothing(kind: str, tmp
     assert said(ran(build(made, 2.0), made, 1, plain)) == math.inf
     before = ran(build(made, 2.0), made, 1, fgl.run(made.fedavg, made, num_rounds=1))
     assert said(before) == math.inf
+
+
+@kinds
+def test_runs_between_hide_no_plain_round(kind: str) -> None:
+    """Plain rounds, then runs of no round or of other clients, then noise."""
+    made, build = task(), KINDS[kind]
+    plain = fgl.run(made.fedavg, made, num_rounds=1)
+    for _ in range(2):
+        plain = fgl.run(made.fedavg, made, num_rounds=0, start=plain)
+    none = ran(build(made, 2.0), made, 0, plain)
+    assert said(ran(build(made, 2.0), made, 1, plain)) == math.inf
+    assert said(ran(build(made, 2.0), made, 1, none)) == math.inf
+    counted: Any = none.server_state["privacy"]
+    assert counted["earlier_rounds"].tolist() == [[1.0] * 4] and not none.unprotected
+
+
+def test_answers_without_protection_add_up_over_runs(tmp_path: Any) -> None:
+    made = task()
+    first = fgl.run(made.fedavg, made, num_rounds=1)
+    how: Any = {"start": first, "dropouts": lambda index, client: client > 0}
+    fgl.run(made.fedavg, made, num_rounds=1, checkpoint=tmp_path, **how)
+    second = fgl.run(made.fedavg, made, num_rounds=2, checkpoint=tmp_path, **how)  # resumed
+    last = ran(KINDS["central"](made, 2.0), made, 1, second)
+    assert last.server_state["privacy"]["earlier_rounds"].tolist() == [[3.0, 1.0, 1.0, 1.0]]
+
+
+def test_a_start_that_ended_inside_an_exchange_is_refused_with_the_number_of_rounds() -> None:
+    made = task()
+    hidden = secure_sum(made.fedavg, threshold=4)
+    cut = fgl.run(hidden, made, num_rounds=hidden.exchange - 2)
+    others = hidden, made.fedavg, secure_sum(made.fedavg, threshold=3), KINDS["summed"](made, 1.0)
+    for method in others:
+        with pytest.raises(ValueError, match=r"start to be a run of whole .* num_rounds=4 ends"):
+            fgl.run(method, made, num_rounds=4, start=cut)
+    whole = fgl.run(hidden, made, num_rounds=4)
+    fgl.run(made.fedavg, made, num_rounds=1, start=whole)
 
 
 def test_a_plain_round_costs_who_was_asked_for_data_and_nobody_else() -> None:
@@ -210,7 +247,7 @@ def test_what_clients_say_when_they_join_counts_too() -> None:
         return inbox.sent, {"model": state["model"]}
 
     say = lambda graph: {"num_examples": torch.tensor(graph.num_train)}  # noqa: E731
-    method = replace(made.fedavg, joining=Joining(say, welcome))
+    method = ruled(made.fedavg, joining=Joining(say, welcome))
     record = ran(method, made, 1, first, participation=0.01).server_state["privacy"]
     assert sorted(record["rounds"].tolist()) == [1] * (len(made.clients) - 1) + [2]
     assert float(record["noise_multiplier"]) == 0.0

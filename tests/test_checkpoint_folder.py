@@ -22,7 +22,8 @@ from federations import ROOT, SGD, end, fedavg, fedopt, graphs, model, printed, 
 from test_checkpoint import damage, names, sealed
 
 import fgl
-from fgl.federation import Result, Training
+from fgl import Result, Training
+from fgl.federation import Own
 from fgl.federation.saved import checkpoint, disk
 from fgl.federation.saved.identity import optimizer_settings
 
@@ -396,8 +397,8 @@ IDENTITIES: dict[str, tuple[Any, Any, str]] = {
         r"initial_model=\w+, but got \w+: call torch.manual_seed before",
     ),
     "a first mask": (
-        lambda: replace(fedavg(model()), personal={"mask": torch.zeros(2)}),
-        lambda: replace(fedavg(model()), personal={"mask": torch.ones(2)}),
+        lambda: replace(fedavg(model()), own=Own(personal={"mask": torch.zeros(2)})),
+        lambda: replace(fedavg(model()), own=Own(personal={"mask": torch.ones(2)})),
         "initial_model",
     ),
     "rate in a lambda": (

@@ -13,7 +13,8 @@ from federations import end, fedavg, graph, graphs, model, same
 from torch import nn
 
 import fgl
-from fgl.federation import Training, choose
+from fgl import Training
+from fgl.federation import choose
 from fgl.federation.executors.batch.choice import _data_bytes, _trained_bytes
 
 

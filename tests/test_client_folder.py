@@ -36,7 +36,7 @@ def sparse() -> fgl.Graph:
 
 
 def pairs() -> fgl.Graph:
-    return fgl.data.split_by_time(fgl.data.ratings(30, 300))
+    return fgl.data.splits.split_by_time(fgl.data.ratings(30, 300))
 
 
 def collection() -> fgl.Graph:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from federations import Elsewhere, close, end, same, script
+from conformance import known
+from federations import Elsewhere, close, same, script
 from torch import nn
 
 import fgl
-from fgl.federation import Batch, Method, choose, train
+from fgl import Method
+from fgl.federation import Batch, Own, choose
 from fgl.federation.executors.remote.client import Note, agreement, answer
 from fgl.federation.executors.remote.shelf import StateFolder
 from fgl.federation.method.message import leaves
@@ -100,9 +102,9 @@ COMMON += ["conv.convs.1.lin.weight"]
 
 
 def test_what_is_own_is_what_is_not_shared() -> None:
-    assert method().own == ("first", "head")
+    assert method().own.modules == ("first", "head")
     assert sorted(method().common()) == COMMON
-    assert fedper(plain(), shared=["conv.convs.1", "head.bias"], models=net).own == (
+    assert fedper(plain(), shared=["conv.convs.1", "head.bias"], models=net).own.modules == (
         "first",
         "conv.convs.0",
         "head.weight",
@@ -169,24 +171,6 @@ def test_it_is_fedper_by_hand(models: Any) -> None:
         close(result.client_states[k]["model"], dict(module.state_dict()), atol=1e-5)
 
 
-@pytest.mark.parametrize("models", [net, net_or_deep])
-def test_a_batch_of_equal_clients_is_the_loop(models: Any) -> None:
-    ends = []
-    for at_once in (1, "all", 2):
-        own, graphs = method(models, torch.float64), clients(torch.float64)
-        score = fgl.evaluate_on(own, graphs, graphs)
-        how: Any = {"num_rounds": 3, "evaluate": score, "participation": 0.8}
-        ends.append(fgl.run(own, graphs, clients_at_once=at_once, **how))
-    for other in ends[1:]:
-        for k in range(len(SIZES)):
-            close(other.outbox[k], ends[0].outbox[k], atol=1e-6)
-            close(other.client_states.get(k, {}), ends[0].client_states.get(k, {}), atol=1e-6)
-        for one, two in zip(ends[0].history, other.history, strict=True):
-            assert one.metrics == pytest.approx(two.metrics, abs=1e-6)
-            assert one.loss == pytest.approx(two.loss, abs=1e-6)
-            assert not two.one_by_one
-
-
 def test_groups_are_of_clients_that_are_equal() -> None:
     everybody = range(len(SIZES))
     assert Batch(method(), clients(), 5, seed=0).groups(everybody) == [(0, 2), (1, 3), (4,)]
@@ -209,9 +193,9 @@ def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:
     _, common = by_hand(graphs, [own.model_of(graph) for graph in graphs], 2)
     close(result.outbox[0]["model"], common, atol=1e-5)
     text = "Expected client 1 to have a model of the architecture of client 0's, but got another"
-    start = [own.models.first(graph) for graph in graphs]  # type: ignore[union-attr]
+    start = [own.own.models.first(graph) for graph in graphs]  # type: ignore[union-attr]
     with pytest.raises(ValueError, match=text):
-        fgl.federation.train_cohort(
+        fgl.federation.executors.batch.train_cohort.train_cohort(
             own, start, fgl.federation.Cohort(graphs), [{}, {}], seeds=[0, 1]
         )
 
@@ -220,13 +204,13 @@ def test_the_first_tensors_are_a_function_of_the_initial_model() -> None:
     one, two = method(), method()
     graphs = clients()
     for graph in graphs:
-        assert same(one.models.first(graph), two.models.first(graph))  # type: ignore[union-attr]
+        assert same(one.own.models.first(graph), two.own.models.first(graph))  # type: ignore[union-attr]
     before = torch.get_rng_state()
-    first = fedper(plain(), shared=["conv"], models=net).models.first(clients()[0])  # type: ignore[union-attr]
+    first = fedper(plain(), shared=["conv"], models=net).own.models.first(clients()[0])  # type: ignore[union-attr]
     assert torch.get_rng_state().equal(before)
     torch.manual_seed(1)
     other = fedper(fgl.fedavg(Net(5, 3)), shared=["conv"], models=net)
-    assert not same(first, other.models.first(graphs[0]))  # type: ignore[union-attr]
+    assert not same(first, other.own.models.first(graphs[0]))  # type: ignore[union-attr]
     alike = one.model_of(graphs[0]) is one.model_of(graphs[2])
     assert alike and one.model_of(graphs[0]) is not one.model_of(graphs[1])
 
@@ -239,19 +223,8 @@ def test_first_tensors_that_come_of_a_client_s_data_are_its_own() -> None:
         return made
 
     own, graphs = method(models), [client(20, 5, 3), client(18, 5, 3)]
-    assert [float(own.models.first(g)["head.bias"][0]) for g in graphs] == [20, 18]  # type: ignore[union-attr]
+    assert [float(own.own.models.first(g)["head.bias"][0]) for g in graphs] == [20, 18]  # type: ignore[union-attr]
     assert Batch(own, graphs, 2, seed=0).groups([0, 1]) == [(0, 1)]
-
-
-@pytest.mark.parametrize("at_once", [1, "all"])
-def test_a_resume_is_no_interruption(at_once: Any, tmp_path: Path) -> None:
-    """Bit for bit, of clients too who take part after it for the first time."""
-    how: Any = {"clients_at_once": at_once, "participation": 0.6, "seed": 3}
-    want = end(fgl.run(method(net_or_deep), clients(), num_rounds=4, **how))
-    fgl.run(method(net_or_deep), clients(), num_rounds=1, checkpoint=tmp_path, **how)
-    torch.manual_seed(9)
-    made = fgl.run(method(net_or_deep), clients(), num_rounds=4, checkpoint=tmp_path, **how)
-    assert same(end(made), want)
 
 
 def test_another_width_is_another_run_and_named(tmp_path: Path) -> None:
@@ -345,7 +318,7 @@ def test_an_upload_with_a_personal_part_is_refused() -> None:
         return message, state
 
     with pytest.warns(UserWarning, match=r"Round 0, client 1: .* but got extra \['head.bias'\]"):
-        result = fgl.run(replace(own, send=send), on=Elsewhere(clients(), 1), num_rounds=1)
+        result = fgl.run(replace(own, send=send), Elsewhere(clients(), 1), num_rounds=1)
     assert list(result.history[0].dropped) == [1]
 
 
@@ -388,24 +361,17 @@ def test_arguments_of_own_models() -> None:
 
 def test_fields_of_a_method() -> None:
     with pytest.raises(ValueError, match="Expected own to name modules of .* but got 'body'"):
-        replace(plain(), own=["body"])
-    with pytest.raises(TypeError, match="own to be several names, but got the string 'first'"):
-        replace(plain(), own="first")
-    with pytest.raises(ValueError, match="Expected own to name a module beside models, but got no"):
-        replace(plain(), models=method().models)
+        replace(plain(), own=Own(["body"]))
+    with pytest.raises(TypeError, match="modules to be several names, but got the string 'first'"):
+        Own("first")
+    with pytest.raises(ValueError, match="Expected modules to name a module beside models"):
+        Own(models=method().own.models)
 
 
 def test_other_widths_still_need_a_word() -> None:
     text = r"client 1 to have 5 features as client 0, but got 9: fgl.methods.fedper\(shared="
     with pytest.raises(ValueError, match=text):
         fgl.run(plain(), clients(), num_rounds=1)
-
-
-@pytest.mark.parametrize("name", ["moon", "graphfl", "fedpub", "fedselect", "fedsage_plus"])
-def test_methods_that_know_one_architecture_say_so(name: str) -> None:
-    one = replace(plain(), layers=(replace(plain().layers[0], name=name),))
-    with pytest.raises(ValueError, match=f"own_models to be given a method without {name}"):
-        fedper(one, shared=["conv"], models=net)
 
 
 @pytest.mark.parametrize("build", [fgl.methods.moon, fgl.methods.graphfl, fgl.methods.fedselect])
@@ -440,15 +406,8 @@ def test_other_methods_go_around_it(name: str) -> None:
     for k in range(len(SIZES)):
         close(one.client_states[k]["model"], two.client_states[k]["model"], atol=1e-6)
         names = [n for n in one.client_states[k]["model"] if n.startswith("head")]
-        first = own.models.first(graphs[k])  # type: ignore[union-attr]
+        first = own.own.models.first(graphs[k])  # type: ignore[union-attr]
         assert all(not one.client_states[k]["model"][n].equal(first[n]) for n in names)
-
-
-def test_it_goes_around_other_methods() -> None:
-    inside = fedper(fedprox(plain(), mu=0.1), shared=["conv"], models=net)
-    outside = fedprox(method(), mu=0.1)
-    one, two = (one_by_one(each, clients(), num_rounds=2) for each in (inside, outside))
-    close(one.outbox[0], two.outbox[0], atol=1e-7)
 
 
 def test_every_step_sees_the_client_s_own_model_in_minibatches() -> None:
@@ -487,7 +446,7 @@ def test_what_is_own_without_models_is_the_method_s_own_affair() -> None:
             self.table = nn.Parameter(torch.ones(1, HIDDEN))
             self.weight = nn.Parameter(torch.eye(HIDDEN, 4))
 
-    fedavg = replace(fgl.fedavg(Rows(), loss=loss, train=ADAM), own=("table",))
+    fedavg = replace(fgl.fedavg(Rows(), loss=loss, train=ADAM), own=Own(("table",)))
 
     def receive(message: Any, state: Any, graph: fgl.Graph) -> Any:
         table = state.get("table", torch.ones(graph.num_nodes, HIDDEN))
@@ -590,15 +549,8 @@ def test_server_and_clients_agree_whatever_is_their_own() -> None:
     assert server == at_client
     assert "first" not in json.dumps(server["model"])
     graph = client(24, 9, 4)
-    one, two = (made.models.first(graph) for made in (built(1, 1), built(9, 4)))  # type: ignore[union-attr]
+    one, two = (made.own.models.first(graph) for made in (built(1, 1), built(9, 4)))  # type: ignore[union-attr]
     assert same(one, two)
-
-
-def test_local_training_alone() -> None:
-    own, graph = method(), clients()[1]
-    params, context = own.receive({"model": own.common()}, {}, graph)
-    done = train(own, params, graph, context, seed=0)
-    assert len(done.losses) == 3 and not done.params["head.weight"].equal(params["head.weight"])
 
 
 def test_the_cross_domain_example_runs(
@@ -644,7 +596,7 @@ def test_embeddings_are_kept_at_home() -> None:
     model = Shop(1)
 
     def bpr(params: Any, graph: fgl.Graph, context: Any) -> Any:
-        scores = fgl.federation.predict(model, params, graph).view(-1, 3)
+        scores = fgl.predict(model, params, graph).view(-1, 3)
         return fgl.losses.ranking(scores[:, 0], scores[:, 1:])
 
     fedavg = fgl.fedavg(model, loss=bpr, train=ADAM)
@@ -663,3 +615,12 @@ def test_embeddings_are_kept_at_home() -> None:
     ]
     for k in range(3):
         close(loop.client_states[k], batch.client_states[k], atol=1e-5)
+
+
+def test_what_is_described_of_a_client_is_its_own() -> None:
+    task = known("clients that differ", 0.0, torch.float32)
+    models: Any = task.fedavg.own.models
+    one, two, three = (models.described(task.clients[k]) for k in range(3))
+    own = {"enter.weight", "enter.bias", "head.weight", "head.bias", "architecture"}
+    assert {*one} == {*two} == own
+    assert one == three != two  # the first and the third are alike

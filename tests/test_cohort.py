@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.func import vmap
 
 import fgl
-from fgl.federation import Ragged
+from fgl import Ragged, SparseMatrix
 from fgl.federation.executors.batch.cohort import ONE_BY_ONE, Cohort
 from fgl.federation.executors.batch.train_cohort import _clip
 from fgl.graph import MASKS
-from fgl.sparse import Member, SparseMatrix
+from fgl.sparse.batched_pattern import Member
 
 SIZES = (12, 20, 31, 17)
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import fgl
-from fgl.experiment import Comparison, best_round
-from fgl.federation import Result, Round
+from fgl import Result
+from fgl.experiment import Comparison
+from fgl.federation import Round, best_round
 from fgl.methods import fedprox, local, scaffold
 
 SETTING = fgl.tasks.Nodes(clients=3, hidden=4, model="gcn", partition="random")
@@ -145,6 +146,7 @@ def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> 
         ({"a": lambda task: 3}, SETTING, {}, TypeError, "a to make a Method, but got int"),
         ({"a": scaffold}, SETTING, {"seeds": [1, 1]}, ValueError, "seeds to be different"),
         ({"a": scaffold}, SETTING, {"seeds": []}, ValueError, "seeds to be different"),
+        ({"a": scaffold}, SETTING, {"patience": 0}, ValueError, "patience to be"),
         (
             {"a b": scaffold, "A/b": local},
             SETTING,

@@ -161,16 +161,6 @@ def test_nothing_is_lost_with_feedback() -> None:
     assert "model_left" not in lost
 
 
-def test_the_whole_share_is_fedavg() -> None:
-    made = task()
-    plain = fgl.run(made.fedavg, made, num_rounds=3, seed=1, clients_at_once=1)
-    whole = fgl.run(
-        sparsified(made.fedavg, share=1.0), made, num_rounds=3, seed=1, clients_at_once=1
-    )
-    for name, tensor in plain.outbox[0]["model"].items():
-        torch.testing.assert_close(whole.outbox[0]["model"][name], tensor)
-
-
 @pytest.mark.parametrize(
     ("key", "change"),
     [
@@ -277,7 +267,7 @@ def test_local_noise_may_be_inside_and_is_counted() -> None:
     method = quantised(rehearsed(local_gaussian, made))
     result = fgl.run(method, made, num_rounds=2, watch=privacy_spent)
     assert result.history[-1].metrics["epsilon"] == math.inf  # drawn from the run's seed
-    assert method.silent
+    assert method.rules.silent
 
 
 def test_a_download_is_half_and_a_client_starts_from_what_it_got() -> None:

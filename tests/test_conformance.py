@@ -19,7 +19,8 @@ from conformance import CASES, WITH_PRIVATE, K, case, known, row
 from federations import by_hand, close, end, receive_as_a_run, same, script
 
 import fgl
-from fgl.federation import Inbox, Method, deployed, train, trainable, unsealed
+from fgl import Method
+from fgl.federation import Inbox, deployed, train, trainable, unsealed
 from fgl.federation.method.message import leaves
 from fgl.tasks import Task
 from fgl.transforms import clients_summed
@@ -159,7 +160,9 @@ def test_any_order_absent_clients_and_bytes(name: str, task: str) -> None:
     ]
     sent = iter(size)
     for record, away in zip(result.history, absent, strict=True):
-        joined = 8 * K if method.joining and not record.round else 0  # a number of each client
+        joined = (
+            8 * K if method.rules.joining and not record.round else 0
+        )  # a number of each client
         assert record.bytes_up - joined == sum(next(sent) for _ in range(K - len(away)))
     assert own.exchange == 1 or clients_summed(result.server_state)["clients_summed"] == 3
 
@@ -432,7 +435,7 @@ def test_every_method_of_the_library_is_in_the_table() -> None:
 
 @pytest.mark.slow
 def test_every_method_runs_where_the_page_says() -> None:
-    """Tasks as settings make them; `docs/idea.md` has the table."""
+    """Tasks as settings make them; `docs/methods.md` has the table."""
     runs_on = script("docs/tables/runs_on.py")
     stored = json.loads(runs_on.FILE.read_text(encoding="utf-8"))
     assert runs_on.table(list(runs_on.CALLS)) == stored

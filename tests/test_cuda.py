@@ -10,9 +10,10 @@ import torch
 from federations import METHODS, VIEWS, close, end, fedavg, graphs, model, same, script
 
 import fgl
+from fgl import SparseMatrix, Training
 from fgl.experiment import cli
-from fgl.federation import Cohort, Training
-from fgl.sparse import Member, SparseMatrix
+from fgl.federation import Cohort
+from fgl.sparse.batched_pattern import Member
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is at hand")
 

@@ -12,10 +12,13 @@ import torch
 
 import fgl
 from fgl import Graph, SparseMatrix, data, tasks
-from fgl.data import Damage, Skew
+from fgl.data import Damage
 from fgl.data import damage as functions
+from fgl.data.partitions import Skew
 
-SMALL = data.split(data.csbm(num_nodes=200, num_features=20, words_per_set=5, seed=1), "random")
+SMALL = data.splits.split(
+    data.csbm(num_nodes=200, num_features=20, words_per_set=5, seed=1), "random"
+)
 MANY = Graph.join(*data.small_graphs(12))
 DENSE = SMALL.replace(x=SMALL.x.to_dense())
 GRAPHS = {"sparse": SMALL, "dense": DENSE, "collection": MANY}
@@ -224,8 +227,8 @@ def source_labels(clients: list[Graph]) -> tuple[dict[int, int], dict[int, set[i
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_a_node_has_the_same_wrong_label_at_all_its_clients(share: float) -> None:
-    parts = data.overlapping_partition(SMALL, [0.5, 0.6, 0.7], seed=2)
-    clients = data.partition_graph(SMALL, parts)
+    parts = data.partitions.overlapping_partition(SMALL, [0.5, 0.6, 0.7], seed=2)
+    clients = data.partitions.partition_graph(SMALL, parts)
     true, found = source_labels(data.damaged(clients, Damage(label_noise=share), seed=3))
     assert all(len(labels) == 1 for labels in found.values())
     wrong = sum(labels != {true[node]} for node, labels in found.items())
@@ -235,11 +238,13 @@ def test_a_node_has_the_same_wrong_label_at_all_its_clients(share: float) -> Non
 
 
 def test_clients_that_share_no_node_draw_wrong_labels_one_after_the_other() -> None:
-    parts = data.random_partition(SMALL, 3)
+    parts = data.partitions.random_partition(SMALL, 3)
     generator = draws(3)
     for own, made in zip(
-        data.partition_graph(SMALL, parts),
-        data.damaged(data.partition_graph(SMALL, parts), Damage(label_noise=0.3), seed=3),
+        data.partitions.partition_graph(SMALL, parts),
+        data.damaged(
+            data.partitions.partition_graph(SMALL, parts), Damage(label_noise=0.3), seed=3
+        ),
         strict=True,
     ):
         assert torch.equal(data.wrong_labels(own, 0.3, generator=generator).labels, made.labels)
@@ -282,7 +287,7 @@ def test_sorted_clients_are_those_of_a_sort(graph: Graph, by: str) -> None:
         own = float(dense(graph)[node].double().mean()) if by == "features" else degree[node]
         values[example].append(own)
     order = sorted(range(len(values)), key=lambda i: sum(values[i]) / len(values[i]))
-    parts = data.sorted_partition(graph, 3, by=by)
+    parts = data.partitions.sorted_partition(graph, 3, by=by)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     if by == "degrees":  # sums of float features differ in their last bits
         first = 0
@@ -299,7 +304,7 @@ def test_feature_skew_refuses_rows_that_all_have_the_same_mean() -> None:
     for graph in (SMALL, DENSE, MANY):
         scaled = data.normalize_features(graph)
         with pytest.raises(ValueError, match="means differ .* cut before features are normalized"):
-            data.sorted_partition(scaled, 4, by="features")
+            data.partitions.sorted_partition(scaled, 4, by="features")
 
 
 @pytest.mark.parametrize("kind", [tasks.SubgraphNodes, tasks.OwnNodes, tasks.Links])
@@ -326,7 +331,7 @@ def test_clients_of_scaled_features_differ_in_those_before(kind: Any) -> None:
 
 def test_label_skew_is_dirichlets() -> None:
     own = Skew(skew_by="labels", skew_alpha=0.1).parts(SMALL, 4, seed=3)
-    other = data.dirichlet_partition(SMALL.labels, 4, alpha=0.1, seed=3)
+    other = data.partitions.dirichlet_partition(SMALL.labels, 4, alpha=0.1, seed=3)
     assert all(map(torch.equal, own, other))
 
 
@@ -479,7 +484,7 @@ def test_centralized_training_has_no_node_of_an_unseen_client(small: None) -> No
 
 
 def test_unseen_clients_have_nodes_with_classes_to_be_tested_on() -> None:
-    clients = data.partition_graph(SMALL, data.random_partition(SMALL, 3))
+    clients = data.partitions.partition_graph(SMALL, data.partitions.random_partition(SMALL, 3))
     task = tasks.node_task(SMALL, clients, fgl.nn.GCN(20, 4, 7), fgl.Training())
     last = clients[-1]
     for bad in (last.replace(test_mask=None), MANY):
@@ -495,11 +500,13 @@ def test_unseen_clients_have_nodes_with_classes_to_be_tested_on() -> None:
 def test_a_skew_says_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="skew_by to be 'labels' beside skew_alpha, 0.1, but got"):
         Skew(skew_alpha=0.1)
-    pairs = data.pair_split(DENSE, is_undirected=True)
+    pairs = data.splits.pair_split(DENSE, is_undirected=True)
     with pytest.raises(ValueError, match="'features' or 'degrees' where pairs have the labels"):
         Skew(skew_by="labels").parts(pairs, 2)
     with pytest.raises(ValueError, match=r"num_clients to be in \[1, 200\], but got 201"):
-        data.sorted_partition(pairs, 201, by="degrees")  # there are more pairs than nodes
+        data.partitions.sorted_partition(
+            pairs, 201, by="degrees"
+        )  # there are more pairs than nodes
 
 
 def test_somebody_must_train(small: None) -> None:

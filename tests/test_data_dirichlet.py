@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import statistics
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,24 +14,11 @@ from test_data_tu import write
 from test_graph_batch import collection
 
 from fgl import Graph
-from fgl.data import (
-    balanced_classes,
-    dirichlet_partition,
-    fold_clients,
-    gpfl_partition,
-    load_graphs,
-    stratified_folds,
-)
+from fgl.data import load_graphs
+from fgl.data.partitions import dirichlet_partition, gpfl_partition
+from fgl.data.splits import balanced_classes, fold_clients, stratified_folds
 
 Y = torch.tensor([0] * 60 + [1] * 40 + [2] * 27)
-
-
-@pytest.mark.parametrize("alpha", [0.01, 0.5, 5.0, 1000.0])
-def test_every_example_once_in_equal_parts(alpha: float) -> None:
-    parts = dirichlet_partition(Y, 5, alpha=alpha)
-    assert [part.numel() for part in parts] == [26, 26, 25, 25, 25]
-    assert torch.equal(torch.cat(parts).sort().values, torch.arange(127))
-    assert all(torch.equal(part, part.sort().values) for part in parts)
 
 
 def test_equals_the_rule_in_loops() -> None:
@@ -96,26 +81,6 @@ def test_partition_refuses(num_clients: int, options: dict[str, Any], match: str
         dirichlet_partition(Y, num_clients, **{"alpha": 1.0, **options})
 
 
-# The mean share of a client's most frequent class among all its graphs, in percent, in the public
-# code's draw at alpha = 0.5, 1 and 5.
-AUTHORS = {
-    ("PROTEINS", 15): (74.1, 66.9, 66.0),
-    ("PROTEINS", 25): (72.7, 69.4, 64.1),
-    ("NCI1", 15): (78.6, 68.1, 63.4),
-    ("NCI1", 25): (75.6, 68.3, 63.9),
-}
-
-
-@pytest.mark.skipif("FGL_DATA" not in os.environ, reason="needs the papers' datasets")
-@pytest.mark.parametrize(("dataset", "clients"), AUTHORS)
-def test_authors_draw_has_their_majorities(dataset: str, clients: int) -> None:
-    y: Any = Graph.join(*load_graphs(dataset, attributes=False)).y
-    for alpha, want in zip((0.5, 1.0, 5.0), AUTHORS[dataset, clients], strict=True):
-        parts = gpfl_partition(y, clients, alpha=alpha)
-        shares = [100 * float(y[part].bincount().max()) / part.numel() for part in parts]
-        assert statistics.mean(shares) == pytest.approx(want, abs=0.0501)
-
-
 def authors_rule(y: list[int], num_clients: int, alpha: float) -> list[list[int]]:
     """The public code's rule, one draw after the other."""
     rng = np.random.RandomState(0)
@@ -163,17 +128,6 @@ def test_authors_draw_touches_no_other_generator() -> None:
     first = gpfl_partition(Y, 5, alpha=0.5)
     assert np.random.uniform() == want
     assert all(map(torch.equal, first, gpfl_partition(Y, 5, alpha=0.5)))
-
-
-@pytest.mark.parametrize("alpha", [0.02, 0.5, 1000.0])
-@pytest.mark.parametrize("num_clients", [1, 5, 120])
-@pytest.mark.parametrize("y", [Y, torch.arange(30).repeat(4)], ids=["three", "many classes"])
-def test_authors_draw_has_every_example_once(y: Any, num_clients: int, alpha: float) -> None:
-    """Also where a client's mix has nothing of what is left (many classes at alpha 0.02)."""
-    parts = gpfl_partition(y, num_clients, alpha=alpha)
-    assert torch.equal(torch.cat(parts).sort().values, torch.arange(len(y)))
-    assert max(p.numel() for p in parts) - min(p.numel() for p in parts) <= 1
-    assert all(torch.equal(part, part.sort().values) for part in parts)
 
 
 def test_authors_draw_of_one_class() -> None:
@@ -284,3 +238,16 @@ def test_balanced_classes() -> None:
     assert torch.all((chosen[:5] - 3 / 5).abs() < 0.1) and torch.all(chosen[5:8] == 1)
     assert torch.all((chosen[8:] - 3 / 9).abs() < 0.1)
     assert balanced_classes(y[:0]).numel() == 0
+
+
+def test_folds_have_no_masks_and_a_fold_is_a_whole_number() -> None:
+    y = torch.tensor([0, 1, 0, 1])
+    masks: Any = {
+        f"{name}_mask": torch.arange(4) == k for k, name in enumerate(("train", "val", "test"))
+    }
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    graph = Graph(torch.ones(4, 1), none, y=y, batch=torch.arange(4), **masks)
+    for (own,) in fold_clients(graph, [torch.arange(4)], fold=0, num_folds=2):
+        assert own.train_mask is own.val_mask is own.test_mask is None
+    with pytest.raises(TypeError, match="fold to be an int"):
+        fold_clients(graph, [torch.arange(4)], fold=0.5, num_folds=2)  # type: ignore[arg-type]

@@ -12,7 +12,9 @@ from pretended_device import PretendedDevice
 
 import fgl
 from fgl import Graph
-from fgl.data import large_graph, map_features, partition_graph, random_partition, random_split
+from fgl.data import large_graph, map_features
+from fgl.data.partitions import partition_graph, random_partition
+from fgl.data.splits import random_split
 
 WHOLE = random_split(large_graph(200, 600, num_classes=3, num_features=5))
 

@@ -292,7 +292,7 @@ def test_public_molecules(name: str) -> None:
     assert len(graphs) == len(y) == COUNTS[name][1]
     assert {graph.num_features for graph in graphs} == {9}
     assert any(graph.num_edges == 0 for graph in graphs)
-    split = fgl.data.scaffold_split(fgl.Graph.join(graphs, y), murcko_scaffolds(smiles))
+    split = fgl.data.splits.scaffold_split(fgl.Graph.join(graphs, y), murcko_scaffolds(smiles))
     sizes = {"esol": (902, 113, 113), "freesolv": (513, 64, 65), "clintox": (1182, 148, 148)}
     masks: Any = split.train_mask, split.val_mask, split.test_mask
     assert tuple(int(mask.sum()) for mask in masks) == sizes[name]
@@ -343,7 +343,7 @@ def twin_split(scaffolds: list[Any], train: float, val: float) -> list[set[int]]
 def test_scaffold_split_is_its_twin(n: int, kinds: int, seed: int) -> None:
     scaffolds = draw(n, kinds, seed)
     for train, val in ((0.8, 0.1), (0.5, 0.25), (1.0, 0.0), (0.0, 0.0)):
-        split = fgl.data.scaffold_split(collection(n), scaffolds, train=train, val=val)
+        split = fgl.data.splits.scaffold_split(collection(n), scaffolds, train=train, val=val)
         masks: Any = split.train_mask, split.val_mask, split.test_mask
         found = [set(mask.nonzero().flatten().tolist()) for mask in masks]
         assert found == twin_split(scaffolds, train, val)
@@ -352,23 +352,10 @@ def test_scaffold_split_is_its_twin(n: int, kinds: int, seed: int) -> None:
         assert not (owners[0] & owners[1] or owners[0] & owners[2] or owners[1] & owners[2])
 
 
-def test_names_of_scaffolds_do_not_matter() -> None:
-    scaffolds = draw(40, 12, 1)
-    one = fgl.data.scaffold_split(collection(40), scaffolds)
-    two = fgl.data.scaffold_split(collection(40), [f"ring {each}" for each in scaffolds])
-    assert torch.equal(one.train_mask, two.train_mask)  # type: ignore[arg-type]
-    assert torch.equal(one.val_mask, two.val_mask)  # type: ignore[arg-type]
-
-
-def test_groups_are_the_largest_first() -> None:
-    assert scaffold_groups([]) == []
-    assert scaffold_groups(["", "b", "", "c", "b", ""]) == [[0, 2, 5], [1, 4], [3]]
-
-
 @pytest.mark.parametrize("clients", [1, 2, 7])
 def test_every_scaffold_has_one_client(clients: int) -> None:
     scaffolds = draw(100, 40, 3)
-    parts = fgl.data.scaffold_partition(scaffolds, clients)
+    parts = fgl.data.partitions.scaffold_partition(scaffolds, clients)
     assert sorted(torch.cat(parts).tolist()) == list(range(100))
     assert all(part.tolist() == sorted(part.tolist()) for part in parts)
     owners = [{scaffolds[i] for i in part.tolist()} for part in parts]
@@ -379,21 +366,21 @@ def test_every_scaffold_has_one_client(clients: int) -> None:
         assert set(group) <= set(parts[client].tolist())
         sizes[client] += len(group)
     assert sizes == [len(part) for part in parts]
-    again = fgl.data.scaffold_partition(scaffolds, clients)
+    again = fgl.data.partitions.scaffold_partition(scaffolds, clients)
     assert all(map(torch.equal, parts, again))
 
 
 def test_bounds_of_scaffolds() -> None:
     with pytest.raises(ValueError, match=r"num_clients to be in \[1, 2\], .* but got 3"):
-        fgl.data.scaffold_partition(["a", "b", "a"], 3)
+        fgl.data.partitions.scaffold_partition(["a", "b", "a"], 3)
     with pytest.raises(ValueError, match=r"num_clients to be in \[1, 2\], .* but got 0"):
-        fgl.data.scaffold_partition(["a", "b", "a"], 0)
+        fgl.data.partitions.scaffold_partition(["a", "b", "a"], 0)
     with pytest.raises(TypeError, match="num_clients"):
-        fgl.data.scaffold_partition(["a", "b"], 1.5)  # type: ignore[arg-type]
+        fgl.data.partitions.scaffold_partition(["a", "b"], 1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="scaffolds to be 3, one a molecule, but got 2"):
-        fgl.data.scaffold_split(collection(3), ["a", "b"])
+        fgl.data.splits.scaffold_split(collection(3), ["a", "b"])
     with pytest.raises(ValueError, match="at least 0 and their sum at most 1, but got 0.8 and 0.3"):
-        fgl.data.scaffold_split(collection(2), ["a", "b"], val=0.3)
+        fgl.data.splits.scaffold_split(collection(2), ["a", "b"], val=0.3)
 
 
 def test_made_up_molecules_are_what_they_say() -> None:

@@ -18,8 +18,9 @@ from torch_geometric.io import read_npz as pyg_read_npz
 
 import fgl
 from fgl import Graph, SparseMatrix
-from fgl.data import catalogue, load, read_wiki_cs
+from fgl.data import catalogue, load
 from fgl.data.readers.npz import read_npz, read_saint
+from fgl.data.readers.wiki_cs import read_wiki_cs
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* which are not read")
 
@@ -161,7 +162,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"attr_data": None}, "tiny.npz to hold attr_data, but got "),
     ({"attr_data": np.full(4, np.nan)}, "features in .*tiny.npz to be finite .* but got 4 that"),
     ({"attr_data": np.full(4, 1e300)}, "features in .*tiny.npz to be finite .* but got 4 that"),
-    (csr("attr_", scipy.sparse.csr_matrix(X[:3])), "to hold 4 rows of features, but got 3"),
+    (csr("attr_", scipy.sparse.csr_matrix(X[:3])), "to have 4 rows of features, but got 3"),
     (WITHOUT | {"attr_matrix": X[:3]}, r"attr_matrix in .* to be numbers \[4, '\*'\], .* \[3, 2\]"),
     (WITHOUT | {"attr_matrix": np.full_like(X, np.inf)}, "features in .*tiny.npz to be finite"),
     ({"labels": None}, "tiny.npz to hold labels, but got adj_data"),
@@ -504,7 +505,7 @@ def test_malformed_wiki_cs(tmp_path: Path, key: str, value: Any, message: str) -
 def test_wiki_cs_that_is_no_json_or_has_no_such_split(tmp_path: Path) -> None:
     for split in (-1, 2):
         with pytest.raises(ValueError, match=rf"split to be in \[0, 2\), but got {split}"):
-            fgl.data.read_wiki_cs(wiki_cs(tmp_path), split=split)
+            fgl.data.readers.wiki_cs.read_wiki_cs(wiki_cs(tmp_path), split=split)
     path = tmp_path / "data.json"
     for content, message in (
         (b"", "data.json, line 1, to be JSON"),

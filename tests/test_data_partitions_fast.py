@@ -14,13 +14,12 @@ from federations import printed
 
 import fgl
 from fgl import Graph, tasks
-from fgl.data import (
-    csbm,
+from fgl.data import csbm, partitions
+from fgl.data.partitions import (
     leiden_partition,
     louvain_partition,
     metis_partition,
     partition_graph,
-    partitions,
     random_partition,
 )
 
@@ -60,15 +59,6 @@ def test_every_node_is_in_one_part_and_no_part_is_empty(name: str, num_clients: 
 def test_as_few_edges_are_cut_as_by_networkx(name: str) -> None:
     chance, before = (kept(SMALL, cut(SMALL, 5)) for cut in (random_partition, louvain_partition))
     assert kept(SMALL, FAST[name](SMALL, 5)) > max(before - 0.1, 2 * chance)
-
-
-@pytest.mark.parametrize("name", FAST)
-def test_two_cliques_are_two_parts(name: str) -> None:
-    cliques = [(i, j) for k in (0, 30) for i in range(k, k + 30) for j in range(k, i)]
-    whole = bare(60, [*zip(*cliques, (0, 59), strict=True)])
-    options = {} if name == "metis" else {"delta": 0}
-    parts = FAST[name](whole, 2, **options)
-    assert sorted(part.tolist() for part in parts) == [[*range(30)], [*range(30, 60)]]
 
 
 @pytest.mark.parametrize("name", FAST)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import fgl
-from fgl.data import dirichlet_partition, quantile_labels, random_partition, random_split
+from fgl.data.partitions import dirichlet_partition, quantile_labels, random_partition
+from fgl.data.splits import random_split
 
 
 @pytest.mark.parametrize("bins", [2, 3, 7])

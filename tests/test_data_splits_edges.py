@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import fgl
-from fgl.data import EdgeSplit, edge_split, negative_edges, subgraph_split
+from fgl.data.splits import EdgeSplit, edge_split, negative_edges, subgraph_split
 from fgl.data.splits.free_pairs import keys_of as _keys
 from fgl.data.splits.free_pairs import pairs_of as _pairs
 
@@ -131,7 +131,8 @@ def complete(n: int) -> fgl.Graph:
     ids=["short", "isolated", "empty", "complete"],
 )
 def test_too_few_to_split_are_all_for_training(graph: fgl.Graph) -> None:
-    parts = edge_split(graph)
+    with pytest.warns(UserWarning, match=r"^No edge of \d+ is kept for"):
+        parts = edge_split(graph)
     assert parts.trains_only
     known = {pair for pair in pairs(graph.edge_index) if pair[0] != pair[1]}
     assert pairs(parts.train_edges) == known
@@ -230,8 +231,11 @@ def test_numbers_of_pairs_are_exact_where_a_double_is_not() -> None:
 
 @pytest.mark.parametrize("num_edges", [3, 7])
 def test_shares_that_leave_nothing_to_train_on(num_edges: int) -> None:
-    parts = edge_split(chain(num_edges), val=0.5, test=0.499)
+    with pytest.warns(UserWarning, match="would leave no edge to train on: smaller shares"):
+        parts = edge_split(chain(num_edges), val=0.5, test=0.499)
     assert parts.trains_only
+    if num_edges > 3:  # a triangle has no pair without an edge
+        assert not edge_split(chain(num_edges), val=0.3, test=0.3).trains_only
     assert parts.train_edges.shape[1] == num_edges
 
 
@@ -322,7 +326,8 @@ def test_a_client_whose_nodes_are_all_joined_only_trains() -> None:
         fgl.Graph(torch.ones(40, 1), complete(20).edge_index), val=0.1, test=0.2, seed=0
     )
     assert not whole.trains_only
-    own = subgraph_split(whole, torch.arange(20))
+    with pytest.warns(UserWarning, match="The 57 kept edges between these 20 nodes are left out"):
+        own = subgraph_split(whole, torch.arange(20))
     assert own.trains_only and own.train_edges.shape == whole.train_edges.shape
     other = subgraph_split(whole, torch.arange(30))
     assert other.test_edges.shape == whole.test_edges.shape == other.test_negatives.shape
@@ -336,9 +341,38 @@ def test_a_client_with_just_as_many_free_pairs_as_kept_edges_is_scored() -> None
     own = subgraph_split(EdgeSplit(graph, train, val, none, test, none), torch.arange(4))
     assert pairs(torch.cat([own.val_negatives, own.test_negatives], 1)) == {(0, 3), (1, 3)}
     more = torch.cat([train, torch.tensor([[0], [3]])], 1)
-    assert subgraph_split(
-        EdgeSplit(graph, more, val, none, test, none), torch.arange(4)
-    ).trains_only
+    with pytest.warns(UserWarning, match="The 2 kept edges between these 4 nodes are left out"):
+        full = subgraph_split(EdgeSplit(graph, more, val, none, test, none), torch.arange(4))
+    assert full.trains_only
+
+
+# A graph and shares of which nothing is kept; the reason; shares that the warning names.
+KEEPS_NONE: dict[str, tuple[fgl.Graph, dict[str, float], str, dict[str, float]]] = {
+    "short": (chain(4), {}, "come to no edge: more edges or larger", {"val": 0.3, "test": 0.3}),
+    "val alone": (chain(9), {}, "come to no edge for val: val=0 keeps", {"val": 0.0, "test": 0.1}),
+    "star": (
+        fgl.Graph(torch.ones(40, 1), torch.stack([torch.zeros(39).long(), torch.arange(1, 40)])),
+        {"val": 0.2, "test": 0.2},
+        "are more than the pairs without an edge",
+        {"val": 0.0, "test": 0.0},
+    ),
+    "complete": (
+        fgl.Graph(torch.ones(20, 1), torch.cartesian_prod(*[torch.arange(20)] * 2).t()),
+        {},
+        "are more than the pairs without an edge",
+        {"val": 0.0, "test": 0.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEEPS_NONE)
+def test_a_split_that_keeps_nothing_says_so_and_what_helps(name: str) -> None:
+    graph, shares, reason, cure = KEEPS_NONE[name]
+    with pytest.warns(UserWarning, match=rf"^No edge of \d+ is kept .*{reason}"):
+        parts = edge_split(graph, **shares)
+    assert parts.trains_only
+    cured = edge_split(graph, **cure)
+    assert cured.trains_only == (sum(cure.values()) == 0)
 
 
 @pytest.mark.parametrize(

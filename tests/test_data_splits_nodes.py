@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -12,15 +11,7 @@ from hypothesis import strategies as st
 
 import fgl
 from fgl import Graph
-from fgl.data import class_capped_split, csbm, public_split, random_split, split
-from fgl.data.splits.nodes import CLASS_CAPPED
-
-# Class sizes as in the public data; CiteSeer's missing nodes count as class 0.
-COUNTS = {
-    "cora": ((351, 217, 418, 818, 426, 298, 180), (1557, 542, 609)),
-    "citeseer": ((264, 590, 668, 701, 596, 508), (1924, 665, 738)),
-    "pubmed": ((4103, 7739, 7875), (11829, 3943, 3945)),
-}
+from fgl.data.splits import class_capped_split, public_split, random_split, split
 
 
 def labelled(*sizes: int) -> Graph:
@@ -41,34 +32,15 @@ def counts(graph: Graph) -> tuple[int, ...]:
     return tuple(int(mask.sum()) for mask in masks(graph))
 
 
-@pytest.mark.parametrize("name", CLASS_CAPPED)
-def test_class_capped_counts_of_the_paper(name: str) -> None:
-    sizes, want = COUNTS[name]
-    graph = labelled(*sizes)
-    assert counts(split(graph, "class_capped", dataset=name)) == want
-    assert counts(class_capped_split(graph)) == want  # the presets are the rule
-
-
 def test_a_random_split_among_some_leaves_the_others_out() -> None:
     among = torch.arange(50) % 5 > 0  # 40 of 50
     graph = fgl.Graph(torch.ones(50, 1), torch.tensor([[0], [1]]), y=torch.zeros(50).long())
-    made = fgl.data.random_split(graph, train=0.5, val=0.25, seed=1, among=among)
+    made = fgl.data.splits.random_split(graph, train=0.5, val=0.25, seed=1, among=among)
     masks: Any = [made.train_mask, made.val_mask, made.test_mask]
     assert [int(mask.sum()) for mask in masks] == [20, 10, 10]
     assert torch.equal(torch.stack(masks).sum(0), among.long())
-    every = fgl.data.random_split(graph, train=0.5, val=0.25, seed=1)
+    every = fgl.data.splits.random_split(graph, train=0.5, val=0.25, seed=1)
     assert not torch.equal(every.train_mask & among, made.train_mask)  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("name", CLASS_CAPPED)
-def test_class_capped_counts_on_public_data(name: str) -> None:
-    if not os.environ.get("FGL_DATA"):
-        pytest.skip("FGL_DATA does not name a folder with the public datasets")
-    graph = fgl.data.load(name)
-    for seed in (0, 1):
-        done = split(graph, "class_capped", dataset=name, seed=seed)
-        assert counts(done) == COUNTS[name][1]
-        assert counts(class_capped_split(graph, seed=seed)) == COUNTS[name][1]
 
 
 @pytest.mark.filterwarnings("ignore:Expected the shares to leave")
@@ -195,12 +167,6 @@ BAD: list[tuple[Any, str]] = [
 def test_refuses(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(labelled(30, 20))
-
-
-def test_synthetic_has_every_split() -> None:
-    graph = csbm()
-    assert counts(split(graph, "random")) == (1625, 541, 542)
-    assert counts(split(graph, "class_capped", dataset="synthetic"))[1] == 542
 
 
 def test_number_of_test_nodes() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from by_loops import LR, STEPS, apart, clients, gradient, mean, plain, supervised
-from federations import CLASSES, receive_as_a_run
+from federations import CLASSES
 
 import fgl
 from fgl.methods import ditto
@@ -38,23 +37,6 @@ def test_rounds_are_the_authors() -> None:
     for k, data in enumerate(own):
         used = method.deploy(result.outbox[k], result.client_states[k], data)
         assert apart(used, personal[k]) < 1e-12
-
-
-def test_the_penalty_is_a_term_of_the_gradient() -> None:
-    own, base = clients()[0], plain()
-    v: Any = {n: value + 0.2 for n, value in base.initial().items()}
-    state: Any = {"own": {f"own.{name}": value for name, value in v.items()}}
-    found = {}
-    for weight in (0.0, LAMBDA):
-        method = ditto(base, penalty=weight)
-        params, context = receive_as_a_run(method, {"model": base.initial()}, state, own)
-        found[weight] = fgl.federation.gradient(method, params, own, context)
-    for name, value in base.initial().items():
-        assert found[LAMBDA][name].equal(found[0.0][name])  # of the common model
-        term = found[LAMBDA][f"own.{name}"] - found[0.0][f"own.{name}"]
-        want = LAMBDA * (v[name] - value)
-        torch.testing.assert_close(term, want, atol=1e-12, rtol=0)
-        assert want.abs().min() > 0.1
 
 
 def test_what_would_mix_the_two_models_is_refused() -> None:

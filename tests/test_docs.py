@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from federations import script
-from papers import TABLES
 
 import fgl
 
@@ -22,9 +19,9 @@ PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - set(DE
 
 
 DOCUMENTED = {
-    f"{room}.{name}": value
-    for room in ["fgl", *(f"fgl.{room}" for room in HOOK.ROOMS)]
-    for name, value in HOOK.public(importlib.import_module(room)).items()
+    path: value
+    for exports in [HOOK.public(fgl), *map(HOOK.words, HOOK.ROOMS)]
+    for path, value in exports.items()
     if inspect.isfunction(value) or inspect.isclass(value)
 }
 
@@ -44,6 +41,21 @@ def test_reference_shows_the_names() -> None:
     for value in DOCUMENTED.values():
         room = value.__module__.split(".")[1]
         assert f"::: {value.__module__}.{value.__name__}\n" in pages[room]
+
+
+def test_public_names_in_a_page_become_links_outside_of_code() -> None:
+    links = script("docs/hooks/links.py").with_links
+    place = "reference/losses.md#fgl.losses.ranking"
+    assert links("Use `fgl.losses.ranking` here.", "../").startswith(
+        f"Use [`fgl.losses.ranking`](../{place}"
+    )
+    for text in (
+        "# `fgl.losses`",
+        "```python\n`fgl.losses`\n```",
+        "[`fgl.losses`](a.md)",
+        "`fgl.x`",
+    ):
+        assert links(text) == text
 
 
 def test_top_level_names_exist() -> None:
@@ -75,7 +87,16 @@ def test_code_in_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
 
 
-RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
+RESULTS = sorted((ROOT / "benchmarks/results/tables").glob("*.md"))
+
+
+def test_the_short_tables_of_results_are_what_their_script_writes() -> None:
+    short = script("docs/tables/results.py")
+    pages = {path: path.read_text(encoding="utf-8") for path in short.PAGES.glob("*.md")}
+    assert {path.name: short.written(text) == text for path, text in pages.items()} == {
+        f"{name}.md": True for name in ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl")
+    }, "run python docs/tables/results.py"
+    assert all(any(f"<!-- short {t} -->" in text for text in pages.values()) for t in short.TABLES)
 
 
 @pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
@@ -84,34 +105,6 @@ def test_every_table_of_results_ends_before_the_next_begins(page: Path) -> None:
     marks = re.findall(r"^<!-- (.+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert marks and "end" not in marks[::2]
     assert set(marks[1::2]) == {"end"} and len(marks) % 2 == 0
-
-
-def test_every_table_has_one_place() -> None:
-    text = "".join(page.read_text(encoding="utf-8") for page in RESULTS)
-    assert TABLES
-    assert [name for name in sorted(TABLES) if text.count(f"<!-- {name} -->") != 1] == []
-
-
-@pytest.mark.parametrize("page", ["fgssl", "fedgl", "fedego", "fedvgae", "gpfl"])
-def test_pictures_of_results_show_runs_and_the_papers_cells(
-    page: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    pictures = script("docs/pictures/results.py")
-    drawn: list[Any] = []
-    monkeypatch.setattr(pictures, "draw", lambda _, panels, *rest: drawn.append(panels))
-    pictures.PAGES[page]()
-    for panels in drawn:
-        points = [p for row in panels for panel in row for p in pictures.points(page, panel)]
-        assert any(paper is not None for _, _, paper, *_ in points)
-
-
-def test_the_picture_of_noise_shows_the_numbers_of_its_table() -> None:
-    pytest.importorskip("matplotlib")
-    picture, page = script("docs/pictures/noise.py"), (ROOT / "docs/privacy.md").read_text()
-    for kind, (label, *_) in picture.NOISY.items():
-        cells = " | ".join(f"{mean:.1f} ± {std:.1f}" for _, mean, std in picture.points(kind))
-        assert f"| {label} | {cells} |" in page
 
 
 def test_the_index_of_decisions_has_each_once_with_its_title() -> None:
@@ -124,13 +117,6 @@ def test_the_index_of_decisions_has_each_once_with_its_title() -> None:
         assert text.strip(), page.name
         written.append((title.removeprefix("# "), page.name))
     assert sorted(listed) == sorted(written)
-
-
-def test_every_guide_is_listed_and_in_the_navigation() -> None:
-    guides = {f"guides/{page.name}" for page in (ROOT / "docs/guides").glob("*.md")}
-    for place, link in [("docs/howto.md", r"\((guides/\S+)\)"), ("mkdocs.yml", r"(guides/\S+)$")]:
-        text = (ROOT / place).read_text(encoding="utf-8")
-        assert sorted(re.findall(link, text, re.MULTILINE)) == sorted(guides), place
 
 
 @pytest.mark.parametrize(
@@ -162,12 +148,3 @@ def test_every_formula_has_as_many_braces_open_as_closed() -> None:
     for tex in set_ones:
         bare = re.sub(r"\\[{}]", "", tex)
         assert bare.count("{") == bare.count("}"), tex
-
-
-def test_the_page_of_methods_is_what_its_script_writes() -> None:
-    page = script("docs/tables/methods.py")
-    assert page.PAGE.read_text(encoding="utf-8") == page.written(), (
-        "run python docs/tables/methods.py"
-    )
-    for name in ("fedprox", "fgssl", "secure_sum"):
-        assert name in page.written()

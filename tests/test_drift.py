@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from by_loops import LR, STEPS, apart, clients, mean, plain, sgd, supervised, train_nodes
-from federations import receive_as_a_run
 from torch import Tensor
 
 import fgl
@@ -101,50 +100,6 @@ def test_rounds_are_the_authors(build: Any, controls: bool) -> None:
         assert apart(result.client_states[k]["drift"], drift[k]) < 1e-12
 
 
-@pytest.mark.parametrize("build", [feddyn, feddc])
-def test_each_term_is_in_the_gradient(build: Any) -> None:
-    own, base = clients()[0], plain()
-    theta = base.initial()
-    p = {n: v + 0.3 * torch.arange(v.numel()).view_as(v).sin() for n, v in theta.items()}
-    h = {n: 0.1 * torch.arange(v.numel()).view_as(v).cos() for n, v in theta.items()}
-    s = {n: 0.2 + 0.1 * v for n, v in h.items()}
-    method = build(base, penalty=ALPHA)
-    count = torch.tensor(len(train_nodes(own)))
-    sizes = {"num_examples": count, "num_clients": torch.tensor(1)}
-    message = {"model": theta, "gradient": {n: 0.5 * v for n, v in s.items()}, **sizes}
-    _, context = receive_as_a_run(method, message, {"drift": h, "own": s}, own)
-    if build is feddyn:
-        shift = ALPHA / 2 * dot(theta, theta)  # the constant that the authors leave out
-        want = tilted(p, own, theta, h, ALPHA) + shift
-        terms = {n: ALPHA * (h[n] + p[n] - theta[n]) for n in p}
-    else:
-        tilt = {n: -0.5 * s[n] for n in s}
-        want = corrected(p, own, theta, h, tilt, ALPHA)
-        terms = {n: ALPHA * (p[n] - theta[n] + h[n]) + tilt[n] for n in p}
-    assert float(method.loss(p, own, context)) == pytest.approx(float(want), abs=1e-12)
-    found = minus(gradient(method, p, own, context), gradient(base, p, own, {}))
-    assert apart(found, terms) < 1e-12
-    assert max(float(value.abs().max()) for value in terms.values()) > 0.05
-
-
-def test_clients_that_are_alike_step_twice() -> None:
-    """Without alpha: FedAvg's step, and once more, since all have drifted alike."""
-    own = [clients()[0]] * 2
-    first = fgl.run(feddyn(plain(), penalty=0.0), own, num_rounds=1, clients_at_once=1)
-    step = fgl.run(plain(), own, num_rounds=1, clients_at_once=1)
-    start, went = plain().initial(), step.outbox[0]["model"]
-    twice = {n: went[n] + (went[n] - start[n]) for n in start}  # type: ignore[index, union-attr]
-    assert apart(first.outbox[0]["model"], twice) < 1e-12
-
-
-def test_numbers_out_of_range_are_refused() -> None:
-    base = plain()
-    with pytest.raises(ValueError, match="Expected lr to be a number > 0"):
-        feddc(base, lr=0.0)
-    with pytest.raises(ValueError, match="Expected penalty to be"):
-        feddyn(base, penalty=-1.0)
-
-
 def test_with_adam_what_a_client_knows_of_its_gradient_is_one() -> None:
     """A step of Adam is as large as its rate, whatever the gradient is."""
     own, base = clients()[:1], plain()
@@ -155,8 +110,12 @@ def test_with_adam_what_a_client_knows_of_its_gradient_is_one() -> None:
     assert apart(result.client_states[0]["own"], want) < 1e-12
 
 
-def test_numbers_of_examples_are_no_jump() -> None:
-    """They are far above what a number of a server's message may grow by."""
-    own = clients((700, 20), train=1.0)
-    assert len(train_nodes(own[0])) > feddyn(plain()).max_change
-    assert fgl.run(feddyn(plain(steps=1)), own, num_rounds=1, clients_at_once=1).history
+def test_sizes_of_those_who_joined_are_counted() -> None:
+    from fgl.methods.feddyn import SIZES, add_sizes
+
+    for counts, want in (((5,), (5, 1)), ((5, 0, 2), (7, 2)), ((0, 0), (1, 1))):
+        uploads = {k: {"num_examples": torch.tensor(n)} for k, n in enumerate(counts)}
+        sent: Any = {k: {"model": {}} for k in uploads}
+        outbox, state = add_sizes(fgl.federation.Inbox(uploads, len(counts), sent), {})
+        assert tuple(int(state[name]) for name in SIZES) == want
+        assert tuple(int(outbox[0][name]) for name in SIZES) == want

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from federations import graph, same
+from federations import graph
 
 import fgl
 from fgl import ego
-from fgl.ego import EgoSampler, check_mashed, levels, mash, resample
+from fgl.ego import EgoSampler, levels, mash, resample
+from fgl.ego.uploads import check_mashed
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # 0 - 1 - 2, and 3 alone
 
@@ -112,17 +113,6 @@ def test_empty_graphs_and_batches() -> None:
     assert lonely(torch.zeros(0, dtype=torch.int64)).shape == (0, 43)
     nobody = EgoSampler(fgl.Graph(torch.ones(0, 1), none), (2,))
     assert nobody(torch.zeros(0, dtype=torch.int64)).shape == (0, 3)
-
-
-def test_renaming_nodes_renames_trees() -> None:
-    """Trees of a renamed graph are trees of the graph: their distribution is the same."""
-    data, order = graph(12), torch.randperm(12, generator=seeded(5))
-    position = order.argsort()
-    renamed = fgl.Graph(data.x[order], position[data.edge_index])
-    near = neighbours(data)
-    back = order[EgoSampler(renamed, (3,))(torch.arange(12), generator=seeded())]
-    for tree in back.tolist():
-        assert set(tree[1:]) <= near[tree[0]]
 
 
 @pytest.mark.parametrize(
@@ -257,17 +247,6 @@ def test_a_mean_of_one_ego_graph_is_warned_of() -> None:
         mash(values, trees[:1])
 
 
-def test_mash_of_one_hot_labels_is_a_distribution() -> None:
-    data = graph(40)
-    trees = EgoSampler(data)(torch.arange(40), generator=seeded())
-    one_hot = torch.nn.functional.one_hot(data.y, 3).float()
-    labels = mash(one_hot, trees, batch_size=32, least=1)
-    assert labels.shape == (2, 43, 3)
-    check_mashed(torch.zeros(2, 43, 8), labels, shape=(43, 8, 3))
-    centres = torch.stack([one_hot[:32].mean(0), one_hot[32:].mean(0)])
-    torch.testing.assert_close(labels[:, 0], centres)
-
-
 def test_mash_gradient_order_and_emptiness() -> None:
     trees = torch.randint(6, (4, 3), generator=seeded())
     values = torch.randn(6, 2, dtype=torch.double, requires_grad=True)
@@ -374,16 +353,6 @@ def test_an_upload_without_a_graph() -> None:
         check_mashed(torch.zeros(0, 3, 4), torch.zeros(0, 3, 2), shape=(3, 4, 2))
 
 
-def test_inputs_stay_and_names_are_public() -> None:
-    data = graph(20)
-    before = data.adj.to_dense().clone()
-    sampler = EgoSampler(data)
-    table = sampler.table.clone()
-    sampler(torch.arange(5))
-    assert same(data.adj.to_dense(), before) and same(sampler.table, table)
-    assert fgl.ego is ego
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu() -> None:
     data = graph(30).to("cuda")
@@ -449,3 +418,23 @@ def test_a_servers_minibatches_are_sampled_from_its_trees() -> None:
     torch.manual_seed(4)
     torch.randperm(20)
     assert first.equal(ego.resample(plain[0][0], fanouts=(2, 2))) and chosen.equal(plain[0][1])
+
+
+def test_no_pass_may_be_made_but_a_batch_has_a_node() -> None:
+    from fgl.ego.trees import check_steps
+
+    check_steps(0, 1)
+    for wrong in ((-1, 1), (1, 0), (0.5, 1), (1, 1.5)):
+        with pytest.raises((TypeError, ValueError), match="epochs|batch_size"):
+            check_steps(*wrong)  # type: ignore[arg-type]
+
+
+def test_a_task_of_trees_says_how_many_passes_a_client_makes() -> None:
+    from conformance import majors
+
+    test, clients = majors()
+    net = fgl.nn.EgoSAGE(test.num_features, 4, test.num_classes or 0, fanouts=(2, 2))
+    for epochs in (1, 3):
+        how: Any = {"epochs": epochs, "batch_size": 8}
+        made = fgl.tasks.ego_node_task(clients, test, net, torch.optim.Adam, **how)
+        assert made.fedavg.train.epochs == epochs

@@ -18,11 +18,12 @@ import torch
 from federations import graphs, model, printed, script
 
 import fgl
+from fgl import Result, layer
 from fgl.checks import check_choice, check_number
-from fgl.experiment import Run, best_round, choose_names, cli, report, takes_options_of
+from fgl.experiment import Run, choose_names, cli, report, takes_options_of
 from fgl.experiment.cli import defaults_of
 from fgl.experiment.report import to_json
-from fgl.federation import Result, Round, layer
+from fgl.federation import Round, best_round
 
 KEYS = [
     *("recipe", "dataset", "clients", "rounds", "seed", "metrics"),

@@ -15,14 +15,11 @@ import torch
 from federations import (
     VIEWS,
     close,
-    end,
     fedavg,
     fedprox,
     fgssl,
     graph,
-    graphs,
     model,
-    same,
     script,
 )
 from torch import Tensor
@@ -30,7 +27,6 @@ from torch.func import functional_call
 
 import fgl
 from fgl import augment
-from fgl.federation import supervised
 
 Params = dict[str, Tensor]
 EXAMPLE = script("examples/fgssl.py")
@@ -149,25 +145,6 @@ def test_each_term_of_fgssl_reaches_the_gradient(which: str, kind: Any) -> None:
         close(on[name] - off[name], weight * own[name], atol=scale)
 
 
-@KINDS
-def test_terms_of_fgssl_add_up(kind: Any) -> None:
-    net = model(kind).train()
-    local, there = two_models(net)
-    context: Any = {"model": there}
-
-    def value(loss: Callable[[], Tensor]) -> float:
-        torch.manual_seed(3)
-        return float(loss())
-
-    plain = value(lambda: supervised(net)(local, DATA, context))
-    contrast = value(lambda: term(net, there, "contrast")(local))
-    distillation = value(lambda: term(net, there, "distillation")(local))
-    total = value(lambda: fgssl(net).loss(local, DATA, context))
-    assert total == pytest.approx(plain + 1.5 * contrast + 25 * distillation, rel=1e-5)
-    none = value(lambda: fgssl(net, lambda_c=0.0, lambda_d=0.0).loss(local, DATA, context))
-    assert none == plain
-
-
 def test_temperatures_reach_their_terms() -> None:
     net = model().train()
     local, there = two_models(net)
@@ -181,30 +158,6 @@ def test_temperatures_reach_their_terms() -> None:
     assert loss(omega=1.0, lambda_c=0.0) != loss(lambda_c=0.0)
     assert loss(tau=0.5, lambda_c=0.0) == loss(lambda_c=0.0)
     assert loss(omega=1.0, lambda_d=0.0) == loss(lambda_d=0.0)
-
-
-@pytest.fixture
-def no_views(monkeypatch: pytest.MonkeyPatch) -> None:
-    for view in VIEWS:
-        monkeypatch.setitem(VIEWS, view, lambda x, adj: (x, adj))
-
-
-@KINDS
-@pytest.mark.usefixtures("no_views")
-def test_distillation_from_oneself_is_nothing(kind: Any) -> None:
-    """Local = global weights, no augmentation, no dropout: zero, with zero gradient."""
-    net = model(kind, dropout=0.0).train()
-    local, there = two_models(net)
-    context: Any = {"model": local}
-    off = fgssl(net, lambda_c=0.0, lambda_d=0.0)
-    on = fgssl(net, lambda_c=0.0, lambda_d=25.0)
-    assert float(on.loss(local, DATA, context)) == float(off.loss(local, DATA, context))
-    plain = gradient(lambda params: off.loss(params, DATA, context), local)
-    both = gradient(lambda params: on.loss(params, DATA, context), local)
-    for name in local:
-        close(both[name], plain[name], atol=1e-6)
-    apart: Any = {"model": there}
-    assert float(on.loss(local, DATA, apart)) > float(off.loss(local, DATA, apart)) + 1e-3
 
 
 @pytest.mark.parametrize("keys", ["global", "local"])
@@ -293,15 +246,6 @@ def test_views_are_drawn_anew_at_every_step() -> None:
     assert len(losses) == 5
 
 
-def test_fgssl_without_its_terms_is_fedavg() -> None:
-    clients = graphs()
-    plain = fgl.run(fedavg(model(dropout=0.0)), clients, num_rounds=3)
-    none = fgssl(model(dropout=0.0), lambda_c=0.0, lambda_d=0.0)
-    assert same(end(fgl.run(none, clients, num_rounds=3)), end(plain))
-    full = fgl.run(fgssl(model(dropout=0.0)), clients, num_rounds=3)
-    assert not same(end(full)["outbox"], end(plain)["outbox"])
-
-
 @pytest.mark.parametrize("mu", [0.01, 0.5, 3.0])
 def test_fedprox_adds_mu_times_the_distance_to_the_gradient(mu: float) -> None:
     net = model().train()
@@ -311,21 +255,3 @@ def test_fedprox_adds_mu_times_the_distance_to_the_gradient(mu: float) -> None:
     on = gradient(lambda params: fedprox(net, mu=mu).loss(params, DATA, context), local)
     for name in local:
         close(on[name] - off[name], mu * (local[name] - there[name]), atol=1e-6 * (1 + mu))
-
-
-def test_fedprox_at_the_received_model_pulls_nowhere() -> None:
-    net = model().train()
-    _, there = two_models(net)
-    context: Any = {"start": there}
-    off = gradient(lambda params: fedavg(net).loss(params, DATA, context), there)
-    on = gradient(lambda params: fedprox(net, mu=5.0).loss(params, DATA, context), there)
-    assert same(on, off)
-
-
-def test_fedprox_gives_the_received_model_no_gradient() -> None:
-    net = model().train()
-    local, there = two_models(net)
-    student = {name: value.clone().requires_grad_() for name, value in local.items()}
-    anchor = {name: value.clone().requires_grad_() for name, value in there.items()}
-    fedprox(net, mu=5.0).loss(student, DATA, {"start": anchor}).backward()
-    assert all(value.grad is None for value in anchor.values())

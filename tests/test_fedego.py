@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 import re
 import sys
@@ -13,17 +12,18 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, end, receive_as_a_run, same, script
+from federations import close, receive_as_a_run, same, script
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Inbox, Method, Ragged, Training, fold_in, num_bytes, train
+from fgl import Method, Ragged, Training
+from fgl.federation import Inbox, fold_in, train
 from fgl.federation.training.minibatches import training_examples
 from fgl.losses import distance_per_entry, soft_cross_entropy
 from fgl.methods import adaptive_fedprox, local, ring
 from fgl.methods.fedprox import adapted
 from fgl.nn import EgoSAGE
-from fgl.personalize import label_distribution, mixing_coefficient, part, rest
+from fgl.personalize import label_distribution, mixing_coefficient, rest
 from fgl.tasks import EgoNodes, Task, ego_node_task
 from fgl.tasks.ego_nodes import ego_steps
 
@@ -48,11 +48,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 BASELINES = ("local", "fedavg", "fedprox", "dfedgnn")
 rows = pytest.mark.parametrize("name", VARIANTS)
-some = pytest.mark.parametrize("name", ["fedego", "fedprox", "dfedgnn", "local"])
 
 
 def federation(num_clients: int = 4) -> tuple[fgl.Graph, list[fgl.Graph]]:
-    return fgl.data.major_label_partition(SMALL, num_clients, share=0.4, num_test=15)
+    return fgl.data.partitions.major_label_partition(SMALL, num_clients, share=0.4, num_test=15)
 
 
 TEST, CLIENTS = federation()
@@ -97,39 +96,6 @@ def method(name: str = "fedego", **options: Any) -> Method:
 
 def double(graphs: list[fgl.Graph]) -> list[fgl.Graph]:
     return [g.replace(x=g.x.astype(torch.double)) for g in graphs]
-
-
-@some
-def test_seeds_decide_and_inputs_stay(name: str) -> None:
-    made = method(name, dropout=0.5)
-    before = copy.deepcopy((made.initial(), [g.x.to_dense() for g in CLIENTS]))
-    first = end(fgl.run(made, CLIENTS, num_rounds=2, seed=1))
-    assert same(end(fgl.run(made, CLIENTS, num_rounds=2, seed=1)), first)
-    assert not same(end(fgl.run(made, CLIENTS, num_rounds=2, seed=2))["clients"], first["clients"])
-    assert same((made.initial(), [g.x.to_dense() for g in CLIENTS]), before)
-    assert all(p.grad is None for p in made.model.parameters())
-
-
-@some
-def test_absent_clients_and_their_order(name: str) -> None:
-    made = method(name)
-    gone = {(1, 0), (2, 3)}
-
-    def absent(index: int, client: int) -> bool:
-        return (index, client) in gone
-
-    result = fgl.run(made, CLIENTS, num_rounds=3, dropouts=absent)
-    assert [sorted(r.dropped) for r in result.history] == [[], [0], [3]]
-    assert all(math.isfinite(r.loss) for r in result.history)
-    order = [2, 0, 3, 1]  # the server does not mind in which order messages arrive
-    sent = {k: made.send(*receive_as_a_run(made, result.outbox[k], s, CLIENTS[k]), s, CLIENTS[k])[0]
-            for k, s in result.client_states.items()}  # fmt: skip
-    torch.manual_seed(1)
-    first = made.aggregate(Inbox(sent, 4, result.outbox), result.server_state)
-    torch.manual_seed(1)
-    again = Inbox({k: sent[k] for k in order}, 4, result.outbox)
-    second = made.aggregate(again, result.server_state)
-    assert same([dict(part) for part in first], [dict(part) for part in second])
 
 
 def test_a_round_by_hand_uses_the_documented_seeds() -> None:
@@ -317,31 +283,6 @@ def test_the_server_drops_units_while_it_trains() -> None:
     assert same(dict(result.outbox[0]["head"]), head)  # nothing is left, so nothing is learnt
 
 
-def gradient(made: Method, params: Any, context: Any) -> dict[str, torch.Tensor]:
-    leaves = {k: v.clone().requires_grad_() for k, v in params.items()}
-    loss = made.loss(leaves, CLIENTS[0], context)
-    return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
-
-
-def test_fedprox_has_a_real_gradient() -> None:
-    """Switching mu on adds mu times the gradient of the distance, and nothing else."""
-    made, plain = method("fedprox"), method("fedavg")
-    params = {key: value + 0.1 for key, value in made.initial().items()}
-    torch.manual_seed(0)
-    sampler = fgl.ego.EgoSampler(CLIENTS[0], (3, 3))
-    step = next(iter(ego_steps(sampler, CLIENTS[0], epochs=1, batch_size=8)))
-    context = {"start": made.initial(), **step}
-    base = gradient(plain, params, context)
-    for mu in (0.0, 5.0, 20.0):
-        got = gradient(made, params, {**context, "mu": torch.tensor(mu)})
-        for key, value in params.items():
-            moved = value - context["start"][key]
-            term = mu * moved / moved.norm() / moved.numel()
-            close(got[key] - base[key], term, atol=1e-6)
-    at_start = gradient(made, made.initial(), {**context, "mu": torch.tensor(1.0)})
-    close(at_start, gradient(plain, made.initial(), context))
-
-
 def test_fedprox_adapts_its_weight() -> None:
     table = {  # mu, loss, penalty -> the next mu
         (1.0, 6.0, 1.0): 10.0,
@@ -391,86 +332,6 @@ def test_the_loss_leaves_padded_centres_out() -> None:
     }
     padded = {**step, **{key: Ragged(value, there) for key, value in more.items()}}
     close(made.loss(params, CLIENTS[0], padded), made.loss(params, CLIENTS[0], step))
-
-
-def test_local_steps_are_those_of_the_paper() -> None:
-    graph = CLIENTS[0]
-    sampler = fgl.ego.EgoSampler(graph, (3, 3))
-    steps = [
-        {key: value.values for key, value in step.items()}
-        for step in ego_steps(sampler, graph, epochs=5, batch_size=8)
-    ]
-    per_epoch = min(graph.num_nodes // 5, graph.num_train)
-    assert len(steps) == 5 * -(-per_epoch // 8)
-    x = graph.x.to_dense()
-    training = set(training_examples(graph).tolist())
-    found = []
-    for context in steps:
-        rows: Any = context["x"]
-        features = rows.to_dense()[context["trees"][:, 0]]  # type: ignore[index]
-        labels = context["labels"].argmax(1)  # type: ignore[union-attr]
-        for row, label in zip(features, labels, strict=True):
-            same_row = (x == row).all(1) & (graph.y == label)
-            candidates = set(same_row.nonzero().flatten().tolist())
-            assert candidates & training
-            found.append(frozenset(candidates))
-        assert rows.shape[0] == len(set(context["trees"].flatten().tolist()))  # type: ignore[union-attr]
-    assert len(found) == 5 * per_epoch
-    assert len(set(found[:per_epoch])) > 0.9 * per_epoch  # without replacement within an epoch
-    assert len(set(found)) > 1.5 * per_epoch  # and another fifth in the next one
-
-
-@pytest.mark.parametrize(("features", "classes", "reduction", "whole"), [
-    (1433, 7, 2801, 6819), (3703, 6, 7234, None),
-])  # fmt: skip
-def test_parameter_traffic_is_that_of_the_paper(
-    features: int, classes: int, reduction: int, whole: int | None
-) -> None:
-    """The paper's Table 7, in MB: five clients, 200 rounds, one way."""
-    params = EgoSAGE(features, 512, classes).state_dict()
-    shared = part(params, "reduction")
-    sent = num_bytes({"model": shared}) * 5 * 200 / 2**20
-    assert abs(sent / reduction - 1) < 0.01
-    if whole:
-        assert abs(num_bytes({"model": params}) * 5 * 200 / 2**20 / whole - 1) < 0.01
-
-
-@pytest.mark.few
-@rows
-def test_bytes_are_counted(name: str) -> None:
-    made = method(name)
-    result = fgl.run(made, CLIENTS, num_rounds=2)
-    initial = made.initial()
-    reduction, head = (num_bytes({"model": cut(initial, "reduction")}) for cut in (part, rest))
-    batches = {"no mixup": sum(-(-g.num_train // 8) for g in CLIENTS)}
-    batches = batches.get(name, sum(g.num_train // 8 for g in CLIENTS))
-    egos = batches * 13 * (8 + CLASSES) * 4
-    up = {
-        "local": 0,
-        **dict.fromkeys(("fedavg", "fedprox", "dfedgnn"), 4 * (reduction + head)),
-    }.get(name, 4 * reduction + egos)
-    down = {
-        "local": 0,  # the first message is sent once
-        **dict.fromkeys(("fedavg", "fedprox", "dfedgnn"), 8 + reduction + head),
-    }.get(name, 8 + reduction + head + 4 * CLASSES)
-    up += 0 if name == "local" else 4 * 8  # how much each client weighs
-    assert [r.bytes_up for r in result.history] == [up, up]
-    assert [r.bytes_down for r in result.history] == [4 * (reduction + head), 4 * down]
-
-
-def test_baselines_are_what_they_say() -> None:
-    result = {name: fgl.run(method(name), CLIENTS, num_rounds=2, clients_at_once=1) for name in
-              ("local", "fedavg", "dfedgnn")}  # fmt: skip
-    states: Any = result["fedavg"].client_states
-    for key, value in result["fedavg"].outbox[0]["model"].items():
-        close(value, sum(states[k]["model"][key] for k in range(4)) / 4)
-    near_by: Any = result["dfedgnn"]
-    for client in range(4):
-        for key, value in near_by.outbox[client]["model"].items():
-            near = [(client - 1) % 4, client, (client + 1) % 4]
-            close(value, sum(near_by.client_states[k]["model"][key] for k in near) / 3)
-    alone = fgl.run(method("local"), CLIENTS[:1], num_rounds=2, clients_at_once=1)
-    assert same(alone.client_states[0]["model"], result["local"].client_states[0]["model"])
 
 
 def test_scores_are_of_every_clients_own_model() -> None:
@@ -568,16 +429,6 @@ def test_a_batch_larger_than_the_client(batch_size: int) -> None:
     text = rf"Expected batch_size to be in \[1, {most}\].*{batch_size}"
     with pytest.raises(ValueError, match=text):
         task_of(batch_size=batch_size)
-
-
-def test_published_setting() -> None:
-    defaults = {k: p.default for k, p in inspect.signature(EXAMPLE.main).parameters.items()}
-    setting = defaults["task"]
-    assert (setting.hidden, setting.batch_size, setting.fanouts) == (512, 32, (6, 6))
-    assert (setting.share, setting.major_rate, setting.num_test) == (0.5, 0.8, 200)
-    assert setting.local == fgl.tasks.Local("adam", lr=3e-4, weight_decay=0.0, steps=5)
-    assert (setting.dropout, setting.linear, defaults["gamma"]) == (0.5, False, 0.5)
-    assert EgoNodes().dropout == 0.0  # as in the authors' code: dropout is FedEgo's alone
 
 
 def test_the_best_round_is_one_where_most_clients_have_a_model() -> None:

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from federations import close, end, same
-from harness.rows import Loaded, spelled
+from harness.rows import Loaded
 from papers.fedego import TABLES
 from papers.fedego_methods import SAGEFirst, SAGEThenMLP, server_steps
 from torch import Tensor
 from torch.func import functional_call
 
 import fgl
+from fgl import Method
 from fgl.data.partitions.major_label import unseen_nodes
-from fgl.federation import Inbox, Method, fold_in
+from fgl.federation import Inbox, fold_in
 from fgl.methods import fedprox
 from fgl.personalize import part, rest
 from fgl.tasks import EgoNodes, Local, Task, ego_node_task
 from fgl.tasks.scores import evaluate_ego
 
-DATA = Path(os.environ.get("FGL_DATA", "no"))
 SMALL = fgl.data.csbm(num_nodes=260, num_features=20, words_per_set=5, seed=1)
-TEST, CLIENTS = fgl.data.major_label_partition(SMALL, 4, share=0.4, num_test=15)
+TEST, CLIENTS = fgl.data.partitions.major_label_partition(SMALL, 4, share=0.4, num_test=15)
 FEATURES, CLASSES, HIDDEN, FANOUTS, BATCH = SMALL.num_features, 7, 8, (3, 3), 8
 ABLATION = TABLES["fedego-table5"]
 NAMES = ("w/o Mixup", "w/o EGO", "w/o RL", "w/o PL", "FedEgo-Server", "heads averaged")
@@ -250,17 +248,6 @@ def test_the_network_without_ego_on_trees_is_that_on_graphs(fanouts: tuple[int, 
     close(sparse, got, atol=1e-5)
 
 
-def test_every_parameter_without_ego_has_a_gradient() -> None:
-    method, task = build("w/o EGO")
-    graph = task.clients[0]
-    steps: Any = method.train.batches
-    _, context = next(iter(steps(graph, {})))
-    leaves = {key: value.requires_grad_() for key, value in method.initial().items()}
-    loss = method.loss(leaves, graph, context)
-    for name, grad in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
-        assert float(grad.abs().max()) > 0, name
-
-
 def test_dropout_without_ego_stands_around_the_first_linear_layer() -> None:
     graph = CLIENTS[0]
     one, off = network(dropout=1.0).train(), network(dropout=0.0).train()
@@ -305,18 +292,6 @@ def test_the_setting_without_ego_has_the_same_clients() -> None:
     assert same(again.fedavg.initial(), other.fedavg.initial())
 
 
-def test_rows_that_are_the_same_run_share_it() -> None:
-    def key(table: str, name: str) -> str:
-        return spelled(TABLES[table].row(name).at("cora", 5, rounds=200).key)
-
-    fedego = key("fedego-table2", "FedEgo")
-    assert key("fedego-table6", "gamma 0.5") == key("fedego-table5", "FedEgo") == fedego
-    assert key("fedego-table5", "w/o PL") == key("fedego-table9", "lambda 0")
-    assert key("fedego-table5", "FedEgo-Server") == key("fedego-table9-local", "lambda 1")
-    gammas = [row.options["gamma"] for row in TABLES["fedego-table6"].rows]
-    assert gammas == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875]
-
-
 # Test nodes that nobody else trains on.
 
 
@@ -331,7 +306,7 @@ def by_sets(clients: list[fgl.Graph]) -> list[set[int]]:
 
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.6])
 def test_unseen_nodes_are_those_of_no_other_training_set(share: float) -> None:
-    _, clients = fgl.data.major_label_partition(SMALL, 4, share=share, num_test=8)
+    _, clients = fgl.data.partitions.major_label_partition(SMALL, 4, share=share, num_test=8)
     masks = unseen_nodes(clients)
     pairs: Any = zip(clients, masks, strict=True)
     found = [set(own.node_id[mask].tolist()) for own, mask in pairs]
@@ -405,9 +380,3 @@ def test_a_report_has_the_unseen_nodes() -> None:
     names = [f"local_unseen_f1/{k}" for k, own in enumerate(by_sets(CLIENTS)) if own]
     best = [max(record.metrics[name] for record in result.history) for name in names]
     assert found["best_test"] == pytest.approx(sum(best) / len(best))
-
-
-@pytest.mark.skipif(not (DATA / "cora").is_dir(), reason="needs FGL_DATA")
-def test_shares_of_cora_are_those_of_the_docs() -> None:
-    _, clients = fgl.data.major_label_partition(fgl.data.load("cora"), 5)
-    assert [len(own) for own in by_sets(clients)] == [200, 116, 54, 25, 3]

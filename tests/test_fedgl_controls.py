@@ -9,22 +9,18 @@ from typing import Any
 import pytest
 import torch
 from federations import CLASSES, close, graph, same
-from papers.fedgl import TABLES, fused_alike
 from papers.fedgl_controls import (
     quality_of_own,
     random_columns,
     scattered,
-    with_early_uploads,
     with_own_labels,
     with_random_graph,
 )
 from test_fedgl import DEFAULTS, clients, method, task
 
 import fgl
-from fgl import pseudo
-from fgl.federation import Inbox, Method
-
-SEEN = ("row", "col", "weight")
+from fgl import Method, pseudo
+from fgl.federation import Inbox
 
 
 def own(dtype: torch.dtype = torch.float32, threshold: float = 0.4, **options: Any) -> Method:
@@ -41,7 +37,7 @@ def scattering(seed: int = 0, dtype: torch.dtype = torch.float32, **options: Any
 def disjoint() -> list[fgl.Graph]:
     whole = graph(40)
     parts = [torch.arange(0, 12), torch.arange(12, 25), torch.arange(25, 40)]
-    return fgl.data.partition_graph(whole, parts)
+    return fgl.data.partitions.partition_graph(whole, parts)
 
 
 def trained(made: Method, data: list[fgl.Graph], rounds: int = 1) -> tuple[Inbox, Any]:
@@ -56,12 +52,6 @@ def trained(made: Method, data: list[fgl.Graph], rounds: int = 1) -> tuple[Inbox
     return seen[-1], result
 
 
-def changed(data: list[fgl.Graph]) -> list[fgl.Graph]:
-    """The same first client; the others have other features."""
-    first, *others = data
-    return [first, *(each.replace(x=each.x.flip(0) * 2) for each in others)]
-
-
 def test_own_labels_are_the_fused_ones_where_clients_share_no_node() -> None:
     """Nothing but the fusion differs, also for clients that are absent at times."""
     options: Any = {"num_rounds": 5, "seed": 2, "participation": 0.7}
@@ -72,32 +62,6 @@ def test_own_labels_are_the_fused_ones_where_clients_share_no_node() -> None:
     assert not same(alone.outbox[0]["model"], plain.outbox[0]["model"])
     for client, state in alone.client_states.items():
         assert torch.equal(state["labels"], fused.outbox[client]["labels"])
-
-
-def test_own_labels_are_those_of_the_clients_own_model() -> None:
-    data = clients()
-    inbox, result = trained(own(threshold=0.6), data, rounds=2)
-    model: Any = own().model.eval()
-    count = 0
-    for client, each in enumerate(data):
-        with torch.no_grad():
-            logits = torch.func.functional_call(model, inbox[client]["model"], each.inputs)
-        for node, scores in enumerate(logits.softmax(1)):
-            best = int(scores.argmax())
-            want = best if float(scores[best]) > 0.6 else -1
-            assert int(result.client_states[client]["labels"][node]) == want
-            count += want >= 0
-    assert 0 < count < sum(each.num_nodes for each in data)
-
-
-def test_no_other_clients_predictions_reach_own_labels() -> None:
-    inbox, alone = trained(own(), clients())
-    assert set(inbox[0]) == {"model", "num_examples"}
-    assert set(alone.outbox[0]) == {"model"}
-    _, others = trained(own(), changed(clients()))
-    assert torch.equal(alone.client_states[0]["labels"], others.client_states[0]["labels"])
-    fused, moved = (trained(method(neighbours=0), d)[1] for d in (clients(), changed(clients())))
-    assert not torch.equal(fused.outbox[0]["labels"], moved.outbox[0]["labels"])
 
 
 def test_quality_is_of_the_labels_that_clients_made() -> None:
@@ -125,83 +89,9 @@ def test_a_random_graph_has_the_learned_ones_rows_and_weights() -> None:
         close(block.sum(1), learned_block.sum(1))
 
 
-def test_random_positions_are_the_seeds_alone() -> None:
-    """Two embeddings, one place for the n-th edge of a row; another seed, other places."""
-    data = clients()
-    sizes = [each.num_nodes for each in data]
-    columns = random_columns(data, 5, seed=0)
-    for like in (lambda h, p: h, lambda h, p: -h):
-        _, result = trained(scattering(alike=like), data)
-        for client in range(3):
-            part, used = result.outbox[client], dict.fromkeys(range(sizes[client]), 0)
-            for row, col in zip(part["row"].tolist(), part["col"].tolist(), strict=True):
-                assert col == int(columns[client][row, used[row]])
-                used[row] += 1
-    assert not torch.equal(columns[0], random_columns(data, 5, seed=1)[0])
-
-
-def test_random_columns_are_different_and_alike_often() -> None:
-    data = clients()[:1]
-    n, times = data[0].num_nodes, 300
-    count = torch.zeros(n)
-    for seed in range(times):
-        (columns,) = random_columns(data, 4, seed)
-        assert columns.shape == (n, 4)
-        assert all(len(set(row)) == 4 for row in columns.tolist())
-        count += columns.flatten().bincount(minlength=n)
-    assert (count - 4 * times).abs().max() < 5 * (4 * times) ** 0.5
-    assert random_columns(data, 99, 0)[0].shape == (n, n)
-
-
-def test_what_was_scattered_stays_for_an_absent_client() -> None:
-    def gone(index: int, client: int) -> bool:
-        return (index, client) == (1, 2)
-
-    done = fgl.run(scattering(), clients(), num_rounds=2, dropouts=gone)
-    first = fgl.run(scattering(), clients(), num_rounds=1)
-    for key in SEEN:
-        assert same(done.outbox[2][key], first.outbox[2][key])
-
-
 def test_a_message_without_edges_stays() -> None:
     message = {"model": {"w": torch.ones(1)}}
     assert scattered(message, torch.zeros(3, 1, dtype=torch.int64)) == message
-
-
-def test_early_uploads_are_of_the_model_that_was_sent() -> None:
-    data, made = clients(), with_early_uploads(method(neighbours=0))
-    late, early = trained(method(neighbours=0), data)[0], trained(made, data)[0]
-    model: Any = made.model.eval()
-    for client, each in enumerate(data):
-        with torch.no_grad():
-            logits = torch.func.functional_call(model, made.initial(), each.inputs)
-        close(early[client]["embeddings"], logits)
-        close(early[client]["predictions"], logits.softmax(1))
-        assert same(early[client]["model"], late[client]["model"])
-        assert not torch.allclose(late[client]["embeddings"], logits)
-
-
-def test_early_uploads_see_the_pseudo_graph() -> None:
-    data = clients()
-    inbox, _ = trained(with_early_uploads(method(beta=0.5)), data, rounds=2)
-    for client, each in enumerate(data):
-        sent: Any = inbox.sent[client]
-        edges = pseudo.graph.from_edge_tensors(sent, like=each.adj)
-        wide = pseudo.augmented_operator(each.adj, edges, beta=0.5).as_operator()
-        model: Any = method().model.eval()
-        with torch.no_grad():
-            logits = torch.func.functional_call(model, sent["model"], each.with_adj(wide).inputs)
-        close(inbox[client]["embeddings"], logits)
-
-
-def test_a_control_has_a_key_of_its_own() -> None:
-    for table, name, kind in (
-        ("fedgl-controls", "own labels", "own_labels"),
-        ("fedgl-controls", "FedGL, random graph", "random_graph"),
-        ("fedgl-table2", "FedGL, uploads as printed", "early_uploads"),
-    ):
-        made = TABLES[table].at(TABLES[table].row(name), "cora", 6, 0).key
-        assert (made["method"], made["settings"]) == (kind, {"patience": 30})
 
 
 def uploads() -> list[dict[str, Any]]:
@@ -212,35 +102,6 @@ def uploads() -> list[dict[str, Any]]:
         count = torch.tensor(len(ids))
         made.append({"node_id": torch.tensor(ids), "num_examples": count, **rows})
     return made
-
-
-def test_fusion_with_equal_weights_is_the_mean_of_the_holders() -> None:
-    sent = uploads()
-    for got, key in zip(fused_alike(sent, 7), ("predictions", "embeddings"), strict=True):
-        for node in range(7):
-            rows = [
-                each[key][each["node_id"].tolist().index(node)]
-                for each in sent
-                if node in each["node_id"].tolist()
-            ]
-            close(got[node], torch.stack(rows).mean(0) if rows else torch.zeros(CLASSES))
-    assert [int(each["num_examples"]) for each in sent] == [3, 4, 2]
-
-
-def test_padded_and_thresholded_fusion_of_uploads() -> None:
-    """A threshold is of the predictions alone; `fill` is of both."""
-    sent, total = uploads(), 9
-    p, h = pseudo.fuse_uploads(sent, 7, fill="padded", threshold=0.4)
-    want_p, want_h = torch.zeros(7, CLASSES), torch.zeros(7, CLASSES)
-    for each in sent:
-        for row, node in enumerate(each["node_id"].tolist()):
-            share = int(each["num_examples"]) / total
-            scores = each["predictions"][row]
-            want_p[node] += share * torch.where(scores >= 0.4, scores, 0)
-            want_h[node] += share * each["embeddings"][row]
-    close(p, want_p)
-    close(h, want_h)
-    assert not torch.allclose(want_p, pseudo.fuse_uploads(sent, 7, fill="padded")[0])
 
 
 def test_fedgl_fuses_as_it_is_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,9 +46,9 @@ def start(own: fgl.Graph, y: Tensor) -> Tensor:
     return own.x[rows]  # type: ignore[index, return-value]
 
 
-def edge_net() -> fgl.nn.PairWeights:
+def edge_net() -> fgl.nn.pair_weights.PairWeights:
     torch.manual_seed(99)
-    return fgl.nn.PairWeights(6, WIDTH).double()
+    return fgl.nn.pair_weights.PairWeights(6, WIDTH).double()
 
 
 def method(**options: Any) -> fgl.Method:
@@ -58,9 +59,9 @@ def method(**options: Any) -> fgl.Method:
 @pytest.fixture
 def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = iter(range(1000))
-    monkeypatch.setattr(MODULE, "drawn", lambda module: model(next(turns) - 1))  # one is tried
+    monkeypatch.setattr(MODULE, "drawn", lambda module: model(next(turns)))
     monkeypatch.setattr(MODULE, "first_features", start)
-    monkeypatch.setattr(MODULE, "first_edges", lambda *sizes: edge_net())
+    monkeypatch.setattr(MODULE, "PairWeights", lambda *sizes: edge_net())
 
 
 def logits(params: dict[str, Tensor], x: Tensor, weights: Tensor) -> Tensor:
@@ -227,6 +228,32 @@ def test_what_it_refuses() -> None:
         made.accept({"x": x, "y": y, "adjacency": square}, 0, {})
     with pytest.raises(ValueError, match="the upload"):
         made.accept({"x": x, "y": y, "adjacency": square}, 0, {"x": {"0": x}})
+
+
+def test_a_gradient_of_another_form_is_refused_before_it_meets_the_others() -> None:
+    """In the loop a missing name ended the round for all clients."""
+    bounded = fgl.fedavg(net())
+    made = fedgm(replace(bounded, rules=replace(bounded.rules, max_examples=9)), **HOW)
+    rows = {name: p.new_zeros(3, *p.shape) for name, p in made.initial().items()}
+    sound: Any = {"gradient": rows, "count": torch.tensor([2, 0, 1])}
+    state: Any = {"x": {"0": torch.ones(3, 6)}}
+    made.accept(sound, 0, state)
+    name = next(iter(rows))
+    lies: dict[str, tuple[Any, str]] = {
+        "name missing": ({"gradient": {k: v for k, v in rows.items() if k != name}}, "gradient to"),
+        "name extra": ({"gradient": {**rows, "gossip": rows[name]}}, "gradient to"),
+        "a tensor": ({"gradient": torch.zeros(3)}, "gradient to"),
+        "a class less": ({"gradient": {**rows, name: rows[name][:2]}}, f"gradient.'{name}'. to"),
+        "half": ({"gradient": {**rows, name: rows[name].half()}}, f"gradient.'{name}'. to"),
+        "a dict": ({"count": {"value": torch.ones(3).long()}}, "count to be int64"),
+        "floats": ({"count": torch.ones(3)}, "count to be int64"),
+        "negative": ({"count": torch.tensor([2, -1, 1])}, "count to be at least 0"),
+        "huge": ({"count": torch.tensor([2, 2**62, 1])}, "count to be at most 9"),
+    }
+    for lie, (change, words) in lies.items():
+        with pytest.raises(ValueError, match=words):
+            made.accept({**sound, **change}, 0, state)
+            pytest.fail(lie)
 
 
 def test_reports_without_a_condensed_node_change_nothing() -> None:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 import fgl
-from fgl import tasks
 from fgl.methods import fedhgn
 from fgl.methods.fedhgn import nearest
 
@@ -147,12 +146,6 @@ def test_a_model_without_bases_is_refused() -> None:
         fedhgn(fgl.fedavg(fgl.nn.RGCN(4, 5, 3, num_relations=2)))
     with pytest.raises(ValueError, match="align"):
         fedhgn(fgl.fedavg(net()), align=-1.0)
-
-
-def test_the_preset_has_bases_and_runs() -> None:
-    task = tasks.preset("fedhgn", tasks.TypedNodes, clients=2, hidden=4).load(seed=0)
-    result = fgl.run(fedhgn(task.fedavg), task, num_rounds=2)
-    assert "val_accuracy" in result.history[-1].metrics
 
 
 def typed() -> tuple[fgl.Graph, dict[str, int], list[tuple[str, str, str]]]:

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 from by_loops import apart, clients, forward, label, plain, sgd, supervised, train_nodes
-from federations import CLASSES, receive_as_a_run
+from federations import CLASSES
 from torch import Tensor
 
 import fgl
-from fgl.federation import gradient
 from fgl.methods import fedproto, fedtgp
 from fgl.methods.fedtgp import contrast, drawn_like
 
@@ -139,23 +138,6 @@ def test_fedtgp_is_the_authors(margin: float) -> None:
     assert apart(result.server_state["generator"], kept[-1]) < 1e-12
     for c in range(CLASSES):
         torch.testing.assert_close(result.outbox[0]["prototypes"][c], near[c], atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("build", [fedproto, fedtgp])
-def test_the_pull_is_a_term_of_the_gradient(build: Any) -> None:
-    base, own = plain(), clients()[0]
-    near = {c: torch.full((8,), 0.1 * c, dtype=torch.float64) for c in (0, 2)}
-    rows = torch.stack([near.get(c, torch.full((8,), 9.0)).double() for c in range(CLASSES)])
-    has = torch.tensor([True, False, True])
-    message = {"prototypes": rows, "classes": has}
-    grads = {}
-    for weight in (0.0, 0.7):
-        method = build(base, weight=weight)
-        params, context = receive_as_a_run(method, message, {"model": base.initial()}, own)
-        grads[weight] = gradient(method, params, own, context)
-        value = method.loss(params, own, context)
-        assert float(value) == pytest.approx(float(pulled(params, own, near, weight)), abs=1e-12)
-    assert apart(grads[0.7], grads[0.0]) > 1e-3
 
 
 def test_the_servers_contrast_keeps_classes_apart() -> None:

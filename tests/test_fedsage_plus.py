@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 from dataclasses import replace
@@ -15,8 +16,8 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy, smooth_l1_loss
 
 import fgl
-from fgl import data, losses, tasks
-from fgl.federation import Ragged, fold_in
+from fgl import Ragged, data, losses, tasks
+from fgl.federation import fold_in
 from fgl.graph.neighbours import neighbour_features, neighbour_table
 from fgl.methods import fedsage_plus, local, random_neighbours
 from fgl.tasks.mended import _hide, mend
@@ -66,7 +67,7 @@ def test_hidden_nodes_are_those_of_loops(sparse: bool) -> None:
     dense: Any = own.x
     given = own.replace(x=fgl.SparseMatrix.from_dense(dense)) if sparse else own
     hidden = [3, 11, 17]
-    made = data.hide_nodes(given, torch.tensor(hidden), width=2)
+    made = data.hidden_nodes.hide_nodes(given, torch.tensor(hidden), width=2)
     kept = [v for v in range(20) if v not in hidden]
     assert made.graph.node_id is not None
     assert made.graph.node_id.tolist() == kept
@@ -75,11 +76,11 @@ def test_hidden_nodes_are_those_of_loops(sparse: bool) -> None:
         assert int(made.missing[row]) == len(want)
         rows = [dense[u] for u in want[:2]] + [torch.zeros(FEATURES)] * (2 - len(want[:2]))
         assert made.features[row].equal(torch.stack(rows))
-    nothing = data.hide_nodes(own, torch.zeros(0, dtype=torch.int64))
+    nothing = data.hidden_nodes.hide_nodes(own, torch.zeros(0, dtype=torch.int64))
     assert nothing.graph.num_edges == own.num_edges
     assert not nothing.missing.any()
     with pytest.raises(ValueError, match="nodes"):
-        data.hide_nodes(own, torch.tensor([20]))
+        data.hidden_nodes.hide_nodes(own, torch.tensor([20]))
 
 
 # The greedy loss
@@ -132,18 +133,6 @@ def test_greedy_loss_has_the_gradient_of_its_formula() -> None:
     assert hidden.grad is None and count.grad is None
     there = (torch.arange(4) < count.floor()[:, None]) & (number > 0)[:, None] & mask[:, None]
     assert (made.grad.abs().sum(2) > 0).equal(there)
-
-
-def test_greedy_loss_under_vmap_and_of_permuted_neighbours() -> None:
-    several = [drawn(seed=k) for k in range(3)]
-    stacks = [torch.stack(each) for each in zip(*several, strict=True)]
-    got = torch.func.vmap(lambda *a: losses.nearest_features(*a[:4], mask=a[4]))(*stacks)
-    want = [losses.nearest_features(*each[:4], mask=each[4]) for each in several]
-    close(got, torch.stack(want))
-    made, count, hidden, _, _ = drawn()
-    number = torch.full((7,), 3)
-    turned = losses.nearest_features(made, count, hidden.flip(1), number)
-    close(turned, losses.nearest_features(made, count, hidden, number))
 
 
 def test_greedy_loss_where_nothing_counts() -> None:
@@ -229,17 +218,6 @@ def test_the_generators_loss_is_its_formula() -> None:
     want = torch.autograd.grad(sum(terms.values()), list(params.values()))
     for one, two in zip(got, want, strict=True):
         close(one, two)
-
-
-def test_labels_teach_the_generator() -> None:
-    """The cross-entropy on the mended graph reaches fGen."""
-    task = task_of(weights=(0.0, 0.0, 1.0))
-    own, net = task.clients[2], task.fedavg.model
-    _, context = next(iter(task.fedavg.train.batches(own, {})))  # type: ignore[misc]
-    params = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
-    task.fedavg.loss(params, own, context).backward()  # type: ignore[no-untyped-call]
-    assert params["features.2.weight"].grad.abs().max() > 0  # type: ignore[union-attr]
-    assert params["count.weight"].grad is None or not params["count.weight"].grad.any()
 
 
 def test_noise_and_dropout_are_what_is_given() -> None:
@@ -333,16 +311,6 @@ def test_relayed_gradients_are_those_of_the_joint_loss(
             learns = grad is not None and name.startswith("features.")
             want = grad if learns else torch.zeros_like(leaf)
             torch.testing.assert_close((leaf.detach() - after[name]) / LR, want, rtol=0, atol=1e-9)
-
-
-def test_the_others_move_a_generator() -> None:
-    task = task_of()
-    ends = [
-        fgl.run(fedsage_plus(task.fedavg, weight=weight), task.clients, num_rounds=3)
-        for weight in (0.0, 1.0)
-    ]
-    one, two = (end.client_states[1]["model"] for end in ends)
-    assert not same(one, two)
 
 
 def test_neither_features_nor_generators_travel() -> None:
@@ -501,8 +469,8 @@ SMALL = {"gen_hidden": 4, "gen_latent": 4, "gen_wide": 6, "gen_epochs": 1, "gen_
 
 def small_task() -> tasks.Task:
     """Three clients of one small graph, which train a GraphSAGE."""
-    whole = data.split(data.csbm(num_nodes=150, num_features=20, words_per_set=9), "random")
-    clients = data.partition_graph(whole, data.random_partition(whole, 3))
+    whole = data.splits.split(data.csbm(num_nodes=150, num_features=20, words_per_set=9), "random")
+    clients = data.partitions.partition_graph(whole, data.partitions.random_partition(whole, 3))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = fgl.nn.SAGE(20, 8, whole.num_classes or 0, dropout=0.0)
@@ -621,3 +589,15 @@ def test_baselines(method: str, flags: list[str], before: bool) -> None:
     assert report["config"]["model"] == ("gcn" if method == "fedgcn" else "sage")
     assert report["config"]["hops"] == (0 if method != "fedgcn" else 1 if flags else 2)
     assert len(result.history) == 1
+
+
+def test_a_number_of_missing_neighbours_that_no_node_can_have_is_refused() -> None:
+    check_offer = importlib.import_module("fgl.methods.fedsage_plus").check_offer
+    net = fgl.nn.NeighbourGenerator(6, 8, 3)
+    rows = {"made": torch.zeros(4, 5, 6), "count": torch.zeros(4)}
+    sound = {**rows, "missing": torch.tensor([0, 1, 2, 9])}
+    check_offer(net, sound, 4)
+    for number in (-1, 2**62):
+        with pytest.raises(ValueError, match="missing to be in"):
+            lie = {**rows, "missing": torch.tensor([0, number, 2, 9])}
+            check_offer(net, lie, 4)

@@ -175,14 +175,16 @@ def test_labels_that_are_scored_are_unknown_where_no_mask_says_who_trains() -> N
     assert own.train_labels.tolist() == [-1, -1, 0, 1]
     other = own.replace(y=torch.where(mask, 1 - y, y))
     assert torch.equal(other.train_labels, own.train_labels)
-    test, _ = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+    test, _ = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
     assert test.train_mask is None and (test.train_labels[test.test_mask] == -1).all()
 
 
 def test_a_client_without_examples_has_no_weight() -> None:
     """Without edges it would be the smoothest."""
-    whole = fgl.data.split(fgl.data.load("synthetic"), "random")
-    few = fgl.data.partition_graph(whole, [torch.arange(300), torch.zeros(0, dtype=torch.int64)])
+    whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+    few = fgl.data.partitions.partition_graph(
+        whole, [torch.arange(300), torch.zeros(0, dtype=torch.int64)]
+    )
     torch.manual_seed(0)
     plain = fgl.fedavg(fgl.nn.SPA(whole.num_features, 4, whole.num_classes, dropout=0.0))
     method = fgl.methods.fedspa(plain)

@@ -24,7 +24,7 @@ TURNS = {"epochs": 2, "generator_steps": 1, "distil_steps": 2}
 def networks() -> tuple[Any, Any]:
     torch.manual_seed(0)
     net = fgl.nn.GCN(6, 5, 3, dropout=0.0).double()
-    return net, fgl.nn.NodeGenerator(6, 3, noise=NOISE, widths=(7, 6)).double()
+    return net, fgl.nn.node_generator.NodeGenerator(6, 3, noise=NOISE, widths=(7, 6)).double()
 
 
 def degrees(own: fgl.Graph) -> Tensor:
@@ -175,35 +175,6 @@ def test_it_is_fedtad_by_numbers(same_draws: None) -> None:
     close(result.server_state["generator"], phi, atol=1e-12)
 
 
-def test_every_term_moves_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And only through it the model: the first turn's model step sees another graph."""
-    monkeypatch.setattr(MODULE, "noise", lambda *sizes: drawn(0))
-    ends = []
-    for change in (
-        {},
-        {"fit": 0.0},
-        {"diversity": 0.0},
-        {"distil_steps": 0},
-        {"generator_steps": 0},
-    ):
-        made: Any = method(**{"epochs": 1, **change})
-        params, context = made.receive({"model": made.initial()}, {}, CLIENTS[0])
-        context = {**context, "start": params, "trained": {"num_steps": torch.tensor(1)}}
-        sent = {}
-        for k, own in enumerate(CLIENTS):
-            moved = {name: value + 0.1 * (k + 1) for name, value in params.items()}
-            sent[k], _ = made.send(moved, context, {}, own)
-        ends.append(made.aggregate(fgl.federation.Inbox(sent, 3), {"model": made.initial()})[1])
-    plain, no_fit, no_diversity, no_step, no_generator = ends
-    for other in (no_fit, no_diversity):
-        apart = plain["generator"]["head.weight"] - other["generator"]["head.weight"]
-        assert apart.abs().max() > 1e-4
-    assert torch.equal(no_step["generator"]["head.bias"], plain["generator"]["head.bias"])
-    close(no_step["model"], fgl.federation.average(fgl.federation.Inbox(sent, 3), {})[1]["model"])
-    assert "generator_adam" not in no_generator
-    close(no_generator["generator"]["head.bias"], networks()[1].head.bias.detach())
-
-
 def test_reliability_by_hand_and_the_share_of_a_class_that_nobody_has() -> None:
     for own in CLIENTS:
         found = MODULE.class_reliability(own, 3, topology=degrees)
@@ -221,7 +192,7 @@ def test_reliability_of_sparse_features_is_that_of_dense_ones() -> None:
 
 def test_what_it_refuses() -> None:
     whole = fgl.Graph.join(*fgl.data.small_graphs(6))
-    with pytest.raises(ValueError, match="one graph each, but got a collection"):
+    with pytest.raises(ValueError, match="one graph, but got a collection"):
         MODULE.class_reliability(whole, 2)
     with pytest.raises(ValueError, match="num_nodes"):
         method(num_nodes=2)
@@ -229,3 +200,22 @@ def test_what_it_refuses() -> None:
         fedtad(fgl.methods.fedopt(fgl.fedavg(networks()[0])), networks()[1])
     with pytest.raises(ValueError, match=r"reliability to have shape \[3\], but got \[2\]"):
         method().accept({"reliability": torch.ones(2)}, 0, {})
+
+
+def test_the_bits_do_not_depend_on_the_memory_of_an_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix whose columns lie side by side in memory is the same matrix."""
+    monkeypatch.setattr(MODULE, "noise", lambda *sizes: drawn(0))
+    made: Any = method(epochs=1)
+    params, context = made.receive({"model": made.initial()}, {}, CLIENTS[0])
+    context = {**context, "start": params, "trained": {"num_steps": torch.tensor(1)}}
+    sent, turned = {}, {}
+    for k, own in enumerate(CLIENTS):
+        moved = {name: value + 0.1 * (k + 1) for name, value in params.items()}
+        sent[k], _ = made.send(moved, context, {}, own)
+        model = {n: t.mT.contiguous().mT if t.dim() == 2 else t for n, t in moved.items()}
+        turned[k] = {**sent[k], "model": model}
+    one, two = (
+        made.aggregate(fgl.federation.Inbox(each, 3), {"model": made.initial()})[1]
+        for each in (sent, turned)
+    )
+    assert all(torch.equal(one["model"][name], two["model"][name]) for name in one["model"])

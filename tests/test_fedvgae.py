@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import math
 import warnings
@@ -17,14 +16,15 @@ from federations import CLASSES, FEATURES, close, graph, receive_as_a_run, same,
 from torch import Tensor
 
 import fgl
-from fgl import losses
-from fgl.data import EdgeSplit
-from fgl.experiment import best_round
-from fgl.federation import Method, Ragged, Training
+from fgl import Method, Training
+from fgl.data.splits import EdgeSplit
+from fgl.federation import best_round
 from fgl.methods import fedper, fedprox, local, moon
 from fgl.personalize import part
 from fgl.tasks import Links, OwnNodes, Task, evaluate_own, link_scores, node_scores
 
+# Of some clients with few edges nothing is kept, which many tests want.
+pytestmark = pytest.mark.filterwarnings("ignore:No edge of")
 ADAM = Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
 EXAMPLE = script("examples/fedvgae.py")
 TASKS = pytest.mark.parametrize("task", ["link", "node"])
@@ -36,7 +36,7 @@ def clients(task: str) -> tuple[list[fgl.Graph], list[EdgeSplit] | None]:
     whole.append(graph(5).replace(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])))
     if task == "node":
         return whole, None
-    splits = [fgl.data.edge_split(own, seed=1) for own in whole]
+    splits = [fgl.data.splits.edge_split(own, seed=1) for own in whole]
     assert [own.trains_only for own in splits] == [False, False, True]
     return [own.graph for own in splits], splits
 
@@ -84,46 +84,6 @@ def go(task: str, rounds: int = 3, at_once: Any = 1, run: Any = (), **options: A
     data = clients(task)
     made = build(task, data, **options)
     return fgl.run(made, data[0], num_rounds=rounds, seed=1, clients_at_once=at_once, **dict(run))
-
-
-VARIANTS: dict[str, dict[str, Any]] = {
-    "fedvgae": {},
-    "w/o contrast": {"contrast": 0.0},
-    "w/o fine-tuning": {"max_adjust": 0},
-    "moon": {"max_adjust": 0, "share": "all"},
-    "fedprox": {"contrast": 0.0, "max_adjust": 0, "mu": 0.5},
-    "always": {"delta": 0.0, "max_adjust": 2},
-}
-
-
-@pytest.mark.parametrize("recon", ["dense", "dense_weighted"])
-def test_batch_is_the_loop_with_all_pairs(recon: str) -> None:
-    one, all_ = (go("link", 3, at_once, recon=recon) for at_once in (1, "all"))
-    close(all_.outbox[0]["model"], one.outbox[0]["model"], atol=2e-5)
-
-
-def plain_context(context: Any) -> Any:
-    return {k: v.values if isinstance(v, Ragged) else v for k, v in context.items()}
-
-
-@TASKS
-def test_pure(task: str) -> None:
-    data = clients(task)
-    made, own = build(task, data), data[0][1]
-    result = fgl.run(made, data[0], num_rounds=2)
-    message, state = result.outbox[1], result.client_states[1]
-    before = copy.deepcopy((message, state))
-    params, context = receive_as_a_run(made, message, state, own)
-    again = receive_as_a_run(made, message, state, own)
-    assert same((params, plain_context(context)), (again[0], plain_context(again[1])))
-    torch.manual_seed(3)
-    steps = list(made.train.batches(own, context))
-    assert len(steps) == 3 and all(seen is own for seen, _ in steps)
-    assert not torch.equal(steps[0][1]["noise"].values, steps[1][1]["noise"].values)
-    sent = made.send(params, context, state, own)
-    assert same(made.send(params, context, state, own), sent)
-    assert same((message, state), before)
-    assert all(p.grad is None for p in made.model.parameters())
 
 
 def test_negatives_are_fresh_in_each_step_and_never_a_training_edge() -> None:
@@ -178,17 +138,6 @@ def plain(task: str, data: Any) -> Method:
 
 
 @TASKS
-def test_without_its_parts_it_is_fedavg_of_the_encoder(task: str) -> None:
-    data = clients(task)
-    want = fgl.run(plain(task, data), data[0], num_rounds=3, seed=1)
-    got = go(task, contrast=0.0, max_adjust=0)
-    close(got.outbox[0]["model"], want.outbox[0]["model"], atol=1e-6)
-    for client in range(3):
-        mine = got.client_states[client]["model"]
-        close(mine, want.client_states[client]["model"], atol=1e-6)
-
-
-@TASKS
 def test_phi_0_and_lambda_0_is_fedavg_bit_for_bit(task: str) -> None:
     fedavg = go(task, 4, contrast=0.0, max_adjust=0)
     got = go(task, 4, contrast=0.0, phi=0.0, delta=0.0, max_adjust=3)
@@ -196,14 +145,6 @@ def test_phi_0_and_lambda_0_is_fedavg_bit_for_bit(task: str) -> None:
     assert same(dict(got.outbox), dict(fedavg.outbox))
     for client, state in fedavg.client_states.items():
         assert same(got.client_states[client]["model"], state["model"])
-
-
-def test_for_links_sharing_the_encoder_is_sharing_all() -> None:
-    off = {"contrast": 0.0, "max_adjust": 0}
-    one, two = (go("link", share=share, **off) for share in ("encoder", "all"))
-    assert same(dict(one.outbox), dict(two.outbox))
-    made = task_of("link").fedavg
-    assert same(made.initial(), part(made.initial(), *EXAMPLE.ENCODER))
 
 
 def test_a_classifier_never_leaves_its_client_unless_all_is_shared() -> None:
@@ -259,67 +200,6 @@ def test_a_client_is_pushed_from_its_own_last_embedding() -> None:
         close(state["queue"][:, 0], made.model.encode(data[0][0].x, data[0][0].adj)[0].detach())
         assert state["queue"].shape == (40, 1, 4)
         assert made.receive(message, state, data[0][0])[1]["taken"].tolist() == [True]
-
-
-def gradients(made: Method, params: Any, own: fgl.Graph, context: Any) -> dict[str, Tensor]:
-    leaves = {k: v.clone().requires_grad_() for k, v in params.items()}
-    loss = made.loss(leaves, own, context)
-    return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
-
-
-@TASKS
-@pytest.mark.parametrize("term", ["kl", "contrast", "mu", "task"])
-def test_every_term_reaches_the_gradient(task: str, term: str) -> None:
-    """Its weight switched on, the gradient changes by that term's own gradient."""
-    data = clients(task)
-    own = data[0][0]
-    off: dict[str, Any] = {"kl": 0.0, "contrast": 0.0, "dtype": torch.float64}
-    own = own.replace(x=own.x.double())
-    data = ([own], None)
-    if task == "link":
-        split = fgl.data.edge_split(graph(40, seed=0), seed=1)
-        own = split.graph.replace(x=split.graph.x.double())
-        data = ([own], [EdgeSplit(own, *list(vars(split).values())[1:])])
-    base = build(task, data, **off)
-    n = own.num_nodes
-    near, far = torch.randn(n, 4).double(), torch.randn(n, 2, 4).double()
-    start = base.initial()
-    context: dict[str, Any] = {
-        "start": start,
-        "near": Ragged(near),
-        "far": Ragged(far),
-        "taken": torch.tensor([True, False]),
-    }
-    context = next(iter(base.train.batches(own, context)))[1]
-    context["noise"] = Ragged(context["noise"].values.double())
-    params = {k: (v + 0.1).requires_grad_() for k, v in start.items()}
-    options = {"noise": context["noise"].values, "return_embedding": True}
-    model = base.model
-    out, mu, log_sigma = torch.func.functional_call(model, params, (own.x, own.adj), options)
-    terms = {
-        "kl": lambda: losses.kl_divergence(mu, log_sigma) / n,
-        "contrast": lambda: losses.model_contrast(
-            mu, near, far[:, :1].transpose(0, 1), temperature=0.5
-        ),
-        "mu": lambda: sum((params[k] - v).square().sum() / 2 for k, v in start.items()),
-        "task": lambda: (
-            losses.cross_entropy(out, own.y, own.train_mask)
-            if task == "node"
-            else losses.sampled_reconstruction(
-                out, context["edges"].values.t(), context["negatives"].values.t()
-            )
-        ),
-    }
-    first = gradients(base, params, own, context)
-    want = torch.autograd.grad(terms[term](), list(params.values()), allow_unused=True)
-    assert sum(float(g.abs().sum()) for g in want if g is not None) > 1e-3
-    if term == "task":
-        got = first
-    else:
-        second = gradients(build(task, data, **(off | {term: 0.7})), params, own, context)
-        got = {k: (second[k] - first[k]) / 0.7 for k in first}
-    for value, wanted in zip(got.values(), want, strict=True):
-        close(value, torch.zeros_like(value) if wanted is None else wanted, atol=1e-9)
 
 
 def test_a_score_is_kept_to_its_last_digit() -> None:
@@ -396,7 +276,7 @@ def test_each_client_is_scored_with_its_own_model(task: str) -> None:
 
 def test_scores_of_links_equal_loops() -> None:
     """Share of pairs won and the steps of precision, from inner products of the means."""
-    split = fgl.data.edge_split(graph(40), seed=1)
+    split = fgl.data.splits.edge_split(graph(40), seed=1)
     model = fgl.nn.VGAE(FEATURES, 4, 2).eval()
     got = link_scores(model, [split])({}, split.graph)
     mu = model.encode(split.graph.x, split.graph.adj)[0].double().tolist()
@@ -417,7 +297,7 @@ def test_scores_of_links_equal_loops() -> None:
 
 @pytest.mark.parametrize("missing", ["edges", "negatives"])
 def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
-    split = fgl.data.edge_split(graph(40))
+    split = fgl.data.splits.edge_split(graph(40))
     model, names = fgl.nn.VGAE(FEATURES, 4, 2), ["val_auc", "val_ap", "auc", "ap"]
     for kept, left in (("val", names[2:]), ("test", names[:2])):
         one = replace(split, **{f"{kept}_{missing}": torch.zeros(2, 0, dtype=torch.int64)})
@@ -426,7 +306,7 @@ def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
     assert list(whole({}, split.graph)) == names
     with pytest.raises(ValueError, match="Expected graph to be the graph of a split"):
         whole({}, graph(40))
-    blind = fgl.data.edge_split(graph(40), val=0)
+    blind = fgl.data.splits.edge_split(graph(40), val=0)
     made = build("link", ([blind.graph], [blind]), delta=0.0)
     result = fgl.run(made, [blind.graph], num_rounds=3)
     assert int(result.client_states[0]["adjusted"]) == 0
@@ -440,7 +320,7 @@ def test_a_client_that_only_trains_is_reported() -> None:
     message = {"model": made.fedavg.initial()}
     found = score(dict.fromkeys(range(22), message), {})
     assert 0 < found["scored_clients"] < 22
-    split = fgl.data.edge_split(clients("link")[0][2])
+    split = fgl.data.splits.edge_split(clients("link")[0][2])
     idle = link_scores(fgl.nn.VGAE(FEATURES, 4, 2), [split])
     assert split.trains_only and idle({}, split.graph) == {}
     plain = fgl.fedavg(fgl.nn.VGAE(FEATURES, 4, 2))
@@ -450,7 +330,7 @@ def test_a_client_that_only_trains_is_reported() -> None:
 
 def test_only_isolated_nodes() -> None:
     own = graph(8).replace(edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    splits = [fgl.data.edge_split(each) for each in (own, graph(40))]
+    splits = [fgl.data.splits.edge_split(each) for each in (own, graph(40))]
     data = ([each.graph for each in splits], splits)
     made = build("link", data)
     for at_once in (1, "all"):
@@ -464,7 +344,9 @@ def test_a_client_whose_nodes_are_all_joined_has_no_pair_to_draw(recon: str) -> 
     """Two nodes with an edge, and a triangle: too few edges to split, and none that is missing."""
     pair = graph(2).replace(edge_index=torch.tensor([[0, 1], [1, 0]]))
     three = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]])
-    splits = [fgl.data.edge_split(g) for g in (graph(40), pair, graph(3).replace(edge_index=three))]
+    splits = [
+        fgl.data.splits.edge_split(g) for g in (graph(40), pair, graph(3).replace(edge_index=three))
+    ]
     data = ([each.graph for each in splits], splits)
     one, all_ = (
         fgl.run(build("link", data, recon=recon), data[0], num_rounds=3, clients_at_once=at_once)
@@ -566,7 +448,7 @@ def test_no_client_with_enough_edges_is_an_error_before_the_run() -> None:
 
 
 def test_a_diverged_model_scores_nan_and_is_never_the_best() -> None:
-    split = fgl.data.edge_split(graph(40), seed=1)
+    split = fgl.data.splits.edge_split(graph(40), seed=1)
     model = fgl.nn.VGAE(FEATURES, 4, 2)
     huge = {name: value * 1e30 for name, value in model.state_dict().items()}
     score = link_scores(model, [split])

@@ -42,24 +42,24 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "Expected checkpoint to be a string or a PathLike or None, but got 3",
     ),
     "a number of clients in the parts' place": (
-        lambda: fgl.data.partition_graph(graph(), 5),  # type: ignore[arg-type]
-        "but got 5: fgl.data.louvain_partition.graph, 5.",
+        lambda: fgl.data.partitions.partition_graph(graph(), 5),  # type: ignore[arg-type]
+        "but got 5: fgl.data.partitions.louvain_partition.graph, 5.",
     ),
     "the clients of nodes in the parts' place": (
-        lambda: fgl.data.partition_graph(graph(), torch.arange(graph().num_nodes) % 2),  # type: ignore[arg-type]
+        lambda: fgl.data.partitions.partition_graph(graph(), torch.arange(graph().num_nodes) % 2),  # type: ignore[arg-type]
         r"but got Tensor: \[\(parts == k\).nonzero\(\)\[:, 0\] for k in parts.unique\(\)\]",
     ),
     "node ids in the clients' place": (
-        lambda: fgl.run(PLAIN, fgl.data.random_partition(graph(), 2), num_rounds=1),  # type: ignore[arg-type]
-        "Expected client 0 to be a Graph, but got Tensor: fgl.data.partition_graph",
+        lambda: fgl.run(PLAIN, fgl.data.partitions.random_partition(graph(), 2), num_rounds=1),  # type: ignore[arg-type]
+        "Expected client 0 to be a Graph, but got Tensor: fgl.data.partitions.partition_graph",
     ),
     "a setting by position": (
         lambda: fgl.methods.fedprox(PLAIN, 0.1),  # type: ignore[misc]
-        "fedprox: too many positional arguments; its settings have names: fedprox.fedavg, mu=...",
+        r"at most 1 of fedprox's arguments .*got 2: fedprox\(fedavg, mu=...",
     ),
     "a setting left out": (
         lambda: fgl.methods.fedprox(PLAIN),  # type: ignore[call-arg]
-        "fedprox: missing a required (keyword-only )?argument: 'mu'; its settings have names",
+        r"Expected mu to be given, but got none: fedprox\(fedavg, mu=...",
     ),
     "fgl.fedavg as a method to compare": (
         lambda: fgl.compare({"FedAvg": fgl.fedavg}, lambda seed: TASK, num_rounds=1),
@@ -70,7 +70,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         r"Expected seeds to be .*, but got 3: .*range\(3\)",
     ),
     "a graph for its labels": (
-        lambda: fgl.data.dirichlet_partition(graph(), 3, alpha=1.0),  # type: ignore[arg-type]
+        lambda: fgl.data.partitions.dirichlet_partition(graph(), 3, alpha=1.0),  # type: ignore[arg-type]
         "Expected y to be a tensor, but got Graph: graph.y",
     ),
 }

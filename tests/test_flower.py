@@ -52,10 +52,10 @@ def check_equal(result: fgl.Result, here: fgl.Result, root: Any, *, history: boo
 @pytest.mark.parametrize(("name", "task"), [("fedavg", "nodes"), *RECIPES])
 def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> None:
     method, setting = case(name, task)
-    how: Any = {"num_rounds": 3 * method.exchange, "seed": 5}
+    how: Any = {"num_rounds": 3 * method.rules.exchange, "seed": 5}
     here = in_process(method, setting.clients, **how)
     grid = Grid(apps(method, setting.clients), state=str(tmp_path))
-    check_equal(fgl.run(method, on=flower(grid), **how), here, tmp_path)
+    check_equal(fgl.run(method, flower(grid), **how), here, tmp_path)
 
 
 def test_other_files_in_a_state_folder_are_left_alone(tmp_path: Any) -> None:
@@ -72,7 +72,7 @@ def test_other_files_in_a_state_folder_are_left_alone(tmp_path: Any) -> None:
 def test_without_a_folder_the_node_keeps_the_state(per_tensor: bool) -> None:
     method, clients = stateful()
     grid, how = Grid(apps(method, clients)), {"num_rounds": 3, "participation": 0.5}
-    result = fgl.run(method, on=flower(grid, per_tensor=per_tensor), **how)
+    result = fgl.run(method, flower(grid, per_tensor=per_tensor), **how)
     here = in_process(method, clients, **how)
     assert same(end(result)["outbox"], end(here)["outbox"])
     assert all(len(context.state) <= 3 for context in grid.contexts.values())
@@ -136,7 +136,7 @@ def test_a_bad_answer_costs_a_client_its_round_alone(
         state=str(tmp_path),
     )
     timeout = 1.0 if "no answer" in why else 20.0
-    result = fgl.run(method, on=flower(grid, timeout=timeout), num_rounds=4)
+    result = fgl.run(method, flower(grid, timeout=timeout), num_rounds=4)
     dropped = [record.dropped for record in result.history]
     assert why in dropped[1].pop(2)
     assert dropped == [{}] * 4
@@ -152,7 +152,7 @@ def test_a_lost_answer_is_asked_for_again(code: int, tmp_path: Any) -> None:
         return Error(code, "lost") if node == 101 and times in (2, 3) else reply
 
     grid = Grid(apps(method, clients), lose, state=str(tmp_path))
-    result = fgl.run(method, on=flower(grid), num_rounds=3)
+    result = fgl.run(method, flower(grid), num_rounds=3)
     assert grid.asked.count(("train", 101)) == 5
     check_equal(result, in_process(method, clients, num_rounds=3), tmp_path)
 
@@ -174,7 +174,7 @@ def test_an_app_that_raises_says_why(tmp_path: Any) -> None:
         how: Any = {"full_errors": full}
         made_apps = [*apps(made(False), clients)[:3], apps(made(True), clients, **how)[3]]
         grid = Grid(made_apps, state=tmp_path)
-        result = fgl.run(made(False), on=flower(grid), num_rounds=3)
+        result = fgl.run(made(False), flower(grid), num_rounds=3)
         for record in result.history:
             assert record.dropped == {3: why[full].format(record.round)}
     here = in_process(method, clients, num_rounds=3, dropouts=lambda r, k: k == 3)
@@ -198,7 +198,7 @@ def test_a_round_does_not_wait_for_a_node_that_is_gone(tmp_path: Any) -> None:
     grid = Grid(apps(method, clients), state=str(tmp_path))
     tell = leave_and_return(grid, 102, grid.gone.clear)
     start = time.monotonic()
-    result = fgl.run(method, on=flower(grid, timeout=60.0), num_rounds=4, callbacks=[tell])
+    result = fgl.run(method, flower(grid, timeout=60.0), num_rounds=4, callbacks=[tell])
     assert time.monotonic() - start < 50
     assert [record.dropped for record in result.history] == [
         {},
@@ -216,7 +216,7 @@ def test_a_client_comes_back_as_another_node(folder: bool, tmp_path: Any) -> Non
     grid = Grid(apps(method, clients), **({"state": str(tmp_path)} if folder else {}))
     tell = leave_and_return(grid, 102, lambda: grid.add(900, like=102))
     how = flower(grid, num_clients=4)
-    result = fgl.run(method, on=how, num_rounds=4, callbacks=[tell])
+    result = fgl.run(method, how, num_rounds=4, callbacks=[tell])
     dropped = [record.dropped for record in result.history]
     assert dropped[1] == {2: "its node is not there"}
     if folder:
@@ -232,7 +232,7 @@ def test_a_client_that_keeps_nothing_needs_no_folder() -> None:
     method, clients = fedavg(model()), graphs()
     grid = Grid(apps(method, clients))
     tell = leave_and_return(grid, 102, lambda: grid.add(900, like=102))
-    result = fgl.run(method, on=flower(grid), num_rounds=4, callbacks=[tell])
+    result = fgl.run(method, flower(grid), num_rounds=4, callbacks=[tell])
     here = in_process(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
     assert same(end(result)["outbox"], end(here)["outbox"])
 
@@ -242,7 +242,7 @@ def test_a_number_has_one_node(tmp_path: Any) -> None:
     grid = Grid(apps(method, clients), state=str(tmp_path))
     grid.add(900, like=101)
     with pytest.warns(UserWarning, match="Nodes 101 and 900 both say that they are client 1"):
-        result = fgl.run(method, on=flower(grid, num_clients=4), num_rounds=2)
+        result = fgl.run(method, flower(grid, num_clients=4), num_rounds=2)
     check_equal(result, in_process(method, clients, num_rounds=2), tmp_path)
     assert ("train", 900) not in grid.asked
 
@@ -251,7 +251,7 @@ def test_a_number_out_of_range_is_refused(tmp_path: Any) -> None:
     method, clients = stateful()
     grid = Grid(apps(method, clients), state=str(tmp_path))
     with pytest.warns(UserWarning, match="client to be from 0 to 2, but got 3"):
-        result = fgl.run(method, on=flower(grid, num_clients=3), num_rounds=1)
+        result = fgl.run(method, flower(grid, num_clients=3), num_rounds=1)
     assert not result.history[0].dropped
 
 
@@ -261,7 +261,7 @@ def test_names_say_who_is_who(tmp_path: Any) -> None:
     key = b"102".hex()
     names = ["clinic 100", "clinic 101", key, "clinic 777"]
     with pytest.warns(UserWarning, match="Expected client 3 to be the node clinic 777"):
-        result = fgl.run(method, on=flower(grid, names=names, timeout=0.5), num_rounds=1)
+        result = fgl.run(method, flower(grid, names=names, timeout=0.5), num_rounds=1)
     assert list(result.history[0].dropped) == [3]
     assert "to be the node clinic 777" in result.history[0].dropped[3]
 
@@ -280,7 +280,7 @@ def test_a_node_that_differs_is_refused_by_name(other: Any, config: Any, what: s
     made[1] = client_app(lambda context: (other, clients[1], 1, config))
     grid = Grid(made)
     with pytest.warns(UserWarning, match=f"Expected client 1 to have the server's {what}"):
-        result = fgl.run(method, on=flower(grid, timeout=0.5), num_rounds=2)
+        result = fgl.run(method, flower(grid, timeout=0.5), num_rounds=2)
     for record in result.history:
         assert list(record.dropped) == [1]
         assert f"the server's {what}" in record.dropped[1]
@@ -313,7 +313,7 @@ def test_other_threads_and_other_versions_are_refused_by_name(
         return client_app(build)
 
     grid = Grid([app(client) for client in (1, 2, 3, 0)])
-    result = fgl.run(method, on=flower(grid, timeout=2.0), num_rounds=1)
+    result = fgl.run(method, flower(grid, timeout=2.0), num_rounds=1)
     dropped = result.history[0].dropped
     assert list(dropped) == [1, 2, 3]
     for client, what in [(1, "threads"), (2, "torch"), (3, "fgl")]:
@@ -338,7 +338,7 @@ def test_every_field_of_an_answer_with_noise_is_known_before(name: str) -> None:
         return reply
 
     grid = Grid(apps(method, clients), fault=heard)
-    fgl.run(method, on=flower(grid), num_rounds=1)
+    fgl.run(method, flower(grid), num_rounds=1)
     for client, reply in enumerate(replies):
         assert set(reply.content) == {"note", "message"}
         note = dict(reply.content.config_records["note"])
@@ -357,10 +357,10 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Any) -> None:
     for num_rounds in (2, 4):
         grid = Grid(apps(method, clients), state=str(tmp_path / "states"))
         on = flower(grid)
-        result = fgl.run(method, on=on, num_rounds=num_rounds, checkpoint=tmp_path / "run")
+        result = fgl.run(method, on, num_rounds=num_rounds, checkpoint=tmp_path / "run")
     check_equal(result, in_process(method, clients, num_rounds=4), tmp_path / "states")
     with pytest.raises(ValueError, match="to be of this run with seed=1"):
-        fgl.run(method, on=flower(grid), num_rounds=4, checkpoint=tmp_path / "run", seed=1)
+        fgl.run(method, flower(grid), num_rounds=4, checkpoint=tmp_path / "run", seed=1)
 
 
 def rate(method: fgl.Method) -> Any:
@@ -377,7 +377,7 @@ def rate(method: fgl.Method) -> Any:
 def test_clients_score_where_their_data_are(tmp_path: Any) -> None:
     method, clients = stateful()
     grid = Grid(apps(method, clients, score=rate), state=str(tmp_path))
-    result = fgl.run(method, on=flower(grid), num_rounds=3)
+    result = fgl.run(method, flower(grid), num_rounds=3)
     here = in_process(method, clients, num_rounds=3, score=rate(method))
     check_equal(result, here, tmp_path)
     assert result.history[0].metrics["nodes"] == 20.0  # the mean of 12, 20, 31 and 17
@@ -394,18 +394,18 @@ def test_a_score_that_fails_is_left_out(tmp_path: Any) -> None:
         return reply
 
     grid = Grid(apps(method, clients, score=rate), spoil, state=str(tmp_path))
-    result = fgl.run(method, on=flower(grid), num_rounds=1)
+    result = fgl.run(method, flower(grid), num_rounds=1)
     assert result.history[0].metrics["nodes"] == 20.0  # the mean of 12, 31 and 17
 
 
 def test_what_a_run_elsewhere_does_not_take() -> None:
     method, clients = stateful()
     on = flower(Grid(apps(method, clients)))
-    with pytest.raises(ValueError, match="to be left out with on"):
-        fgl.run(method, clients, on=on, num_rounds=1)
-    with pytest.raises(ValueError, match="to be left out with on"):
-        fgl.run(method, on=on, num_rounds=1, clients_at_once="all")
-    with pytest.raises(ValueError, match="clients to be graphs or a task where on is left out"):
+    with pytest.raises(ValueError, match="score to be left out beside a place"):
+        fgl.run(method, on, num_rounds=1, score=lambda params, graph: {})
+    with pytest.raises(ValueError, match="clients_at_once and score to be left out"):
+        fgl.run(method, on, num_rounds=1, clients_at_once="all")
+    with pytest.raises(ValueError, match="clients to be graphs, a task or a place"):
         fgl.run(method, num_rounds=1)
     for options, why in [
         ({"num_clients": 0}, "num_clients to be an integer >= 1, but got 0"),
@@ -424,7 +424,7 @@ def test_a_number_in_quotes_is_refused_by_name() -> None:
     made = apps(method, clients)
     made[1] = client_app(lambda context: (method, clients[1], "1"))
     with pytest.warns(UserWarning, match="Expected client to be an integer >= 0, but got '1'"):
-        fgl.run(method, on=flower(Grid(made), timeout=0.2), num_rounds=1)
+        fgl.run(method, flower(Grid(made), timeout=0.2), num_rounds=1)
 
 
 def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def test_what_stands_beside_an_upload_costs_its_client_the_round_alone(reached: 
 
     method = fedavg(model(), SGD)
     grid = Grid(apps(method, graphs()), change)
-    result = fgl.run(method, on=flower(grid, poll=0.0), num_rounds=len(some) + 1)
+    result = fgl.run(method, flower(grid, poll=0.0), num_rounds=len(some) + 1)
     dropped = [client for record in result.history for client in record.dropped]
     reached("rounds that the liar lost", dropped.count(2), len(some))
     reached("that others lost", len(dropped) - dropped.count(2), 3 * len(some))
@@ -193,9 +193,7 @@ def scored(rows: list[tuple[str, Callable[[Any], Any]]], **how: Any) -> tuple[An
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         on = flower(grid, poll=0.0)
-        result = fgl.run(
-            method, on=on, num_rounds=len(rows), watch=lambda _: {"val_loss": 1}, **how
-        )
+        result = fgl.run(method, on, num_rounds=len(rows), watch=lambda _: {"val_loss": 1}, **how)
     texts = [str(each.message) for each in caught]
     return result, [text for text in texts if text.startswith("Round")]  # torch has its own
 
@@ -257,7 +255,7 @@ def test_no_field_of_a_handshake_ends_a_run(tmp_path: Path) -> None:
     for number in range(len(some)):
         grid.add(900 + number, like=LIAR)
     grid.gone.add(LIAR)
-    result = fgl.run(method, on=flower(grid, num_clients=4, timeout=1.0), num_rounds=3)
+    result = fgl.run(method, flower(grid, num_clients=4, timeout=1.0), num_rounds=3)
     for record in result.history:
         assert set(record.dropped) <= {2}
         assert set(record.metrics) == {"rate", "nodes"}
@@ -272,7 +270,7 @@ def test_a_handshake_without_scores_is_refused_by_name() -> None:
     with pytest.warns(
         UserWarning, match="clinic 102 is refused: Expected the reply to tell scores"
     ):
-        result = fgl.run(method, on=flower(grid, timeout=0.3), num_rounds=1)
+        result = fgl.run(method, flower(grid, timeout=0.3), num_rounds=1)
     assert list(result.history[0].dropped) == [2]
     assert "Expected the reply to tell scores" in result.history[0].dropped[2]
 
@@ -291,14 +289,14 @@ def test_a_large_upload_is_not_read(monkeypatch: pytest.MonkeyPatch, reached: An
     on = flower(grid)
     whole = type(on).message
     monkeypatch.setattr(type(on), "message", lambda *given: read.append(1) or whole(*given))
-    result = fgl.run(method, on=on, num_rounds=1, limits=Limits(upload_bytes=100_000))
+    result = fgl.run(method, on, num_rounds=1, limits=Limits(upload_bytes=100_000))
     reached("large uploads read", len(read) - 3, 1)
     assert len(read) == 3
     assert (
         "Expected the upload to have at most 100000 bytes, but got 20"
         in (result.history[0].dropped[2])
     )
-    result = fgl.run(method, on=on, num_rounds=1)  # it is refused for its form then
+    result = fgl.run(method, on, num_rounds=1)  # it is refused for its form then
     assert len(read) == 7
 
 
@@ -326,7 +324,7 @@ def test_who_comes_alone_in_the_first_round_does_not_end_the_run(spoils: str) ->
         return spoiled(reply, lied) if node == LIAR else Error(2, "not yet")
 
     broken = replace(method, aggregate=aggregate)
-    result = fgl.run(broken, on=flower(Grid(apps(broken, graphs()), lie)), num_rounds=2)
+    result = fgl.run(broken, flower(Grid(apps(broken, graphs()), lie)), num_rounds=2)
     assert [len(record.dropped) for record in result.history] == [4, 0]
 
 
@@ -356,7 +354,7 @@ def test_an_app_that_cannot_be_built_says_so_every_round_without_its_words(
 ) -> None:
     method, grid = fedavg(model(), SGD), Grid(failing(2))
     names = {"names": [f"clinic {100 + k}" for k in range(4)]} if named else {}
-    result = fgl.run(method, on=flower(grid, timeout=0.3, **names), num_rounds=3)
+    result = fgl.run(method, flower(grid, timeout=0.3, **names), num_rounds=3)
     why = "its node is refused: " if named else "no node says that it is this client; refused are "
     reasons = [reason for record in result.history for reason in record.dropped.values()]
     reached("reasons with the error's words", sum("pati" in each for each in reasons), len(reasons))
@@ -375,14 +373,14 @@ def test_a_node_without_a_name_is_told_by_its_last_digits(monkeypatch: pytest.Mo
     with pytest.warns(
         UserWarning, match=r"^node \.\.\.567890 is refused: build at node \.\.\.567890"
     ):
-        result = fgl.run(method, on=flower(grid, timeout=0.3), num_rounds=1)
+        result = fgl.run(method, flower(grid, timeout=0.3), num_rounds=1)
     assert list(result.history[0].dropped) == [2]
 
 
 def test_a_node_that_was_refused_is_asked_again_and_comes_back() -> None:
     method, grid = fedavg(model(), SGD), Grid(failing(2, until=2))
     with pytest.warns(UserWarning, match="clinic 102 is refused: build at clinic 102") as caught:
-        result = fgl.run(method, on=flower(grid, timeout=0.3), num_rounds=5)
+        result = fgl.run(method, flower(grid, timeout=0.3), num_rounds=5)
     assert len(caught) == 1
     dropped = [list(record.dropped) for record in result.history]
     assert dropped[:2] == [[2], [2]]
@@ -405,10 +403,10 @@ def test_where_nobody_can_be_asked_the_first_round_raises_and_nothing_is_saved(
     start = time.monotonic()
     text = "Round 0: no client can be asked: clients 0-3: .*no attribute"
     with pytest.raises(RuntimeError, match=text):
-        fgl.run(method, on=flower(Grid(apps(method, clients), met=met), timeout=60.0), **how)
+        fgl.run(method, flower(Grid(apps(method, clients), met=met), timeout=60.0), **how)
     assert time.monotonic() - start < 50  # as many nodes as clients: nobody is waited for
     assert not list(tmp_path.glob("*.ckpt"))
-    result = fgl.run(method, on=flower(Grid(apps(method, clients))), **how)
+    result = fgl.run(method, flower(Grid(apps(method, clients))), **how)
     assert [len(record.dropped) for record in result.history] == [0] * 5
 
 
@@ -423,9 +421,9 @@ def test_where_nobody_answers_for_three_rounds_the_run_raises_with_the_reasons(
     how: Any = {"num_rounds": 6, "checkpoint": tmp_path}
     text = "Round 4: no upload counted in 3 rounds in a row: "
     with pytest.raises(RuntimeError, match=text + r"clients 0-3: no answer in 0\.2 s$"):
-        fgl.run(method, on=flower(Grid(apps(method, clients), mute), timeout=0.2), **how)
+        fgl.run(method, flower(Grid(apps(method, clients), mute), timeout=0.2), **how)
     assert max(path.name for path in tmp_path.glob("*.ckpt")) == "round-000002.ckpt"
-    result = fgl.run(method, on=flower(Grid(apps(method, clients))), **how)
+    result = fgl.run(method, flower(Grid(apps(method, clients))), **how)
     assert [len(record.dropped) for record in result.history] == [0] * 6
 
 
@@ -450,8 +448,8 @@ def test_one_client_does_not_decide_the_loss_of_a_history(name: str, reached: An
         return reply
 
     method = fedavg(model(), SGD)
-    honest = fgl.run(method, on=flower(Grid(apps(method, graphs()))), num_rounds=2)
-    result = fgl.run(method, on=flower(Grid(apps(method, graphs()), change)), num_rounds=2)
+    honest = fgl.run(method, flower(Grid(apps(method, graphs()))), num_rounds=2)
+    result = fgl.run(method, flower(Grid(apps(method, graphs()), change)), num_rounds=2)
     for record, want in zip(result.history, honest.history, strict=True):
         near = 0.5 * want.loss < record.loss < 2 * want.loss
         reached("losses moved more than twofold", not near, 1)

@@ -126,7 +126,7 @@ def ledger(root: Any) -> list[dict[str, Any]]:
 def test_the_same_question_has_the_same_bits(folder: bool, tmp_path: Any, reached: Any) -> None:
     method, clients = noisy()
     grid = Post(apps(method, clients), **({"state": str(tmp_path)} if folder else {}))
-    result = fgl.run(method, on=flower(grid), num_rounds=2)
+    result = fgl.run(method, flower(grid), num_rounds=2)
     for index in (0, 1):
         question = grid.of(index, 100)
         bits = {sent(grid.ask(question)) for _ in range(20)}
@@ -141,7 +141,7 @@ def test_noise_is_drawn_once_for_a_round(folder: bool, tmp_path: Any, reached: A
     """Another question in a round that was answered would be worth another epsilon."""
     method, clients = noisy()
     grid = Post(apps(method, clients), **({"state": str(tmp_path)} if folder else {}))
-    fgl.run(method, on=flower(grid), num_rounds=2)
+    fgl.run(method, flower(grid), num_rounds=2)
 
     def moved(message: Any) -> None:
         message["model"] = {name: value + 1 for name, value in message["model"].items()}
@@ -163,7 +163,7 @@ def test_lost_answers_cost_one_answer(tmp_path: Any) -> None:
         return Error(4, "lost") if node == 101 and times <= 5 else reply
 
     grid = at_sites(Grid(apps(method, clients), lose), tmp_path)
-    result = fgl.run(method, on=flower(grid), num_rounds=2, watch=privacy_spent)
+    result = fgl.run(method, flower(grid), num_rounds=2, watch=privacy_spent)
     assert len(came) == 6 and len(set(came)) == 1
     lines = ledger(tmp_path / "1")
     assert [line.get("again", False) for line in lines] == [False, *[True] * 5, False]
@@ -180,7 +180,7 @@ def test_the_server_counts_answers_that_never_came(tmp_path: Any) -> None:
         return Error(2, "lost") if lost else reply
 
     grid = Grid(apps(method, clients), lose, state=str(tmp_path))
-    result = fgl.run(method, on=flower(grid), num_rounds=3, watch=privacy_spent)
+    result = fgl.run(method, flower(grid), num_rounds=3, watch=privacy_spent)
     assert [len(record.dropped) for record in result.history] == [0, len(clients), 1]
     assert result.server_state["privacy"]["rounds"].tolist() == [3] * len(clients)  # type: ignore[index]
 
@@ -189,7 +189,7 @@ def test_a_run_that_is_resumed_gets_the_answers_that_it_had(tmp_path: Any) -> No
     """The server's newest checkpoint is lost: it asks for a round that was answered before."""
     method, clients = noisy()
     grid = Post(apps(method, clients), state=str(tmp_path / "states"))
-    how: Any = {"on": flower(grid), "checkpoint": tmp_path / "run"}
+    how: Any = {"clients": flower(grid), "checkpoint": tmp_path / "run"}
     want = fgl.run(method, num_rounds=3, **how)
     (tmp_path / "run" / "round-000003.ckpt").unlink()
     again = fgl.run(method, num_rounds=3, **how)
@@ -208,7 +208,7 @@ def summed(root: Any, num_rounds: int = 4) -> tuple[fgl.Method, Post, fgl.Result
     method = secure_sum(tiny(), threshold=3)
     grid = Post(apps(method, lines(4)), state=str(root))
     on = flower(grid)
-    return method, grid, fgl.run(method, on=on, num_rounds=num_rounds)
+    return method, grid, fgl.run(method, on, num_rounds=num_rounds)
 
 
 @pytest.mark.parametrize("later", [0, 1, 40])
@@ -362,7 +362,7 @@ def test_the_server_counts_what_a_site_can_have_paid(
     method, clients = noisy()
 
     def counts(grid: Any, **how: Any) -> list[int]:
-        result = fgl.run(method, on=flower(grid), num_rounds=2, **how)
+        result = fgl.run(method, flower(grid), num_rounds=2, **how)
         paid: list[int] = result.server_state["privacy"]["rounds"].flatten().tolist()  # type: ignore[index]
         return paid
 
@@ -429,7 +429,7 @@ def test_an_exchange_goes_on_where_a_server_was_killed(tmp_path: Any) -> None:
     for last in (2, 3, 4):
         folder = tmp_path / str(last)
         grid = Post(apps(method, lines(4)), state=str(folder / "states"))
-        how: Any = {"on": flower(grid), "checkpoint": folder / "run"}
+        how: Any = {"clients": flower(grid), "checkpoint": folder / "run"}
         fgl.run(method, num_rounds=last, **how)
         newest = folder / "run" / f"round-{last:06d}.ckpt"
         newest.write_bytes(newest.read_bytes()[:-1])
@@ -446,7 +446,7 @@ def test_states_are_for_their_owner_alone(tmp_path: Any) -> None:
     before = os.umask(0)
     try:
         grid = at_sites(Grid(apps(method, clients)), tmp_path / "sites")
-        fgl.run(method, on=flower(grid), num_rounds=2, checkpoint=tmp_path / "run")
+        fgl.run(method, flower(grid), num_rounds=2, checkpoint=tmp_path / "run")
     finally:
         os.umask(before)
     found = [tmp_path / "sites" / "0", *(tmp_path / "sites" / "0").rglob("*")]
@@ -463,7 +463,7 @@ def test_states_are_for_their_owner_alone(tmp_path: Any) -> None:
 def test_a_line_for_each_answer(tmp_path: Any) -> None:
     method, clients = noisy()
     grid = at_sites(Grid(apps(method, clients)), tmp_path)
-    fgl.run(method, on=flower(grid), num_rounds=2)
+    fgl.run(method, flower(grid), num_rounds=2)
     lines = ledger(tmp_path / "2")
     assert [line["round"] for line in lines] == [0, 1]
     assert [line["noise"] for line in lines] == [[[2.0, 1.0, 1]]] * 2
@@ -480,7 +480,7 @@ def test_a_budget_refuses_beyond_it_after_a_restart_too(tmp_path: Any, reached: 
     method, clients = noisy()
     two, three = (fgl.privacy.epsilon(noise_multiplier=2.0, rounds=n, delta=1e-5) for n in (2, 3))
     grid = at_sites(Post(apps(method, clients)), tmp_path, epsilon=(two + three) / 2)
-    fgl.run(method, on=flower(grid), num_rounds=2)
+    fgl.run(method, flower(grid), num_rounds=2)
     kept = sent(grid.ask(grid.of(1, 101)))
     new = Post(apps(method, clients))
     at_sites(new, tmp_path, epsilon=(two + three) / 2)
@@ -501,7 +501,7 @@ def test_a_budget_refuses_beyond_it_after_a_restart_too(tmp_path: Any, reached: 
 def test_a_budget_affords_nothing_without_noise(tmp_path: Any) -> None:
     method, clients = stateful()
     grid = at_sites(Post(apps(method, clients, score=rate)), tmp_path)
-    fgl.run(method, on=flower(grid), num_rounds=1)
+    fgl.run(method, flower(grid), num_rounds=1)
     assert [line["epsilon"] for line in ledger(tmp_path / "1")] == [None, None]
     new = at_sites(Post(apps(method, clients, score=rate)), tmp_path / "new", epsilon=1e6)
     for kind in ("train", "evaluate"):
@@ -512,7 +512,7 @@ def test_a_budget_affords_nothing_without_noise(tmp_path: Any) -> None:
     )
     noise, _ = noisy()
     with_scores = at_sites(Grid(apps(noise, clients, score=rate)), tmp_path / "n", epsilon=99.0)
-    result = fgl.run(noise, on=flower(with_scores), num_rounds=1)
+    result = fgl.run(noise, flower(with_scores), num_rounds=1)
     assert not result.history[0].metrics and not result.history[0].dropped
 
 
@@ -520,7 +520,7 @@ def test_an_exchange_costs_one_answer(tmp_path: Any) -> None:
     method, clients = noisy()
     summed = secure_sum(method, threshold=3)
     grid = at_sites(Grid(apps(summed, clients)), tmp_path, epsilon=99.0)
-    fgl.run(summed, on=flower(grid), num_rounds=8)
+    fgl.run(summed, flower(grid), num_rounds=8)
     lines = ledger(tmp_path / "0")
     assert [bool(line["noise"]) for line in lines] == [False, False, True, False] * 2
     want = fgl.privacy.epsilon(noise_multiplier=2.0, rounds=2, delta=1e-5)
@@ -535,7 +535,7 @@ def test_a_budget_is_not_deceived_about_what_is_asked(
     """The server asks for a masked upload, and says beside it that it asks for something free."""
     method = secure_sum(tiny(), threshold=2)
     grid = at_sites(Post(apps(method, lines(3))), tmp_path, epsilon=1.0)
-    fgl.run(method, on=flower(grid), num_rounds=3)
+    fgl.run(method, flower(grid), num_rounds=3)
     question = grid.of(2, 100)
     assert "but got inf" in why(grid.ask(question))
 
@@ -554,7 +554,7 @@ def test_a_budget_needs_a_folder() -> None:
     method, clients = noisy()
     grid = Grid(apps(method, clients))
     grid.contexts[100].node_config["epsilon"] = 2.0
-    result = fgl.run(method, on=flower(grid), num_rounds=1)
+    result = fgl.run(method, flower(grid), num_rounds=1)
     assert "a state folder beside a budget of epsilon 2" in result.history[0].dropped[0]
 
 
@@ -608,11 +608,11 @@ def test_a_site_approves_one_run_and_refuses_another(tmp_path: Any, reached: Any
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        result = fgl.run(method, on=flower(grid), num_rounds=4, callbacks=[approve])
+        result = fgl.run(method, flower(grid), num_rounds=4, callbacks=[approve])
         less = noisy(0.5)[0]
         new = at_sites(Grid(apps(less, clients)), tmp_path)
         new.contexts[101].node_config["approved"] = str(approved)
-        other = fgl.run(less, on=flower(new), num_rounds=1)
+        other = fgl.run(less, flower(new), num_rounds=1)
     before = [*result.history[:2], *other.history]
     reached("rounds answered before approval", sum(1 not in r.dropped for r in before), len(before))
     assert [list(record.dropped) for record in result.history] == [[1], [1], [], []]
@@ -648,7 +648,7 @@ def test_a_site_that_approves_plans_refuses_what_a_plan_does_not_see(
         with warnings.catch_warnings(), pytest.raises(RuntimeError) as error:
             warnings.simplefilter("ignore")
             limits = fgl.federation.Limits(empty_rounds=1)
-            fgl.run(method, on=flower(grid), num_rounds=1, limits=limits)
+            fgl.run(method, flower(grid), num_rounds=1, limits=limits)
         reasons.append(str(error.value))
         plans.append(ledger(root / "1")[-1]["plan"])
     assert plans[0] == plans[1]  # that is why
@@ -664,7 +664,7 @@ def test_a_site_that_approves_plans_needs_a_folder(tmp_path: Any) -> None:
     limits = fgl.federation.Limits(empty_rounds=1)
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match="Expected a state folder"):
         warnings.simplefilter("ignore")
-        fgl.run(method, on=flower(grid), num_rounds=1, limits=limits)
+        fgl.run(method, flower(grid), num_rounds=1, limits=limits)
 
 
 def test_two_questions_at_once_get_two_answers_where_there_is_no_folder(
@@ -673,7 +673,7 @@ def test_two_questions_at_once_get_two_answers_where_there_is_no_folder(
     """As Flower plays them: each app has a copy of the memory. The log of the site says so."""
     method, clients = noisy()
     grid = Post(apps(method, clients))
-    fgl.run(method, on=flower(grid), num_rounds=1)
+    fgl.run(method, flower(grid), num_rounds=1)
     question, before = grid.of(0, 101), copy.deepcopy(grid.contexts[101])
     before.state.clear()
     first = sent(grid.ask(question))
@@ -688,7 +688,7 @@ def test_runs_have_a_bounded_number_of_places(folder: bool, tmp_path: Any) -> No
     grid = Post(apps(method, clients), runs=2)
     if folder:
         at_sites(grid, tmp_path)
-    fgl.run(method, on=flower(grid), num_rounds=1)
+    fgl.run(method, flower(grid), num_rounds=1)
     for run in (7, 8, 9):  # a server makes as many runs as it likes
         assert sent(grid.ask(grid.of(0, 101), run=run))
     if folder:
@@ -706,7 +706,7 @@ def test_numbers_that_no_run_has_leave_no_folder(note: Any, tmp_path: Any) -> No
     """Folders and files are named by them, and found again by these names when room is made."""
     method, clients = stateful()
     grid = at_sites(Post(apps(method, clients)), tmp_path, runs=3)
-    fgl.run(method, on=flower(grid), num_rounds=1)
+    fgl.run(method, flower(grid), num_rounds=1)
     before = sorted(tmp_path.rglob("round-*"))
     (name,) = note
     assert f"Expected {name} to be an integer >= " in why(grid.ask(grid.of(0, 100), **note))
@@ -725,7 +725,7 @@ def test_a_client_signs_one_list_of_an_exchange(tmp_path: Any) -> None:
 
     for num_rounds in (4, 5):
         grid = Post(apps(method, lines(4)), state=str(tmp_path / str(num_rounds)))
-        fgl.run(method, on=flower(grid), num_rounds=num_rounds)
+        fgl.run(method, flower(grid), num_rounds=num_rounds)
         question = grid.of(3, 101)
         assert "signature" in unpack(sent(grid.ask(question)))["secure"]
         for later in (3, 4, 9):
@@ -737,7 +737,7 @@ def test_noise_inside_a_sum_is_what_a_budget_counts(tmp_path: Any) -> None:
     how: Any = {"threshold": 3, "length": 1.0, "noise_multiplier": 5.0}
     method = summed_gaussian(made.fedavg, **how)
     grid = at_sites(Grid(apps(method, made.clients)), tmp_path, epsilon=9.0)
-    result = fgl.run(method, on=flower(grid), num_rounds=8)
+    result = fgl.run(method, flower(grid), num_rounds=8)
     assert not any(record.dropped for record in result.history)
     want = fgl.privacy.epsilon(noise_multiplier=5.0, rounds=2, delta=1e-5)
     assert ledger(tmp_path / "0")[-1]["epsilon"] == want
@@ -771,7 +771,7 @@ def test_two_of_three_cost_a_secure_sum_one_exchange(first: int, what: Any, reac
     method = secure_sum(tiny(), threshold=2)
     grid = Grid(apps(method, lines(3)), fault)
     watch = clients_summed
-    result = fgl.run(method, on=flower(grid), num_rounds=8, watch=watch)
+    result = fgl.run(method, flower(grid), num_rounds=8, watch=watch)
     summed = [record.metrics["clients_summed"] for record in result.history]
     reached("exchanges lost", sum(not each for each in summed[3::4]), 2)
     assert summed == [0] * 7 + [3]  # the first exchange is lost, and the second is not
@@ -786,6 +786,6 @@ def test_two_of_three_that_always_lie_cost_every_sum_and_not_the_run() -> None:
 
     method = secure_sum(tiny(), threshold=2)
     grid = Grid(apps(method, lines(3)), fault)
-    result = fgl.run(method, on=flower(grid), num_rounds=12, watch=clients_summed)
+    result = fgl.run(method, flower(grid), num_rounds=12, watch=clients_summed)
     assert {record.metrics["clients_summed"] for record in result.history} == {0.0}
     assert [sorted(record.dropped) for record in result.history] == [[1, 2]] * 12

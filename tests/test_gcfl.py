@@ -7,10 +7,9 @@ from functools import cache, partial
 from itertools import combinations
 from typing import Any
 
-import networkx
 import pytest
 import torch
-from conformance import K, case, known
+from conformance import case, known
 from federations import close, receive_as_a_run, same
 
 import fgl
@@ -89,19 +88,6 @@ def test_min_cut_is_the_least_of_all_cuts(clients: int) -> None:
         assert not found[0]
 
 
-def test_min_cut_of_parts_that_have_nothing_to_do_with_each_other() -> None:
-    weight = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3))
-    assert min_cut(weight).tolist() == [True, True, False, False, False]
-    assert min_cut(weight - 1e-8).tolist() == [True, True, False, False, False]
-    assert int(min_cut(torch.zeros(4, 4)).sum()) in (1, 2)
-    network: Any = networkx.Graph()
-    network.add_weighted_edges_from([(0, 1, 1.0), (1, 2, 2.0), (0, 2, 0.5)])
-    value, _ = networkx.stoer_wagner(network)
-    adjacency = torch.from_numpy(networkx.to_numpy_array(network))
-    one = min_cut(adjacency)
-    assert float(adjacency[one][:, ~one].sum()) == value
-
-
 @pytest.mark.parametrize(
     ("weight", "said"),
     [
@@ -134,20 +120,6 @@ def test_a_cluster_disagrees_where_its_mean_is_short_and_one_update_long() -> No
     for eps1, eps2, want in [(0.2, 4.9, True), (0.1, 4.9, False), (0.2, 5.1, False)]:
         assert disagree(updates, eps1=eps1, eps2=eps2) is want
     assert not disagree(updates[:2], eps1=1.0, eps2=1.0)
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("build", [gcfl, gcfl_plus, partial(gcfl_plus, sequence="gradients")])
-@pytest.mark.parametrize("task", ["nodes", "graphs"])
-def test_never_splitting_is_fedavg(build: Any, task: str) -> None:
-    method, made = case("fedavg", task, dropout=0.0, dtype=F64)
-    options: Any = {"num_rounds": 3, "participation": 0.75, "seed": 1}
-    want = fgl.run(method, made.clients, **options)
-    for never in ({"eps1": 0.0}, {"eps2": 1e9, "eps1": 1e9}, {"first_round": 3, "eps1": 1e9}):
-        result = fgl.run(build(method, **{"first_round": 0, **never}), made.clients, **options)
-        assert not result.server_state["clusters"].any()
-        for client in range(K):
-            assert same(dict(result.outbox[client]), dict(want.outbox[client]))  # the same calls
 
 
 def messages(updates: torch.Tensor, sent: dict[int, Any], examples: Any = None) -> dict[int, Any]:
@@ -288,20 +260,6 @@ def test_one_cluster_splits_in_a_round_since_sequences_begin_again() -> None:
         assert len(want) == 1 + count // 2
 
 
-def test_numbers_of_the_clients_do_not_matter() -> None:
-    rounds = [rows(9, 4, seed=seed) for seed in range(3)]
-    order = [5, 2, 7, 0, 8, 1, 3, 6, 4]
-    for build in (gcfl, partial(gcfl_plus, seq_length=1)):
-        one, first = play(build(FEDAVG, **SPLIT), rounds)
-        two, second = play(build(FEDAVG, **SPLIT), [each[order] for each in rounds])
-        same_one = first["clusters"][:, None] == first["clusters"]
-        same_two = second["clusters"][:, None] == second["clusters"]
-        assert torch.equal(same_one[order][:, order], same_two)
-        assert len(first["clusters"].unique()) > 2
-        for new, old in enumerate(order):
-            close(two[new]["model"]["w"], one[old]["model"]["w"])
-
-
 def flipped(own: fgl.Graph) -> fgl.Graph:
     return own.replace(y=1 - own.y)  # type: ignore[operator]
 
@@ -366,22 +324,6 @@ def test_what_travels_decides_where_only_a_part_does() -> None:
     result = fgl.run(method, CLIENTS, num_rounds=2)
     assert set(result.outbox[0]["model"]) == {n for n in FEDAVG.initial() if "convs.0" in n}
     assert len(result.server_state["clusters"].unique()) > 1
-
-
-@pytest.mark.parametrize(
-    ("build", "name"),
-    [
-        (partial(gcfl, eps1=-1), "eps1"),
-        (partial(gcfl, eps2=float("nan")), "eps2"),
-        (partial(gcfl, first_round=-1), "first_round"),
-        (partial(gcfl, seq_length=-1), "seq_length"),
-        (partial(gcfl_plus, seq_length=0), "seq_length"),
-        (partial(gcfl_plus, sequence="losses"), "sequence"),
-    ],
-)
-def test_bounds(build: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected {name} to be "):
-        build(FEDAVG)
 
 
 def test_the_weights_of_a_cut_are_symmetric_where_long_products_are_not() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from conformance import case
-from federations import Elsewhere, by_hand, end, fedavg, graphs, model, same
+from federations import Elsewhere, by_hand, end, fedavg, graphs, model, ruled, same
 from test_malformed import sending, weights
 
 import fgl
-from fgl.federation import Method, Training
+from fgl import Method, Training
 
 SLOW = Training(num_steps=2)  # SGD with a rate of .1
 
@@ -42,7 +42,7 @@ def spoiled() -> Method:
 @pytest.mark.filterwarnings("ignore:Round")
 @pytest.mark.parametrize("place", [None, Elsewhere(graphs(), 1)])
 def test_clients_of_a_spoiled_model_are_not_blamed(place: Any) -> None:
-    where: Any = {"on": place} if place else {"clients": graphs(), "clients_at_once": 1}
+    where: Any = {"clients": place} if place else {"clients": graphs(), "clients_at_once": 1}
     notes: list[dict[int, str]] = []
     keep = [lambda record, result: notes.append(record.dropped)]
     with pytest.raises(RuntimeError, match="Round 4: .* in 3 rounds in a row") as caught:
@@ -55,7 +55,7 @@ def test_clients_of_a_spoiled_model_are_not_blamed(place: Any) -> None:
 @pytest.mark.filterwarnings("ignore:Round")
 @pytest.mark.parametrize("back", [1, 2])
 def test_a_server_goes_back_to_its_model_before_the_lie(back: int) -> None:
-    got = fgl.run(spoiled(), on=Elsewhere(graphs(), 1), num_rounds=6, go_back=back)
+    got = fgl.run(spoiled(), Elsewhere(graphs(), 1), num_rounds=6, go_back=back)
     assert [len(record.dropped) for record in got.history] == [0, 0, 4, 0, 0, 0]
     lost = range(3) if back == 2 else range(1, 3)  # the rounds of which nothing is left
     want = by_hand(fragile(), graphs(), num_rounds=6, absent=lambda index, client: index in lost)
@@ -68,7 +68,7 @@ def test_a_server_goes_back_to_its_model_before_the_lie(back: int) -> None:
 @pytest.mark.parametrize("name", ["fedavg", "local"])
 def test_a_run_that_goes_back_resumes_bit_for_bit(name: str, tmp_path: Path) -> None:
     """Also where each client is sent a message of its own."""
-    how: Any = {"on": Elsewhere(graphs(), 1), "go_back": 2}
+    how: Any = {"clients": Elsewhere(graphs(), 1), "go_back": 2}
     built = fgl.methods.local if name == "local" else lambda method: method
     want = fgl.run(built(spoiled()), num_rounds=6, **how)
     method = built(spoiled())
@@ -84,12 +84,12 @@ def test_a_run_that_goes_back_resumes_bit_for_bit(name: str, tmp_path: Path) -> 
 def test_a_single_client_of_a_spoiled_model_is_not_blamed_either() -> None:
     """The median client's loss shows that the model is bad, although only one cannot train it."""
     slow = replace(fragile(), train=Training(partial(torch.optim.SGD, lr=1e-3), num_steps=2))
-    method = sending(far, at=(1, 3), method=replace(slow, max_change=1e5))
+    method = sending(far, at=(1, 3), method=ruled(slow, max_change=1e5))
     nan = weights(**{"convs.0.bias": torch.full((8,), torch.nan)})
-    got = fgl.run(sending(nan, at=(2, 0), method=method), on=Elsewhere(graphs(), 1), num_rounds=3)
+    got = fgl.run(sending(nan, at=(2, 0), method=method), Elsewhere(graphs(), 1), num_rounds=3)
     assert [list(record.dropped) for record in got.history] == [[], [], [0]]
     assert "the model that it received has a loss of" in got.history[2].dropped[0]
-    alone = fgl.run(sending(nan, at=(2, 0), method=slow), on=Elsewhere(graphs(), 1), num_rounds=3)
+    alone = fgl.run(sending(nan, at=(2, 0), method=slow), Elsewhere(graphs(), 1), num_rounds=3)
     assert alone.history[2].dropped == {0: "model/convs.0.bias is not finite"}
 
 
@@ -97,7 +97,7 @@ def test_one_that_diverges_beside_others_is_to_blame() -> None:
     huge = sending(lambda m: far(m) | {"model": {k: v * 1e9 for k, v in m["model"].items()}},
                    at=(1, 3), method=fragile())  # fmt: skip
     with pytest.warns(UserWarning, match="Round 1, client 3: model changed by"):
-        got = fgl.run(huge, on=Elsewhere(graphs(), 1), num_rounds=3, go_back=2)
+        got = fgl.run(huge, Elsewhere(graphs(), 1), num_rounds=3, go_back=2)
     assert [sorted(record.dropped) for record in got.history] == [[], [3], []]
 
 

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from conformance import case
-from federations import close, end, receive_as_a_run, same, script
-from harness.rows import Loaded
-from papers import TABLES
-from papers.gpfl import fedpub_as_gpfl, pfedgraph_as_gpfl
+from federations import close, same, script
 from test_data_tu import write
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
 
 import fgl
 from fgl import Graph, Method, Training, client_network, methods
-from fgl.data import dirichlet_partition, fold_clients, small_graphs
-from fgl.federation import Inbox, average, graph_minibatches, train
+from fgl.data import small_graphs
+from fgl.data.partitions import dirichlet_partition
+from fgl.data.splits import fold_clients
+from fgl.federation import Inbox, graph_minibatches
 from fgl.tasks import Graphs, Task, evaluate_graphs, graph_task
 
 ADAM = partial(torch.optim.Adam, lr=1e-2, weight_decay=5e-4)
@@ -90,49 +85,6 @@ def test_rho_1_is_self_training_bit_for_bit(at_once: Any) -> None:
     two = run(methods.local(fedavg()), clients, clients_at_once=at_once)
     assert same(models(one), own_models(two))
     assert not same(models(one)[0], models(one)[1])
-
-
-def test_all_alike_with_rho_0_is_unweighted_fedavg() -> None:
-    clients, _ = federation()
-    mixing = methods.mix_updates(fedavg(), methods.uniform)
-
-    def mean(inbox: Inbox, state: Any) -> Any:
-        alike = {k: {**m, "num_examples": torch.tensor(1)} for k, m in inbox.items()}
-        return average(Inbox(alike, inbox.num_clients), state)
-
-    unweighted = dataclasses.replace(fedavg(), aggregate=mean)
-    one, two = run(mixing, clients), run(unweighted, clients)
-    close(models(one), models(two), atol=1e-5)
-    assert not same(models(one)[0], dict(gin().state_dict()))
-
-
-def test_fedavg_weighs_by_training_graphs() -> None:
-    clients, _ = federation(46)
-    counts = [client.num_graphs for client in clients]
-    assert len(set(counts)) > 1
-    method = replace(fedavg(), max_examples=max(counts))  # more graphs than the task's clients
-    result = run(method, clients, num_rounds=1)
-    own = run(methods.local(method), clients, num_rounds=1)
-    for name, value in models(result)[0].items():
-        want = sum(n * m[name] for n, m in zip(counts, own_models(own), strict=True)) / sum(counts)
-        close(value, want, atol=1e-6)
-
-
-def test_fedprox_pulls_towards_the_received_model() -> None:
-    clients, _ = federation()
-    free = fedavg(gin(0.0))
-    held = methods.fedprox(free, mu=0.7)
-    params = {name: value + 0.1 for name, value in free.initial().items()}
-    state: Any = {}
-    message: Any = {"model": free.initial()}
-    contexts = [receive_as_a_run(m, message, state, clients[0])[1] for m in (free, held)]
-    leaves = {name: value.requires_grad_() for name, value in params.items()}
-    grads = [
-        torch.autograd.grad(m.loss(leaves, clients[0], c), list(leaves.values()))
-        for m, c in zip((free, held), contexts, strict=True)
-    ]
-    for one, two in zip(*grads, strict=True):
-        close(two - one, torch.full_like(one, 0.07), atol=1e-5)
 
 
 def by_hand(inbox: Inbox, old: list[Any], prev: Any, rho: float, seeded: Any) -> Any:
@@ -210,22 +162,6 @@ def inbox_of(sent: dict[int, Any], gpfl: Method, num_clients: int) -> Inbox:
     return Inbox(sent, num_clients, {k: {"model": gpfl.initial()} for k in sent})
 
 
-def test_permuting_clients_permutes_the_network() -> None:
-    clients, _ = federation()
-    gpfl = method()
-    sent = uploads(gpfl, clients)
-    order = [2, 0, 3, 1]
-    found = []
-    for which in (range(4), order):
-        inbox = inbox_of({i: sent[k] for i, k in enumerate(which)}, gpfl, 4)
-        torch.manual_seed(0)
-        found.append(gpfl.aggregate(inbox, {"model": gpfl.initial()}))
-    (outbox, state), (other, permuted) = found
-    for name in ("network", "matrix"):
-        close(permuted[name], state[name][order][:, order], atol=1e-5)
-    close([other[i]["model"] for i in range(4)], [outbox[k]["model"] for k in order], atol=1e-5)
-
-
 def test_an_absent_client_keeps_its_place() -> None:
     clients, _ = federation()
     gpfl = method()
@@ -286,12 +222,6 @@ def test_those_who_are_there_share_everything(learn: bool) -> None:
     assert torch.equal(three[4:, 4:], two[4:, 4:])
 
 
-def test_fedprox_with_weight_0_is_fedavg() -> None:
-    clients, _ = federation()
-    one, two = run(methods.fedprox(fedavg(), mu=0), clients), run(fedavg(), clients)
-    assert same(models(one), models(two))
-
-
 def test_a_fixed_network_is_that_of_the_first_round() -> None:
     clients, _ = federation()
     for start in (EXAMPLE.property_start, random_start):
@@ -305,20 +235,6 @@ def test_a_fixed_network_is_that_of_the_first_round() -> None:
         clients[1].edge_index, clients[1].batch, clients[1].num_graphs
     )
     close(own[1], known.mean(0))
-
-
-BATCHES = [graph_minibatches, partial(graph_minibatches, batch_size=3, num_epochs=2)]
-
-
-@pytest.mark.parametrize("batches", BATCHES, ids=["whole", "minibatches"])
-def test_batch_equals_loop(batches: Any) -> None:
-    clients, _ = federation(43)
-    made = method(gin(0.0), batches)
-    loop = run(made, clients, clients_at_once=1)
-    batch = run(made, clients, clients_at_once="all")
-    close(models(loop), models(batch), atol=1e-5)
-    close(loop.server_state["network"], batch.server_state["network"], atol=1e-4)
-    assert [r.loss for r in loop.history] == pytest.approx([r.loss for r in batch.history], 1e-4)
 
 
 def test_minibatches_are_a_shuffled_epoch() -> None:
@@ -396,14 +312,6 @@ def test_scores_are_each_clients_own() -> None:
         evaluate_graphs(plain, tests, clients)({**outbox, 2: {"model": {}}}, {})
 
 
-def test_a_client_alone_learns() -> None:
-    clients, _ = federation(120, 2)
-    made = methods.local(fedavg(gin(0.0), partial(graph_minibatches, num_epochs=60)))
-    losses = train(made, made.initial(), clients[0], {}, seed=0).losses
-    assert losses[-1] < 0.8 * losses[0]
-    assert run(made, clients, num_rounds=1).history[0].bytes_up == 0
-
-
 @pytest.mark.parametrize(
     ("given", "match"),
     [
@@ -439,27 +347,6 @@ def test_the_authors_draw_is_one_whatever_the_seed() -> None:
         Graphs(partition="theirs")  # type: ignore[arg-type]
 
 
-def test_a_table_records_how_dense_the_matrix_is() -> None:
-    """Of the matrix that was mixed by, in every round, for GPFL alone."""
-    network = TABLES["gpfl-table2"].row("GPFL, alpha 5").watch
-    assert network is not None
-    matrix = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.2, 0.2, 0.6]])
-    hand = {"network_density": 6 / 9, "network_diagonal": 2.1 / 3}
-    assert network({"matrix": matrix}) == pytest.approx(hand)
-    assert network({}) == {}
-    table = TABLES["gpfl-table2"]
-    for name, has in (("GPFL, alpha 5", True), ("self-train, alpha 5", False)):
-        at = table.at(table.row(name), "synthetic", 4, 0, rounds=3, hidden=8)
-        report, result = at()
-        assert {"network_density", "network_diagonal"} <= set(report["curves"]) or not has
-        assert ("network_density" in report["curves"]) == has
-        if has:
-            last = network(result.server_state)
-            curves = {key: report["curves"][key] for key in last}
-            assert {key: len(curve) for key, curve in curves.items()} == dict.fromkeys(last, 3)
-            assert {key: curve[-1] for key, curve in curves.items()} == last
-
-
 @pytest.mark.parametrize(("name", "bad"), [("rho", 1.5), ("rho", -0.1), ("beta", 2)])
 def test_builder_refuses(name: str, bad: float) -> None:
     with pytest.raises(ValueError, match=f"{name} to be a number .*but got {bad}"):
@@ -484,35 +371,6 @@ def test_properties_are_those_of_the_training_graphs() -> None:
     alone = made.send(params, {}, {}, own.select(mask.nonzero().squeeze(1)))[0]
     close(masked["properties"], alone["properties"])
     assert masked["num_examples"] == alone["num_examples"]
-
-
-def test_calls_are_pure_and_nan_uploads_are_dropped() -> None:
-    train_on, _ = federation()
-    made = method()
-    result = run(made, train_on, num_rounds=2)
-    before = copy.deepcopy(end(result))
-    uploads = {
-        k: made.send(result.outbox[k]["model"], {}, result.client_states[k], train_on[k])[0]
-        for k in result.outbox
-    }
-    inbox = Inbox(uploads, len(train_on), result.outbox)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        first = made.aggregate(inbox, result.server_state)
-        torch.manual_seed(0)
-        assert same(first, made.aggregate(inbox, result.server_state))
-    assert same(end(result), before)
-
-    def broken(params: Any, context: Any, state: Any, graph: Graph) -> Any:
-        message, state = made.send(params, context, state, graph)
-        if graph is train_on[2]:
-            message["model"] = {name: value * torch.nan for name, value in message["model"].items()}
-        return message, state
-
-    with pytest.warns(UserWarning, match="Round 0, client 2"):
-        result = run(dataclasses.replace(made, send=broken), train_on, num_rounds=1)
-    assert list(result.history[0].dropped) == [2]
-    assert all(v.isfinite().all() for model in models(result) for v in model.values())
 
 
 def test_defaults_are_the_papers_and_the_score_is_of_test_graphs() -> None:
@@ -546,41 +404,3 @@ def test_defaults_are_the_papers_and_the_score_is_of_test_graphs() -> None:
 
     assert evaluate(outbox, {})["test_accuracy"] == pytest.approx(share(tests))
     assert share(tests) != pytest.approx(share(clients))
-
-
-def test_fedpub_of_the_table_uses_the_mix_that_it_is_sent() -> None:
-    """With outer layers of its own, as in GPFL's code."""
-    _, task = case("fedavg", "graphs")
-    where: Any = SimpleNamespace(device="cpu")
-    method = fedpub_as_gpfl(Loaded(where, task, 0))
-    own, initial = task.clients[0], method.initial()
-    params, context = method.receive({"model": initial}, {}, own)
-    trained = {name: value + 1 for name, value in params.items() if not name.startswith("mask.")}
-    sent, state = method.send({**params, **trained}, context, {}, own)
-    told: Any = sent["model"]
-    mix = {name: torch.full_like(value, 7.0) for name, value in told.items()}
-    assert 0 < len(mix) < len(trained)
-    used = method.deploy({"model": mix}, state, own)
-    for name, value in trained.items():
-        assert used[name].equal(mix.get(name, value))
-
-
-def test_pfedgraph_of_the_table_is_scored_before_models_are_mixed() -> None:
-    """With a new Adam in each round, as in GPFL's code; what trains is the mix, as in pFedGraph."""
-    _, task = case("fedavg", "graphs")
-    keeping = replace(task.fedavg, train=replace(task.fedavg.train, keep_optimizer=True))
-    task = replace(task, fedavg=keeping)
-    where: Any = SimpleNamespace(device="cpu")
-    method = pfedgraph_as_gpfl(Loaded(where, task, 0))
-    plain = fgl.methods.pfedgraph(replace(keeping, train=method.train))
-    assert not method.train.keep_optimizer
-    got = fgl.run(method, task, num_rounds=2, clients_at_once=1)
-    want = fgl.run(plain, task, num_rounds=2, clients_at_once=1)
-    for client, own in enumerate(task.clients):
-        message, state = got.outbox[client], got.client_states[client]
-        close(message["model"], want.outbox[client]["model"])
-        assert "optimizer" not in state
-        scored: Any = method.deploy(message, state, own)
-        assert all(scored[name].equal(value) for name, value in state["trained"].items())
-        assert not all(scored[name].equal(value) for name, value in message["model"].items())
-    close(method.deploy(got.outbox[0], {}, task.clients[0]), dict(got.outbox[0]["model"]))

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 
 from fgl import Graph, SparseMatrix
 from fgl.federation.executors.batch.cohort import Cohort
-from fgl.sparse import Member
+from fgl.sparse.batched_pattern import Member
 
 NONE = torch.zeros(2, 0, dtype=torch.int64)
 

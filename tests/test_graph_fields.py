@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -463,8 +464,9 @@ def test_a_graph_is_written_as_its_shapes() -> None:
 
 
 OF_GRAPHS = (
-    *("louvain_partition", "random_partition", "metis_partition", "partition_graph"),
-    *("random_split", "normalize_features", "degree_features", "edge_split", "split_by_time"),
+    *("normalize_features", "degree_features", "splits.random_split", "splits.edge_split"),
+    *("splits.split_by_time", "partitions.louvain_partition", "partitions.random_partition"),
+    *("partitions.metis_partition", "partitions.partition_graph"),
 )
 
 
@@ -472,6 +474,6 @@ OF_GRAPHS = (
 def test_functions_of_graphs_say_how_pygs_data_become_one(name: str) -> None:
     data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0], [1]]))
     with pytest.raises(TypeError, match=r"a fgl.Graph, but got Data: fgl.Graph.from_pyg\(data\)"):
-        getattr(fgl.data, name)(data)
+        attrgetter(name)(fgl.data)(data)
     with pytest.raises(TypeError, match="client 0 to be a Graph, but got Data: fgl.Graph.from_pyg"):
         fgl.run(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), [data], num_rounds=1)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import ANY, known
-from federations import close, fedavg, graph, graphs, minibatches, model, same
+from conformance import known
+from federations import close, fedavg, graph, minibatches, model, same
 from torch import Tensor, nn, optim
 
 import fgl
-from fgl.federation import Method, Ragged, Training, train
+from fgl import Method, Ragged, Training
+from fgl.federation import train
 from fgl.methods import graphfl
 from fgl.methods.graphfl import halves, side
 
@@ -94,27 +95,6 @@ def test_the_gradient_is_of_second_order(steps: int, query: Any) -> None:
         assert not torch.allclose(one["first.weight"], two["first.weight"], rtol=1e-3)
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("query", ["half", "all"])
-@pytest.mark.parametrize("task", ANY)
-def test_the_gradient_is_of_second_order_on_any_task(task: str, query: Any) -> None:
-    """Through sparse products, trees, pooling and sampled pairs.
-
-    At a ReLU's kink the adapted loss jumps, so the differences are of small steps.
-    """
-    made = known(task, 0.0, F64)
-    method = graphfl(made.fedavg, adapt_steps=2, adapt_lr=0.1, query=query, second_order=True)
-    seen, context = first_step(method, made.clients[2])
-    generator = torch.Generator().manual_seed(1)
-    params = {
-        n: p + 0.05 * torch.randn(p.shape, generator=generator, dtype=F64)
-        for n, p in method.initial().items()
-    }
-    want, got = slopes(method, params, seen, context, seed=0, eps=1e-7)
-    assert abs(float(got)) > 1e-3
-    close(got, want, atol=1e-5)
-
-
 def test_the_first_order_gradient_is_the_querys_at_the_adapted_model() -> None:
     base, steps = smooth(), 3
     method = graphfl(base, adapt_steps=steps, adapt_lr=0.5, second_order=False)
@@ -133,14 +113,6 @@ def test_training_steps_along_this_gradient() -> None:
     end = train(method, start, own(), {}, seed=0).params
     want = gradient(method, start, own(), {})
     close({name: (start[name] - end[name]) / LR for name in start}, want, atol=1e-10)
-
-
-def test_without_adaptation_it_is_fedavg() -> None:
-    clients = [each.replace(x=each.x.to(F64)) for each in graphs()]
-    base = smooth(replace(SGD, num_steps=3))
-    method = graphfl(base, adapt_steps=0, query="all", equal=False)
-    got, want = (fgl.run(each, clients, num_rounds=3) for each in (method, base))
-    close(got.outbox[0], want.outbox[0], atol=1e-12)
 
 
 @pytest.mark.parametrize("batch_size", [None, 3])
@@ -225,19 +197,6 @@ def test_validation_nodes_query_only_where_it_is_said() -> None:
         first_step(graphfl(made.fedavg, query="validation"), made.clients[0])
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("query", ["half", "all", "validation"])
-@pytest.mark.parametrize("second_order", [True, False])
-def test_a_batch_is_the_loop(second_order: bool, query: Any) -> None:
-    base = fedavg(model(dropout=0.0), replace(SGD, num_steps=2))
-    how: Any = {"adapt_steps": 2, "adapt_lr": 0.5, "query": query, "second_order": second_order}
-    method = graphfl(base, **how)
-    loop, batch = (
-        fgl.run(method, graphs(), num_rounds=2, clients_at_once=at_once) for at_once in (1, "all")
-    )
-    close(batch.outbox[0], loop.outbox[0], atol=1e-5)
-
-
 @pytest.mark.slow
 def test_what_is_used_is_adapted_and_always_the_same() -> None:
     base, data = smooth(), own()
@@ -280,7 +239,6 @@ def test_halves_of_other_entries_stay() -> None:
     assert list(halves(own(), context)) == ["train_mask", "pairs"]
 
 
-@pytest.mark.parametrize("wrong", [{"adapt_steps": -1}, {"adapt_lr": -0.1}, {"query": "test"}])
-def test_malformed(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=f"Expected {next(iter(wrong))} to be"):
-        graphfl(smooth(), **wrong)
+def test_all_clients_weigh_the_same_unless_it_is_said() -> None:
+    assert graphfl(smooth()).rules.max_examples == 1
+    assert graphfl(smooth(), equal=False).rules.max_examples == smooth().rules.max_examples

@@ -13,8 +13,8 @@ from federations import close, fedavg, graph, graphs, minibatches, model, same
 from torch import optim
 
 import fgl
-from fgl.federation import Method, Training, minimise, train
-from fgl.sparse import SparseMatrix
+from fgl import Method, SparseMatrix, Training
+from fgl.federation import minimise, train
 
 OPTIMIZERS: dict[str, Any] = {
     "momentum": partial(optim.SGD, lr=0.05, momentum=0.9),
@@ -37,36 +37,10 @@ def half(new: Any, old: Any, context: Any) -> Any:
     return {**mixed, FIRST: torch.where(columns == 0, mixed[FIRST], context["model"][FIRST])}
 
 
-HOOKS: dict[str, dict[str, Any]] = {
-    "adjust": {"adjust": scale},
-    "settle": {"settle": half},
-    "both": {"adjust": scale, "settle": half},
-}
-
-
 def clients(features: str) -> list[fgl.Graph]:
     if features == "dense":
         return graphs()
     return [g.replace(x=SparseMatrix.from_dense(g.x.relu())) for g in graphs()]
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("batch_size", [None, 3])
-@pytest.mark.parametrize("rule", OPTIMIZERS)
-@pytest.mark.parametrize("features", ["dense", "sparse"])
-@pytest.mark.parametrize("hooks", HOOKS)
-def test_hooks_are_the_same_in_a_batch(
-    hooks: str, features: str, rule: str, batch_size: int | None
-) -> None:
-    """Minibatches of different counts: a client that has none left stays where it is."""
-    how = Training(OPTIMIZERS[rule], num_steps=2, max_grad_norm=1.0, **HOOKS[hooks])
-    method = fedavg(model(dropout=0.0), minibatches(how, batch_size))
-    loop = fgl.run(method, clients(features), num_rounds=2, clients_at_once=1)
-    batch = fgl.run(method, clients(features), num_rounds=2, clients_at_once="all")
-    close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
-    plain = fedavg(model(dropout=0.0), replace(method.train, adjust=None, settle=None))
-    without = fgl.run(plain, clients(features), num_rounds=2, clients_at_once=1)
-    assert not same(dict(without.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
 
 
 @pytest.mark.parametrize("features", ["dense", "sparse"])

@@ -15,7 +15,8 @@ from federations import Elsewhere
 from torch import Tensor
 
 import fgl
-from fgl.federation import Answer, Broadcast, Loop, Result, checked
+from fgl import Result
+from fgl.federation import Answer, Broadcast, Loop, checked
 from fgl.federation.round import Plan, join, play
 
 Message = dict[str, Any]
@@ -128,20 +129,20 @@ def same(one: Any, other: Any) -> bool:
     return one is other
 
 
-def tell(name: str, task: str, num_clients: int, num_rounds: int) -> list[str]:
-    """What each lie in each of the first rounds does that it should not."""
+def tell(name: str, task: str, num_clients: int, num_rounds: int) -> Iterator[tuple[int, str, str]]:
+    """Round, lie, and the wrong that it does ("" if none), for each lie in the first rounds."""
     method, made = case(name, task)
     method = checked(method)
     clients = list(made.clients)[:4] * (num_clients // 4)
     first: Any = {"model": method.common()}
     result = Result(Broadcast(first, num_clients), dict(first), {}, [])
     honest = [client for client in range(num_clients) if client not in LIARS[num_clients]]
-    plan, wrong = Plan(1, 1.0, 0.0, None), []
+    plan = Plan(1, 1.0, 0.0, None)
     for index in range(num_rounds):
         loop = Loop(method, clients, seed=1, states=result.client_states)
         method.model.eval()
         sent = copy.copy(result)
-        if method.joining is not None and not index:
+        if method.rules.joining is not None and not index:
             join(method, loop, sent, plan)
         answers = dict(loop.train(index, sent.outbox, range(num_clients)))
         for lie, change in lies(answers[LIARS[num_clients][0]].message):
@@ -150,15 +151,18 @@ def tell(name: str, task: str, num_clients: int, num_rounds: int) -> list[str]:
             try:
                 record = play(method, Replayed(loop, answers, change), lied, plan)
             except Exception as error:
-                wrong.append(f"round {index}, {lie}: ended by {error!r}"[:300])
+                yield index, lie, f"ended by {error!r}"[:300]
                 continue
             blamed = {k: why for k, why in record.dropped.items() if k in honest}
-            if blamed:
-                wrong.append(f"round {index}, {lie}: {blamed}"[:300])
+            yield index, lie, str(blamed)[:300] if blamed else ""
         loop = Loop(method, clients, seed=1, states=result.client_states)
         result.history.append(play(method, loop, result, plan))
         result.client_states = loop.states
-    return wrong
+
+
+def wrong(*given: Any, **how: Any) -> list[tuple[int, str, str]]:
+    """The lies that do what they should not."""
+    return [each for each in tell(*given, **how) if each[2]]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -166,7 +170,7 @@ def tell(name: str, task: str, num_clients: int, num_rounds: int) -> list[str]:
 def test_a_lie_costs_no_other_client_its_round(
     name: str, num_clients: int, num_rounds: int
 ) -> None:
-    assert tell(name, row(name).tasks[0], num_clients, num_rounds) == []
+    assert wrong(name, row(name).tasks[0], num_clients, num_rounds) == []
 
 
 @pytest.mark.slow
@@ -174,7 +178,7 @@ def test_a_lie_costs_no_other_client_its_round(
 @pytest.mark.parametrize(("name", "num_clients"), CELLS)
 def test_no_lie_costs_another_client_its_round(name: str, num_clients: int) -> None:
     task = row(name).tasks[0]
-    assert tell(name, task, num_clients, num_rounds=max(2, row(name).exchange)) == []
+    assert wrong(name, task, num_clients, num_rounds=max(2, row(name).exchange)) == []
 
 
 @pytest.mark.slow
@@ -210,6 +214,6 @@ def test_the_same_lie_in_each_round_stops_no_run(
                 executor.train = lied
                 return executor
 
-        got = fgl.run(method, on=Lying(clients, 1), num_rounds=5)
+        got = fgl.run(method, Lying(clients, 1), num_rounds=5)
         dropped = {client for record in got.history for client in record.dropped}
         assert dropped <= set(LIARS[num_clients]), (changed[-1], got.history)

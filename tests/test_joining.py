@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from by_loops import apart, clients, plain, train_nodes
-from federations import Elsewhere
+from federations import Elsewhere, ruled
 
 import fgl
 from fgl.federation import Joining
@@ -62,13 +62,13 @@ def told(result: fgl.Result) -> tuple[int, int]:
 
 def asked(method: fgl.Method, calls: list[int]) -> fgl.Method:
     """The method, with a note of the size of each client that is asked."""
-    joining: Any = method.joining
+    joining: Any = method.rules.joining
 
     def say(graph: fgl.Graph) -> Any:
         calls.append(len(train_nodes(graph)))
         return joining.say(graph)
 
-    return replace(method, joining=replace(joining, say=say))
+    return ruled(method, joining=replace(joining, say=say))
 
 
 def test_all_are_asked_once_whoever_takes_part(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_over_flower_and_in_a_batch_as_in_the_loop(build: Any, over_flower: Any)
     own, method = clients(SIZES), build(plain(steps=1), penalty=0.3)
     how: Any = {"num_rounds": 3, "participation": 0.5}
     one = fgl.run(method, own, clients_at_once=1, **how)
-    flower = fgl.run(method, on=over_flower(method, own), **how)
+    flower = fgl.run(method, over_flower(method, own), **how)
     batch = fgl.run(method, own, clients_at_once="all", **how)
     assert apart(one.outbox[0]["model"], flower.outbox[0]["model"]) == 0
     assert apart(one.outbox[0]["model"], batch.outbox[0]["model"]) < 1e-12
@@ -102,17 +102,17 @@ def test_over_flower_and_in_a_batch_as_in_the_loop(build: Any, over_flower: Any)
 
 def test_who_does_not_answer_or_says_too_much_is_not_heard(over_flower: Any) -> None:
     own = clients(SIZES)
-    base = replace(plain(steps=1), max_examples=max(sizes(own)))
+    base = ruled(plain(steps=1), max_examples=max(sizes(own)))
     method = feddyn(base)
 
     def say(graph: fgl.Graph) -> Any:
         count = len(train_nodes(graph))
         return {"num_examples": torch.tensor(10**9 if count == sizes(own)[0] else count)}
 
-    lying = replace(method, joining=replace(method.joining, say=say))
+    lying = ruled(method, joining=replace(method.rules.joining, say=say))
     place = over_flower(lying, own, gone("query.join", 102), timeout=0.5)
     with pytest.warns(UserWarning) as seen:
-        result = fgl.run(lying, on=place, num_rounds=1)
+        result = fgl.run(lying, place, num_rounds=1)
     texts = [str(each.message) for each in seen]
     assert sum("client 0, when it joins" in text and "1e+09" in text for text in texts) == 1
     assert sum("client 2, when it joins" in text for text in texts) == 1
@@ -127,7 +127,7 @@ def test_sizes_whose_sum_would_overflow_are_not_heard() -> None:
         count = len(train_nodes(graph))
         return {"num_examples": torch.tensor(2**62 if count in sizes(own)[:2] else count)}
 
-    lying = replace(method, joining=replace(method.joining, say=say))
+    lying = ruled(method, joining=replace(method.rules.joining, say=say))
     with pytest.warns(UserWarning, match="when it joins"):
         result = fgl.run(lying, own, num_rounds=1, clients_at_once=1)
     assert told(result) == (sum(sizes(own)[2:]), 2)
@@ -138,7 +138,7 @@ def test_nobody_joins(over_flower: Any) -> None:
     place = over_flower(method, own, gone("query.join", -1), timeout=0.2)
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match="when clients join"):
         warnings.simplefilter("ignore")
-        fgl.run(method, on=place, num_rounds=1)
+        fgl.run(method, place, num_rounds=1)
 
 
 def test_a_site_with_a_budget_does_not_say_its_size(tmp_path: Path, over_flower: Any) -> None:
@@ -147,7 +147,7 @@ def test_a_site_with_a_budget_does_not_say_its_size(tmp_path: Path, over_flower:
     place = over_flower(method, own, state=str(tmp_path), epsilon=8.0, timeout=5.0)
     with warnings.catch_warnings(), pytest.raises(RuntimeError, match="join.*Expected epsilon"):
         warnings.simplefilter("ignore")
-        fgl.run(method, on=place, num_rounds=1)
+        fgl.run(method, place, num_rounds=1)
 
 
 def test_a_client_that_is_forgotten_does_not_say_its_size() -> None:
@@ -161,15 +161,15 @@ def test_a_mistake_of_say_is_the_methods() -> None:
     own, method = clients(SIZES), feddyn(plain(steps=1))
     wrong: Any = Joining(lambda graph: {"num_examples": graph.num_train}, lambda inbox, state: None)
     with pytest.raises(TypeError, match="Round 0, client 0, join: .*num_examples.*int"):
-        fgl.run(replace(method, joining=wrong), own, num_rounds=1, clients_at_once=1)
-    joining: Any = replace(method.joining, welcome=wrong.welcome)
+        fgl.run(ruled(method, joining=wrong), own, num_rounds=1, clients_at_once=1)
+    joining: Any = replace(method.rules.joining, welcome=wrong.welcome)
     with pytest.raises(TypeError, match="Round 0, server, welcome: .*outbox, state"):
-        fgl.run(replace(method, joining=joining), own, num_rounds=1, clients_at_once=1)
+        fgl.run(ruled(method, joining=joining), own, num_rounds=1, clients_at_once=1)
 
 
 def test_without_the_sizes_a_client_says_so() -> None:
     method = feddyn(plain())
-    with pytest.raises(ValueError, match="num_examples.*Method.joining"):
+    with pytest.raises(ValueError, match="num_examples.*Method.rules.joining"):
         method.receive({"model": method.initial()}, {}, clients()[0])
 
 
@@ -188,7 +188,7 @@ def test_what_leaves_before_the_noise_is_refused(build: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*unprotected")
 def test_nobody_says_something_around_a_transform_that_protects() -> None:
-    joining, how = feddyn(plain()).joining, {"length": 1.0, "noise_multiplier": 1.0}
+    joining, how = feddyn(plain()).rules.joining, {"length": 1.0, "noise_multiplier": 1.0}
     steps: dict[str, Any] = {"sample_rate": 0.5, "expected_batch_size": 2.0, "num_steps": 1}
     for name, method in {
         "local_gaussian": local_gaussian(plain(), **how),
@@ -197,8 +197,8 @@ def test_nobody_says_something_around_a_transform_that_protects() -> None:
         "per_example_gaussian": per_example_gaussian(plain(), **how, **steps),
         "secure_sum": secure_sum(plain(), threshold=3),
     }.items():
-        with pytest.raises(ValueError, match=f"{name} to be the outermost .* joining is another"):
-            fgl.run(replace(method, joining=joining), clients(SIZES), num_rounds=1)
+        with pytest.raises(ValueError, match=f"{name} to be the outermost .*joining is another"):
+            fgl.run(ruled(method, joining=joining), clients(SIZES), num_rounds=1)
 
 
 @pytest.mark.filterwarnings("ignore:Round 0")
@@ -217,8 +217,8 @@ def test_who_makes_the_server_fail_is_left_out(liars: list[int]) -> None:
         heard[:] = inbox.clients
         return inbox.sent, state
 
-    method = replace(plain(steps=1), joining=Joining(say, welcome))
-    fgl.run(method, on=Elsewhere(own, 1), num_rounds=1)
+    method = ruled(plain(steps=1), joining=Joining(say, welcome))
+    fgl.run(method, Elsewhere(own, 1), num_rounds=1)
     assert heard == [k for k in range(8) if k not in liars]
     with pytest.raises(ValueError, match="Round 0, server, welcome: Expected shares"):
         fgl.run(method, own, num_rounds=1, clients_at_once=1)

@@ -16,15 +16,14 @@ import numpy as np
 import pytest
 import torch
 from conformance import CASES, case
-from federations import CLASSES, FEATURES, graphs, script
+from federations import CLASSES, FEATURES, graphs, identified, ruled, script
 
 import fgl
-from fgl import methods, transforms
-from fgl.federation import Training
+from fgl import Training, methods, transforms
 from fgl.federation.method.describe import described
 from fgl.federation.method.layers import Layer
+from fgl.federation.method.old_names import GROUPS
 from fgl.federation.saved.checkpoint import _check_identity
-from fgl.federation.saved.identity import identity
 
 PLAIN = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.5))
 
@@ -72,10 +71,6 @@ def public_builders() -> list[str]:
 @pytest.mark.parametrize("name", [*public_builders(), *RECIPES])
 def test_every_builder_notes_itself(name: str) -> None:
     assert hasattr(builder(name), "__wrapped__"), f"{name} has no fgl.layer"
-
-
-def identified(method: fgl.Method) -> dict[str, Any]:
-    return identity(method, 0, 1.0, 0.0, None)
 
 
 SETTINGS = [(name, key) for name in FOUND for key in FOUND[name][0].layers[FOUND[name][1]].settings]
@@ -131,7 +126,7 @@ OTHER: dict[str, Any] = {
     "ragged": frozenset({"rows"}),
     "max_examples": 10.0,
     "max_change": 10.0,
-    "own": ("convs.1",),
+    "modules": ("convs.1",),
     "costs": lambda message: {},
     "onward": ("secure",),
     "account": lambda inbox, state: state,
@@ -139,11 +134,21 @@ OTHER: dict[str, Any] = {
 }
 
 
+def replaced(method: fgl.Method, name: str, value: Any) -> fgl.Method:
+    """The method with another field, its own or one of a group."""
+    for key in GROUPS:
+        group = getattr(method, key)
+        if hasattr(group, name):
+            return replace(method, **{key: replace(group, **{name: value})})
+    return replace(method, **{name: value})
+
+
 @pytest.mark.parametrize("name", OTHER)
 def test_another_field_is_another_run(name: str, tmp_path: Path) -> None:
     """Of every field of a method and of its training: none is left out by hand."""
     train = {each.name for each in fields(Training)}
-    rest = {each.name for each in fields(fgl.Method)} - {"model", "personal", "train", "layers"}
+    rest = {each.name for each in fields(fgl.Method)} - {"model", "train", "layers", *GROUPS}
+    rest |= {each.name for group in GROUPS.values() for each in fields(group)} - {"personal"}
     rest -= {"models"}  # a place tells the shapes of each client's own
     assert set(OTHER) == train | rest
     method = replace(PLAIN, train=Training(num_steps=1))
@@ -152,37 +157,16 @@ def test_another_field_is_another_run(name: str, tmp_path: Path) -> None:
         how = {"num_steps": None} if name == "batches" else {}
         other = replace(method, train=replace(method.train, **{**how, name: OTHER[name]}))
     else:
-        other = replace(method, **{name: OTHER[name]})
-    wanted = name if name != "batches" else "num_steps"
+        other = replaced(method, name, OTHER[name])
+    wanted = {"batches": "num_steps", "modules": "own"}.get(name, name)
     with pytest.raises(ValueError, match=f"to be of this run with {wanted}="):
         fgl.run(other, graphs(), num_rounds=2, checkpoint=tmp_path)
-
-
-def test_another_dropout_of_the_model_is_another_run(tmp_path: Path) -> None:
-    """It is no tensor, and no function's name."""
-
-    def method(dropout: float) -> fgl.Method:
-        torch.manual_seed(0)
-        return fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=dropout))
-
-    fgl.run(method(0.5), graphs(), num_rounds=1, checkpoint=tmp_path)
-    with pytest.raises(ValueError, match=r"of this run with architecture=.*dropout=0\.25"):
-        fgl.run(method(0.25), graphs(), num_rounds=2, checkpoint=tmp_path)
-    assert len(fgl.run(method(0.5), graphs(), num_rounds=2, checkpoint=tmp_path).history) == 2
-
-
-def test_another_weight_of_a_method_is_another_run(tmp_path: Path) -> None:
-    prox = methods.fedprox
-    fgl.run(prox(PLAIN, mu=0.1), graphs(), num_rounds=1, checkpoint=tmp_path)
-    text = r"of this run with settings of fedprox={'mu': 5\.0}, but got {'mu': 0\.1}: take another"
-    with pytest.raises(ValueError, match=text):
-        fgl.run(prox(PLAIN, mu=5.0), graphs(), num_rounds=2, checkpoint=tmp_path)
 
 
 def test_a_builder_of_ones_own() -> None:
     @fgl.layer
     def mine(fedavg: fgl.Method, *, rate: float = 0.5, **how: Any) -> fgl.Method:
-        return methods.fedprox(replace(fedavg, exchange=2), mu=rate)
+        return methods.fedprox(ruled(fedavg, exchange=2), mu=rate)
 
     method = mine(PLAIN, rate=0.25, extra=3)
     assert repr(method) == "mine(fedavg(GCN(...)), rate=0.25, extra=3)"
@@ -195,7 +179,7 @@ def test_a_builder_of_ones_own() -> None:
 def test_a_builder_that_returns_no_method() -> None:
     @fgl.layer
     def forgetful(fedavg: fgl.Method) -> fgl.Method:
-        replace(fedavg, exchange=2)
+        ruled(fedavg, exchange=2)
         return None  # type: ignore[return-value]
 
     with pytest.raises(TypeError, match="Expected forgetful to return a Method, but got NoneType"):
@@ -257,113 +241,6 @@ def test_values_that_differ_are_described_differently(one: Any, other: Any) -> N
     json.dumps(described(one))
 
 
-def own_net(graph: fgl.Graph) -> torch.nn.Module:
-    return fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.5)
-
-
-# Other arguments than those of the conformance table are tried for each kind of value.
-GIVEN: dict[str, dict[str, Any]] = {
-    "fedprox": {"mu": 0.1},
-    "adaptive_fedprox": {"fit": lambda params, graph: params},
-    "fedper": {"shared": ("convs.0",), "models": own_net},
-    "own_models": {"own": ("convs.0",), "models": own_net},
-    "fedpub": {"probes": methods.proxy_graph(graphs()[0], blocks=1, num_nodes=5)},
-    "fedtad": {"generator": methods.node_generator(graphs()[0])},
-    "opfgl": {"distil_most": 2.0},
-    "mix_updates": {"network": methods.uniform},
-    "clipped": {"length": 1.0},
-    "local_gaussian": {"length": 1.0, "noise_multiplier": 1.0},
-    "central_gaussian": {"length": 1.0, "noise_multiplier": 1.0},
-    "retrained": {"client": 1},
-    "unlearned": {"client": 1, "at": 2},
-    "robust": {"rule": fgl.aggregate.robust.median},
-    "attacked": {"attackers": [1], "attack": transforms.scaled_updates()},
-    "secure_sum": {"threshold": 4, "signed": transforms.Signatures({0: bytes(32)})},
-    "summed_gaussian": {
-        **{"threshold": 4, "length": 1.0, "noise_multiplier": 1.0},
-        "signed": transforms.Signatures({0: bytes(32)}),
-    },
-    "per_example_gaussian": {
-        **{"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.5},
-        **{"expected_batch_size": 8.0, "num_steps": 2},
-    },
-}
-LEFT_OUT = {"fedstar", "fedsage_plus"}  # they want another model
-WORDS = ("root", "adam", "gradient", "second", "all", "validation", "updates", "gradients")
-WORDS += ("answers", "float16", "mean", "nearest")
-
-
-def others(value: Any) -> list[Any]:
-    """Values of the same kind; a builder may refuse some of them."""
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, int):
-        return [value + 1, value // 2]
-    if isinstance(value, float):
-        return [value + 1, value * 0.5, value * 0.9, value + 0.25]
-    if isinstance(value, str):
-        return list(WORDS)
-    if isinstance(value, transforms.Signatures):
-        return [transforms.Signatures({0: bytes([1] * 32)}), None]
-    if isinstance(value, fgl.Graph):
-        return [value.replace(x=value.x + 1)]
-    if isinstance(value, torch.nn.Module):
-        return [methods.node_generator(graphs()[0], noise=7)]
-    if isinstance(value, list | tuple | frozenset):
-        return [("convs.1",), [2], (False, True), ("num_examples",), ("shift",)]
-    if callable(value):
-        return [lambda *given: value(*given), partial(value)]
-    return [0.25, 3, True]
-
-
-OTHER_MODELS = {
-    "fedhgn": fgl.fedavg(fgl.nn.RGCN(3, 4, 2, num_relations=2, num_bases=2)),
-    "fedaux": fgl.fedavg(fgl.nn.AuxSAGE(3, 4, 2)),
-    "fedssp": fgl.fedavg(fgl.nn.SSP(3, 4, 2)),
-    "fedspa": fgl.fedavg(fgl.nn.SPA(3, 4, 2)),
-    "feddep": fgl.fedavg(fgl.nn.DeepNeighbours(3, 4, 2)),
-    "adafgl": fgl.fedavg(fgl.nn.AdaFGL(fgl.nn.GCN(3, 4, 2), 3, 4, 2)),
-}
-MOMENTUM = partial(torch.optim.SGD, lr=0.1, momentum=0.9)  # plain SGD has no other `lr`
-for name in ("scaffold", "feddc"):
-    OTHER_MODELS[name] = replace(PLAIN, train=Training(MOMENTUM))
-ARGUMENTS = [
-    (name, key)
-    for name in public_builders()
-    if name not in LEFT_OUT
-    for key in list(inspect.signature(builder(name)).parameters)[1:]
-]
-UNCHANGED = {
-    ("graphfl", "query"),
-    ("fedopt", "bias_correction"),
-    ("own_models", "draw"),
-    ("fedaux", "vector"),
-}  # others change with them
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(("name", "key"), ARGUMENTS)
-def test_another_argument_is_another_identity(name: str, key: str) -> None:
-    """The builder itself is called with it."""
-    given = GIVEN.get(name, {})
-    build = builder(name)
-    plain = OTHER_MODELS.get(name, PLAIN)
-    one = identified(build(plain, **given))
-    default = inspect.signature(build).parameters[key].default
-    tried = 0
-    for value in others(given.get(key, default)):
-        if value == given.get(key, default):
-            continue
-        try:
-            method = build(plain, **{**given, key: value})
-        except (AttributeError, TypeError, ValueError, RuntimeError):
-            continue
-        tried += 1
-        assert identified(method) != one, f"{key}={value!r}"
-        assert identified(build(plain, **{**given, key: value})) == identified(method)
-    assert tried or (name, key) in UNCHANGED
-
-
 def test_seals_hold_under_a_layer() -> None:
     private = transforms.local_gaussian(PLAIN, length=1.0, noise_multiplier=1.0)
 
@@ -383,8 +260,8 @@ def test_seals_hold_under_a_layer() -> None:
     for method in (around(PLAIN), second(PLAIN, private), several(private)):
         with pytest.raises(ValueError, match="local_gaussian to be the outermost wrapper"):
             fgl.run(method, graphs(), num_rounds=1)
-    with pytest.raises(ValueError, match="whose silent is another"):
-        fgl.run(replace(private, silent=False), graphs(), num_rounds=1)
+    with pytest.raises(ValueError, match="whose rules.silent is another"):
+        fgl.run(ruled(private, silent=False), graphs(), num_rounds=1)
 
 
 def scaled(method: fgl.Method, factor: float) -> fgl.Method:
@@ -476,11 +353,15 @@ def test_functions_are_described_by_what_they_hide() -> None:
     described(np.array([object()]))
 
 
-@pytest.mark.parametrize("on", [graphs(), "x", fgl.federation.Here])
-def test_a_place_must_be_one(on: Any) -> None:
-    with pytest.raises(TypeError, match="Expected on to be a place, such as"):
-        fgl.run(PLAIN, on=on, num_rounds=1)
+def test_a_place_is_one_value_of_clients() -> None:
+    """The former `on` works for one release; what is no place is refused."""
+    for clients in ("x", 3, fgl.federation.Here):
+        with pytest.raises(TypeError, match=r"Expected client"):
+            fgl.run(PLAIN, clients, num_rounds=1)  # type: ignore[arg-type]
     here = fgl.federation.Here(graphs())
-    with pytest.raises(ValueError, match="clients_at_once to be said to Here"):
-        fgl.run(PLAIN, on=here, clients_at_once=1, num_rounds=1)
-    assert len(fgl.run(PLAIN, on=here, num_rounds=1).history) == 1
+    with pytest.raises(ValueError, match="clients_at_once and score to be left out beside a place"):
+        fgl.run(PLAIN, here, clients_at_once=1, num_rounds=1)
+    with pytest.warns(DeprecationWarning, match=r"fgl.run\(method, place\) now"):
+        assert len(fgl.run(PLAIN, on=here, num_rounds=1).history) == 1
+    with pytest.warns(DeprecationWarning), pytest.raises(ValueError, match="left out beside on"):
+        fgl.run(PLAIN, graphs(), on=here, num_rounds=1)

@@ -11,8 +11,8 @@ import pytest
 from federations import fedavg, graphs, model
 
 import fgl
+from fgl import Result
 from fgl.experiment import CSV, MLflow, TensorBoard, WandB
-from fgl.federation import Result
 from fgl.methods import fedprox
 
 

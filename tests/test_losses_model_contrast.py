@@ -89,13 +89,6 @@ def test_a_row_of_zeros_gets_no_gradient_and_does_no_harm() -> None:
     assert (z.grad[2] == 0).all() and z.grad.isfinite().all()
 
 
-def test_the_order_of_nodes_and_queue_does_not_matter() -> None:
-    z, received, previous = rows(0), rows(1), rows(2, Q, N, D)
-    order = torch.randperm(N)
-    got = model_contrast(z[order], received[order], previous[:, order].flip(0))
-    torch.testing.assert_close(got, model_contrast(z, received, previous))
-
-
 def test_vmap_with_padding_and_queues_of_unequal_length() -> None:
     z, received, previous = rows(0, 2, N, D), rows(1, 2, N, D), rows(2, 2, N, Q, D)
     nodes = torch.arange(N) < torch.tensor([[N], [4]])

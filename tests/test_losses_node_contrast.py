@@ -128,14 +128,6 @@ def test_equals_loops(kwargs: dict[str, Any], temperature: float) -> None:
 
 
 @options
-def test_equals_loops_in_float32(kwargs: dict[str, Any]) -> None:
-    a, k = pair(torch.float32)
-    got = node_contrast(a, k, Y, **kwargs)
-    assert got.dtype == torch.float32
-    assert got.item() == pytest.approx(loops(a, k, Y, **kwargs), rel=1e-6, abs=1e-6)
-
-
-@options
 @pytest.mark.parametrize("temperature", [0.02, 0.1, 1.0])
 def test_gradients_equal_autograd_of_the_dense_formula(
     kwargs: dict[str, Any], temperature: float
@@ -196,31 +188,6 @@ def test_the_block_size_changes_nothing(kwargs: dict[str, Any]) -> None:
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-def test_closed_form_of_the_mean_over_positives() -> None:
-    # With every key below, -mean_p log(phi_ip / Z_i) = log Z_i - h_i . (class mean of the keys).
-    a, k = pair()
-    h, g = unit_rows(a), unit_rows(k)
-    one_hot = torch.nn.functional.one_hot(Y).double()
-    centre = (one_hot.t() @ g / one_hot.sum(0)[:, None])[Y]
-    want = ((h @ g.t() / 0.1).logsumexp(1) - (h * centre).sum(1) / 0.1).mean()
-    got = node_contrast(a, k, Y, denominator="all")
-    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
-    for ours, theirs in zip(
-        torch.autograd.grad(got, (a, k)), torch.autograd.grad(want, (a, k)), strict=True
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
-
-
-def test_every_class_with_one_member_is_infonce() -> None:
-    a, k = pair()
-    y = torch.arange(N)
-    sim = unit_rows(a) @ unit_rows(k).t() / 0.1
-    want = torch.nn.functional.cross_entropy(sim, y)
-    for denominator in ("negatives", "all"):
-        got = node_contrast(a, k, y, denominator=denominator)
-        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("denominator", ["negatives", "all"])
 @pytest.mark.parametrize("direction", ["anchor", "symmetric"])
 def test_no_positive_at_all_is_zero_with_zero_gradient(denominator: str, direction: str) -> None:
@@ -272,16 +239,6 @@ def test_one_node(denominator: str, include_self: bool) -> None:
 
 
 @options
-def test_a_masked_out_node_is_as_good_as_absent(kwargs: dict[str, Any]) -> None:
-    a, k = pair()
-    got = torch.autograd.grad(node_contrast(a, k, Y, **kwargs | {"mask": MASK}), (a, k))
-    alone = node_contrast(a[MASK], k[MASK], Y[MASK], **kwargs | {"mask": None})
-    for ours, theirs in zip(got, torch.autograd.grad(alone, (a, k)), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-        assert (ours[~MASK] == 0).all()
-
-
-@options
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_zero_row_is_similar_to_nobody_and_gets_no_gradient(
     kwargs: dict[str, Any], dtype: torch.dtype
@@ -302,14 +259,6 @@ def test_a_zero_row_is_similar_to_nobody_and_gets_no_gradient(
     assert (k.grad[[5, 8]] == 0).all()
     assert a.grad.norm() < 1e3 and k.grad.norm() < 1e3
     assert a.grad[0].norm() > 0 and k.grad[3].norm() > 0
-
-
-def test_all_rows_zero() -> None:
-    a = torch.zeros(N, D, requires_grad=True)
-    loss = node_contrast(a, a, Y)
-    loss.backward()
-    assert loss.item() == pytest.approx(loops(a, a, Y), rel=1e-6)
-    assert (a.grad == 0).all()
 
 
 @pytest.mark.parametrize("length", [1e-30, 1e-12, 1e-7, 1e-5, 1e-3, 1e6, 1e15])
@@ -345,53 +294,6 @@ def test_unit_rows() -> None:
     assert unit_rows(torch.zeros(0, 3)).shape == (0, 3)
     wide = unit_rows(torch.randn(2, 3, 4))  # any leading dimensions
     torch.testing.assert_close(wide.norm(dim=-1), torch.ones(2, 3))
-
-
-@options
-def test_the_order_of_nodes_does_not_matter(kwargs: dict[str, Any]) -> None:
-    a, k = pair()
-    order = torch.randperm(N)
-    mask = kwargs["mask"]
-    moved = kwargs | {"mask": None if mask is None else mask[order]}
-    want = node_contrast(a, k, Y, **kwargs)
-    got = node_contrast(a[order], k[order], Y[order], **moved)
-    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
-    for ours, theirs in zip(
-        torch.autograd.grad(got, (a, k)), torch.autograd.grad(want, (a, k)), strict=True
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-
-
-@options
-def test_renaming_classes_does_not_matter(kwargs: dict[str, Any]) -> None:
-    a, k = pair()
-    want = node_contrast(a, k, Y, **kwargs)
-    torch.testing.assert_close(node_contrast(a, k, 100 - 7 * Y, **kwargs), want)
-
-
-def test_only_directions_count() -> None:
-    a, k = pair()
-    lengths = torch.rand(2, N, 1).double() * 10 + 0.1
-    got = node_contrast(a * lengths[0], k * lengths[1], Y)
-    torch.testing.assert_close(got, node_contrast(a, k, Y), rtol=1e-12, atol=1e-12)
-    (slope,) = torch.autograd.grad(got, a)
-    assert (slope * a).sum(1).abs().max() < 1e-12  # so no gradient along the row
-
-
-def test_symmetric_is_the_mean_of_both_directions() -> None:
-    a, k = pair()
-    both = (node_contrast(a, k, Y) + node_contrast(k, a, Y)) / 2
-    torch.testing.assert_close(node_contrast(a, k, Y, direction="symmetric"), both)
-    assert not torch.isclose(both, node_contrast(a, k, Y))
-
-
-def test_the_temperature_is_inside_the_exponent() -> None:
-    # Outside, as Eq. 7 prints it, it would cancel.
-    h = torch.eye(2).double()
-    for t in (0.05, 0.1, 2.0):
-        want = math.log1p(math.exp(-1 / t))
-        got = node_contrast(h, h, torch.tensor([0, 1]), temperature=t)
-        assert got.item() == pytest.approx(want, rel=1e-12)
 
 
 def test_a_cold_temperature_stays_finite() -> None:
@@ -473,14 +375,6 @@ def test_vmap_with_what_clients_share() -> None:
     torch.testing.assert_close(across, want)
 
 
-def test_inputs_are_untouched() -> None:
-    a, k = (t.detach() for t in pair())
-    kept = a.clone(), k.clone(), Y.clone(), MASK.clone()
-    node_contrast(a.requires_grad_(), k, Y, mask=MASK, include_self=False).backward()
-    for now, before in zip((a, k, Y, MASK), kept, strict=True):
-        assert torch.equal(now, before)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -547,5 +441,5 @@ def test_unit_rows_of_halves() -> None:
 
 def test_a_mask_of_weights_is_refused() -> None:
     h, y = torch.eye(4), torch.tensor([0, 1, 0, 1])
-    with pytest.raises(TypeError, match=r"mask to be bool, but got torch.float32"):
+    with pytest.raises(TypeError, match=r"mask to be a bool tensor, but got torch.float32"):
         node_contrast(h, h, y, mask=torch.full((4,), 1e-4))

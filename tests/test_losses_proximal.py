@@ -41,22 +41,6 @@ def test_the_gradient_is_the_difference_and_the_reference_has_none() -> None:
         assert reference[name].grad is None
 
 
-def test_gradcheck() -> None:
-    reference = model(1)
-    assert torch.autograd.gradcheck(
-        lambda *values: proximal(dict(zip(SHAPES, values, strict=True)), reference),
-        tuple(model(0).values()),
-    )
-
-
-def test_at_the_reference_it_is_zero_with_zero_gradient() -> None:
-    params = model(0)
-    loss = proximal(params, {name: value.detach() for name, value in params.items()})
-    loss.backward()
-    assert loss.item() == 0
-    assert all((value.grad == 0).all() for value in params.values())
-
-
 def test_integers_and_further_names_of_the_reference_do_not_count() -> None:
     params, reference = model(0), model(1)
     want = proximal(params, reference)

@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from harness.record import append, load
 from harness.rows import flat, spelled
-from papers import missing_edges
 from papers.matrix import (
     COLUMNS,
     ENTRIES,
     SEEDS,
-    SPLITS,
     TUNING_SEED,
     GraphsWithValidation,
     best,
-    clusters,
-    norms,
     quartered,
 )
 
@@ -43,13 +37,6 @@ def test_every_cell_has_four_different_trials() -> None:
     assert TUNING_SEED not in SEEDS
 
 
-def test_a_trial_has_half_the_rounds_of_a_run_that_counts() -> None:
-    for name, task in CELLS:
-        values = ENTRIES[name].trials(task)[0]
-        trial, final = (ENTRIES[name].at(task, values, s).run for s in (TUNING_SEED, SEEDS[0]))
-        assert 2 * trial.rounds == final.rounds == COLUMNS[task].run.rounds, (name, task)
-
-
 def test_a_cell_is_compared_with_the_same_network() -> None:
     """Only FedSage, which is the FedAvg of its network, and FedGCN's sums differ in their task."""
     usual = {"FedSage": {"model"}, "FedGCN": {"hops"}}
@@ -63,16 +50,6 @@ def test_a_cell_is_compared_with_the_same_network() -> None:
         )
         differ = {key for key in mine if mine[key] != other[key]} - {"lr"}
         assert differ <= usual.get(name, set()), (name, task)
-
-
-def test_bounds_of_clusters_are_multiples_of_fedavgs_norms() -> None:
-    for name, task in product(["GCFL", "GCFL+"], ENTRIES["GCFL"].tasks):
-        trials = ENTRIES[name].trials(task)
-        for values, (first, second) in zip(trials, 2 * SPLITS, strict=True):
-            mean, longest = norms(task, values["lr"])
-            assert values["eps1"] == pytest.approx(first * mean, rel=5e-3)
-            assert values["eps2"] == pytest.approx(second * longest, rel=5e-3)
-    assert clusters({"clusters": torch.tensor([0, 2, 0, 1])}) == {"clusters": 3.0}
 
 
 def test_a_line_is_written_after_one_that_was_cut(tmp_path: Path) -> None:
@@ -147,30 +124,3 @@ def test_validation_graphs_are_neither_trained_on_nor_tested() -> None:
         assert test.num_graphs > 0
     metrics = fgl.run(task.fedavg, task, num_rounds=1).history[0].metrics
     assert {"val_accuracy", "test_accuracy"} <= set(metrics)
-
-
-@pytest.mark.slow
-def test_nodes_that_lost_a_neighbour_are_scored_apart() -> None:
-    """Against a loop over edges, with a node that was joined to each client's own."""
-    loaded = fgl.tasks.Nodes(clients=3, hidden=8).load(0)
-    whole: Any = loaded.whole
-    parts = fgl.data.louvain_partition(whole, 3, seed=0)
-    lost = missing_edges.at_borders(whole, parts)
-    owner = {int(node): k for k, part in enumerate(parts) for node in part}
-    cut = {int(t) for s, t in whole.edge_index.t().tolist() if owner[s] != owner[t]}
-    for part, own, found in zip(parts, loaded.clients, lost, strict=True):
-        assert own.y.equal(whole.y[part])  # the task's own partition
-        assert found.tolist() == [int(node) in cut for node in part]
-    one = torch.ones(1, whole.num_features)
-    joined = [own.append(one, torch.tensor([[own.num_nodes], [0]])) for own in loaded.clients]
-    method = loaded.fedavg
-    outbox = fgl.federation.Broadcast({"model": method.initial()}, 3)
-    said = missing_edges.by_border(method, joined, lost)(outbox, {})
-    right: dict[bool, list[bool]] = {True: [], False: []}
-    with fgl.federation.in_mode(method.model, False), torch.no_grad():
-        for own, found in zip(joined, lost, strict=True):
-            guess = method.model(*own.inputs).argmax(1)
-            for node in own.test_mask.nonzero().flatten().tolist():
-                right[bool(found[node])].append(bool(guess[node] == own.y[node]))
-    assert said["lost_accuracy"] == pytest.approx(sum(right[True]) / len(right[True]))
-    assert said["kept_accuracy"] == pytest.approx(sum(right[False]) / len(right[False]))

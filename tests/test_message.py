@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from fgl.federation import Broadcast, Inbox, num_bytes
-from fgl.federation.method.checks import check_message, check_model, first_not_finite
-from fgl.federation.method.message import leaves
+from fgl.federation.method.message import check_message, check_model, first_not_finite, leaves
 
 MODEL = {"weight": torch.zeros(2, 3), "bias": torch.zeros(3)}
 

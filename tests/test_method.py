@@ -12,16 +12,8 @@ import torch.nn.functional as F
 from federations import graph, graphs, keep_own, model, printed, same, without_training_nodes
 
 import fgl
-from fgl.federation import (
-    Inbox,
-    Method,
-    Training,
-    adopt_model,
-    average,
-    fold_in,
-    send_model,
-    supervised,
-)
+from fgl import Method, Training
+from fgl.federation import Inbox, Rules, adopt_model, average, fold_in, send_model, supervised
 
 
 def test_a_method_that_says_nothing_is_fedavg() -> None:
@@ -119,24 +111,12 @@ def test_average_is_the_weighted_mean_entry_by_entry() -> None:
     assert same(state["model"], got)
 
 
-def test_average_of_one_is_that_one() -> None:
-    sent = messages([7])
-    assert same(average(Inbox(sent, 1), {})[0][0]["model"], sent[0]["model"])
-
-
 def test_average_without_an_example_keeps_everything() -> None:
     state = {"model": {"w": torch.ones(1)}}
     with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
         outbox, kept = average(Inbox(messages([0, 0]), 2), state)
     assert not outbox
     assert kept is state
-
-
-@pytest.mark.parametrize("step", [average, keep_own])
-def test_a_server_step_leaves_the_inbox_alone(step: object) -> None:
-    sent = messages([1, 2])
-    step(Inbox(sent, 2), {})  # type: ignore[operator]
-    assert same(sent, messages([1, 2]))
 
 
 def test_keep_own_gives_everybody_their_own() -> None:
@@ -192,21 +172,16 @@ def test_replace_changes_what_it_is_told_and_nothing_else() -> None:
 
 def test_fedavg_names_everything() -> None:
     """No field of a method has a default that could be forgotten, but what most methods share."""
-    shared = [
-        "exchange",
-        "participants",
-        "silent",
-        "ragged",
-        "max_examples",
-        "max_change",
-        "layers",
-    ]
-    shared += ["own", "models", "costs", "onward", "account", "joining"]
-    assert [f.name for f in fields(Method) if f.default is not MISSING] == shared
-    with pytest.raises(TypeError, match="missing 7 required positional arguments"):
+    shared = ["layers", "rules", "privacy", "own"]
+    forgotten = [f for f in fields(Method) if f.default is f.default_factory is MISSING]
+    assert [f.name for f in fields(Method) if f not in forgotten] == shared
+    with pytest.raises(
+        TypeError,
+        match="Expected loss, receive, send, aggregate, deploy, train, accept to be given",
+    ):
         Method(model())  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="exchange to be an integer >= 1, but got 0"):
-        replace(fgl.fedavg(model()), exchange=0)
+        Rules(exchange=0)
 
 
 def test_the_servers_state_is_not_what_it_sends() -> None:
@@ -219,3 +194,40 @@ def test_the_servers_state_is_not_what_it_sends() -> None:
     assert list(result.outbox[0]) == ["model"]
     assert list(result.server_state) == ["model", "private"]
     assert len({record.bytes_down for record in result.history}) == 1
+
+
+def test_the_former_fields_work_for_one_release() -> None:
+    """Given, replaced and read: each warns, names its group and changes that field alone."""
+    former: dict[str, Any] = {
+        "exchange": ("rules", 3),
+        "participants": ("rules", 2),
+        "silent": ("rules", True),
+        "ragged": ("rules", ("rows",)),
+        "max_examples": ("rules", 9.0),
+        "max_change": ("rules", 8.0),
+        "joining": ("rules", fgl.federation.Joining(len, average)),  # type: ignore[arg-type]
+        "costs": ("privacy", dict),
+        "onward": ("privacy", ("seed",)),
+        "account": ("privacy", keep_own),
+        "personal": ("own", {"mask": torch.ones(1)}),
+    }
+    method = fgl.fedavg(model())
+    for name, (group, value) in former.items():
+        with pytest.warns(DeprecationWarning, match=f"Method.{group}.{name} now"):
+            other = replace(method, **{name: value})
+        want = replace(getattr(method, group), **{name: value})
+        assert vars(getattr(other, group)) == vars(want), name
+        rest = {each.name for each in fields(Method)} - {group}
+        assert all(getattr(other, each) is getattr(method, each) for each in rest), name
+        with pytest.warns(DeprecationWarning, match=name):
+            assert getattr(other, name) is value, name
+    with pytest.warns(DeprecationWarning, match=r"Method.own.modules now"):
+        other = replace(method, own=("convs.0",))
+    assert other.own.modules == ("convs.0",)
+    with pytest.warns(DeprecationWarning, match=r"Method.own is Method.own.modules now"):
+        assert (*other.own,) == ("convs.0",) and "convs.0" in other.own and len(other.own) == 1
+    functions = {name: getattr(method, name) for name in list(vars(method))[:8]}
+    with pytest.warns(DeprecationWarning):
+        assert Method(**functions, exchange=4).rules.exchange == 4  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="rules to be a Rules, but got 3"):
+        replace(method, rules=3)  # type: ignore[arg-type]

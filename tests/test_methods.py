@@ -18,7 +18,6 @@ from fgl.methods import (
     adaptive_fedprox,
     fedopt,
     fedper,
-    fedprox,
     local,
     mix_updates,
     moon,
@@ -52,14 +51,6 @@ def test_local_shares_nothing() -> None:
     for client, want in enumerate(trained_alone(3)):
         close(result.client_states[client]["model"], want)
     assert all(record.bytes_up == 0 for record in result.history)
-
-
-def test_fedprox_without_weight_is_fedavg_and_its_term_is_the_distance() -> None:
-    assert same(dict(run(fedprox(FEDAVG, mu=0), CLIENTS).outbox[0]),
-                dict(run(FEDAVG, CLIENTS).outbox[0]))  # fmt: skip
-    plain, held = (gradient(m, 0.1, CLIENTS[0]) for m in (FEDAVG, fedprox(FEDAVG, mu=0.7)))
-    for name, value in plain.items():
-        close(held[name] - value, torch.full_like(value, 0.07))
 
 
 def test_adaptive_fedprox_keeps_a_weight_for_each_client() -> None:
@@ -139,7 +130,7 @@ def test_moon_is_near_the_received_and_far_from_its_own_earlier_model() -> None:
     close(grads[0], grads[1], atol=1e-9)
     with pytest.raises(TypeError, match="return_embedding"):
         moon(fgl.fedavg(torch.nn.Linear(1, 1)))
-    drawn = fgl.data.partition_graph(own, [torch.arange(own.num_nodes - 2)])[0]
+    drawn = fgl.data.partitions.partition_graph(own, [torch.arange(own.num_nodes - 2)])[0]
     with pytest.raises(ValueError, match="does not train on drawn nodes"):
         made.loss(moved, drawn, context)
 
@@ -242,29 +233,6 @@ def test_each_row_of_the_matrix_is_a_clients_mix() -> None:
     assert float(outbox[0]["model"]["w"]) == pytest.approx(0 + 0.5 * 1 + 0.5 * 2)
     assert float(outbox[1]["model"]["w"]) == pytest.approx(10 + 0.5 * 2 + 0.5 * (0.25 + 1.5))
     assert torch.equal(state["network"], matrix)
-
-
-@pytest.mark.parametrize(
-    ("build", "name"),
-    [
-        (partial(fedprox, mu=-1), "mu"),
-        (partial(fedprox, mu=float("nan")), "mu"),
-        (partial(adaptive_fedprox, fit=print, mu=-1), "mu"),
-        (partial(fedopt, server_lr=-0.1), "server_lr"),
-        (partial(fedopt, momentum=-1), "momentum"),
-        (partial(moon, contrast=-1), "contrast"),
-        (partial(moon, temperature=0), "temperature"),
-        (partial(mix_updates, network=uniform, self_weight=1.5), "self_weight"),
-    ],
-)
-def test_bounds(build: Any, name: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected {name} to be an? "):
-        build(FEDAVG)
-
-
-def test_unknown_server_rule() -> None:
-    with pytest.raises(ValueError, match="rule"):
-        fedopt(FEDAVG, rule="rmsprop")  # type: ignore[arg-type]
 
 
 def test_case_is_the_table() -> None:

@@ -9,19 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from federations import end, graph, graphs, model, same, without_training_nodes
+from federations import graph, graphs, model, same, without_training_nodes
 from torch import Tensor, optim
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import (
-    Method,
-    Ragged,
-    Training,
-    graph_minibatches,
-    node_minibatches,
-    train,
-)
+from fgl import Method, Ragged, Training
+from fgl.federation import graph_minibatches, node_minibatches, train
 from fgl.losses import cross_entropy
 
 ADAM = partial(optim.Adam, lr=0.02)
@@ -130,23 +124,6 @@ def test_nobody_has_a_step() -> None:
     with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
         run = fgl.run(sampled(parts), empty, num_rounds=1, clients_at_once="all")
     assert same(run.outbox[0]["model"], sampled(parts).initial())
-
-
-@pytest.mark.parametrize("at_once", [1, "all"])
-def test_resume_is_no_interruption(at_once: Any, tmp_path: Any) -> None:
-    options: Any = {"seed": 3, "clients_at_once": at_once, "participation": 0.6}
-    method = sampled(keep_optimizer=True)
-    want = end(fgl.run(method, clients(), num_rounds=4, **options))
-    fgl.run(method, clients(), num_rounds=2, checkpoint=tmp_path, **options)
-    assert same(end(fgl.run(method, clients(), num_rounds=4, checkpoint=tmp_path, **options)), want)
-    with pytest.raises(ValueError, match="batches"):
-        fgl.run(
-            sampled(parts, keep_optimizer=True),
-            clients(),
-            num_rounds=5,
-            checkpoint=tmp_path,
-            **options,
-        )
 
 
 def test_two_ways_to_make_batches_are_refused() -> None:

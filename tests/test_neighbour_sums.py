@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, close, graph, graphs, same
+from federations import CLASSES, FEATURES, close, graph, same
 from torch.func import functional_call
 
 import fgl
@@ -50,16 +50,6 @@ def test_append_adds_nodes_that_nothing_is_trained_or_scored_on() -> None:
     assert own.num_nodes == 20  # as before
 
 
-def test_append_without_edges_changes_no_loss_and_no_score() -> None:
-    own, none = graph(20), torch.zeros(2, 0, dtype=torch.int64)
-    more = own.append(100 * torch.ones(4, FEATURES), none)
-    model = fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.0)
-    loss, params = fgl.federation.supervised(model), dict(model.named_parameters())
-    close(loss(params, more, {}), loss(params, own, {}))
-    score = tasks.node_scores(model)
-    assert score(dict(model.state_dict()), more) == score(dict(model.state_dict()), own)
-
-
 def test_append_where_all_nodes_trained_makes_a_training_mask() -> None:
     own = graph(9, train_mask=None, val_mask=None, test_mask=None)
     more = own.append(torch.ones(2, FEATURES), torch.tensor([[9], [0]]))
@@ -70,19 +60,6 @@ def test_append_where_all_nodes_trained_makes_a_training_mask() -> None:
     assert empty.train_mask is not None  # as its neighbours in a batch
     bare = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
     assert bare.append(torch.eye(2), torch.tensor([[0], [3]])).train_mask is None
-
-
-def test_append_in_a_batch_is_the_loop() -> None:
-    clients = [
-        own.append(torch.randn(k, FEATURES), torch.stack([own.num_nodes + torch.arange(k)] * 2))
-        for k, own in enumerate(graphs())
-    ]
-    method = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.0), train=SGD)
-    one, two = (
-        fgl.run(method, clients, num_rounds=2, clients_at_once=at_once)  # type: ignore[arg-type]
-        for at_once in (1, "all")
-    )
-    close(two.outbox[0]["model"], one.outbox[0]["model"])
 
 
 @pytest.mark.parametrize("valued", [True, False])
@@ -170,15 +147,6 @@ def test_borders_are_those_of_loops(sizes: list[int], directed: bool) -> None:
         assert got.degree.tolist() == degree
 
 
-def test_borders_of_permuted_clients() -> None:
-    own, parts = graph(20), parts_of(20, [5, 8, 7])
-    order = [2, 0, 1]
-    one, two = data.borders(own, parts), data.borders(own, [parts[k] for k in order])
-    for new, old in enumerate(order):
-        assert two[new].node.equal(one[old].node)
-        assert [order[k] for k in two[new].client.tolist()] == one[old].client.tolist()
-
-
 def test_borders_refuse_overlap() -> None:
     for parts in ([torch.tensor([0, 1]), torch.tensor([1])], [torch.tensor([0, 0])]):
         with pytest.raises(ValueError, match="disjoint"):
@@ -250,26 +218,6 @@ def test_one_hop_weighs_own_neighbours_by_true_degrees() -> None:
         close(functional_call(model, dict(central.state_dict()), own.inputs), want)
 
 
-@pytest.mark.parametrize("hops", [0, 1, 2])
-def test_without_cross_edges_it_is_fedavg(hops: int) -> None:
-    blocks = [double(own) for own in graphs()]
-    sizes = [own.num_nodes for own in blocks]
-    starts = [sum(sizes[:k]) for k in range(4)]
-    fields: Any = {
-        name: torch.cat([getattr(own, name) for own in blocks])
-        for name in ("x", "y", "train_mask", "val_mask", "test_mask")
-    }
-    pairs = zip(blocks, starts, strict=True)
-    whole = fgl.Graph(edge_index=torch.cat([own.edge_index + s for own, s in pairs], 1), **fields)
-    parts = list(torch.arange(whole.num_nodes).split(sizes))
-    made = data.neighbour_sums(whole, parts, hops=hops)
-    assert made.num_bytes == 0
-    plain = fgl.run(fgl.fedavg(gcn(), train=SGD), blocks, num_rounds=3)
-    other = fgl.run(fgl.fedavg(gcn(**SUMMED), train=SGD), made.clients, num_rounds=3)
-    close(other.outbox[0]["model"], plain.outbox[0]["model"], atol=1e-8)
-    assert [r.loss for r in other.history] == pytest.approx([r.loss for r in plain.history])
-
-
 @pytest.mark.parametrize("at_once", [1, "all"])
 def test_two_hops_give_the_centralised_gradient(at_once: Any) -> None:
     """One step of everybody, weighted by training nodes, is a step on the whole graph."""
@@ -280,7 +228,9 @@ def test_two_hops_give_the_centralised_gradient(at_once: Any) -> None:
     ours = fgl.run(fgl.fedavg(gcn(**SUMMED), train=step), made.clients, **options)
     want = fgl.run(fgl.fedavg(gcn(), train=step), [whole], num_rounds=3)
     close(ours.outbox[0]["model"], want.outbox[0]["model"], atol=1e-8)
-    cut = fgl.run(fgl.fedavg(gcn(), train=step), data.partition_graph(whole, parts), num_rounds=3)
+    cut = fgl.run(
+        fgl.fedavg(gcn(), train=step), data.partitions.partition_graph(whole, parts), num_rounds=3
+    )
     assert not torch.allclose(
         cut.outbox[0]["model"]["convs.0.lin.weight"],  # type: ignore[index, call-overload]
         want.outbox[0]["model"]["convs.0.lin.weight"],  # type: ignore[index, call-overload]

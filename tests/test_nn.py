@@ -1,9 +1,8 @@
-"""GCN and GAT against PyTorch Geometric's, and what they promise about graphs."""
+"""GCN and GAT: what they promise about graphs; PyG's numbers are in `truth/`."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 import fgl.nn
+from fgl import SparseMatrix
 from fgl.augment import drop_edges
-from fgl.nn import GAT, GCN, GATConv, GCNConv
+from fgl.nn import GAT, GCN, GATConv
 from fgl.nn.layers import dropout, shifted
-from fgl.sparse import SparseMatrix
 
 N, F, C = 12, 7, 3
 
@@ -77,51 +76,6 @@ def features(dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 @models
-def test_state_dict_keys_and_shapes_equal_pyg(name: str) -> None:
-    ours, theirs = twins(name)
-    shapes = [
-        {key: tuple(value.shape) for key, value in model.state_dict().items()}
-        for model in (ours, theirs)
-    ]
-    assert shapes[0] == shapes[1]
-    ours.load_state_dict(theirs.state_dict())  # and back
-
-
-@models
-@graphs
-@pytest.mark.parametrize("sparse_edges", [False, True], ids=["edge_index", "matrix"])
-def test_outputs_and_gradients_equal_pyg(name: str, edges: Tensor, sparse_edges: bool) -> None:
-    ours, theirs = twins(name)
-    x = features().requires_grad_()
-    mine = SparseMatrix.from_edge_index(edges, N) if sparse_edges else edges
-    got, want = ours(x, mine), theirs(x, edges)
-    torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
-    upstream = torch.randn_like(got)
-    names = [key for key, _ in ours.named_parameters()]
-    got_grad = torch.autograd.grad(got, [*ours.parameters(), x], upstream)
-    by_name = dict(theirs.named_parameters())
-    want_grad = torch.autograd.grad(want, [*(by_name[key] for key in names), x], upstream)
-    for key, a, b in zip([*names, "x"], got_grad, want_grad, strict=True):
-        torch.testing.assert_close(
-            a, b, rtol=1e-10, atol=1e-11, msg=lambda m, key=key: f"{key}: {m}"
-        )
-
-
-@models
-def test_float32_equals_pyg(name: str) -> None:
-    ours, theirs = twins(name, torch.float32)
-    x = features(torch.float32)
-    got, want = ours(x, DIRECTED), theirs(x, DIRECTED)
-    assert got.dtype == torch.float32
-    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
-    got.square().sum().backward()
-    want.square().sum().backward()
-    by_name = dict(theirs.named_parameters())
-    for key, parameter in ours.named_parameters():
-        torch.testing.assert_close(parameter.grad, by_name[key].grad, rtol=1e-4, atol=1e-4)
-
-
-@models
 @graphs
 def test_sparse_features_equal_dense_ones(name: str, edges: Tensor) -> None:
     ours, _ = twins(name)
@@ -132,15 +86,6 @@ def test_sparse_features_equal_dense_ones(name: str, edges: Tensor) -> None:
         slopes = torch.autograd.grad(out.square().sum(), list(ours.parameters()))
         results.append([out.detach(), *slopes])
     torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-11)
-
-
-@pytest.mark.parametrize("edges", [DIRECTED, GRAPHS["self-loops"]], ids=["plain", "self-loops"])
-def test_gcn_with_edge_weights_equals_pyg(edges: Tensor) -> None:
-    ours, theirs = twins("gcn-2")
-    x = features()
-    weight = torch.rand(edges.shape[1], dtype=torch.float64) + 0.1
-    matrix = SparseMatrix.from_edge_index(edges, N, weight)
-    torch.testing.assert_close(ours(x, matrix), theirs(x, edges, weight), rtol=1e-11, atol=1e-12)
 
 
 @both
@@ -159,85 +104,6 @@ def test_a_dropped_edge_is_as_good_as_absent(name: str, edges: Tensor) -> None:
         parameters = list(ours.parameters())
         slopes = [torch.autograd.grad(out.square().sum(), parameters) for out in (got, want)]
         torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-10, atol=1e-11)
-
-
-@both
-def test_an_adjacency_is_not_changed_by_its_use(name: str) -> None:
-    # The normalised operator and the self-loops are kept on the matrix: a view must not see them.
-    ours, _ = twins(name)
-    x = features()
-    matrix = SparseMatrix.from_edge_index(DIRECTED, N)
-    before = ours(x, matrix)
-    dropped = ours(x, matrix.with_value(torch.zeros(matrix.nnz)))
-    torch.testing.assert_close(dropped, ours(x, GRAPHS["no edges"]), rtol=1e-11, atol=1e-12)
-    assert torch.equal(ours(x, matrix), before)
-    assert matrix.value is None and matrix.nnz == DIRECTED.shape[1]
-
-
-@both
-@graphs
-def test_the_order_of_nodes_does_not_matter(name: str, edges: Tensor) -> None:
-    ours, _ = twins(name)
-    x = features()
-    order = torch.randperm(N)
-    place = order.argsort()
-    got = ours(x[order], place[edges])
-    torch.testing.assert_close(got, ours(x, edges)[order], rtol=1e-11, atol=1e-12)
-
-
-@both
-def test_the_order_of_edges_does_not_matter(name: str) -> None:
-    ours, _ = twins(name)
-    x = features()
-    shuffled = DIRECTED[:, torch.randperm(DIRECTED.shape[1])]
-    torch.testing.assert_close(ours(x, shuffled), ours(x, DIRECTED), rtol=1e-12, atol=1e-12)
-
-
-@both
-def test_messages_go_from_source_to_target(name: str) -> None:
-    ours, _ = twins(name)
-    x = features().requires_grad_()
-    path = torch.tensor([[0], [1]])
-    (to_one,) = torch.autograd.grad(ours(x, path)[1].sum(), x)
-    (to_zero,) = torch.autograd.grad(ours(x, path)[0].sum(), x)
-    assert (to_one[0] != 0).any() and (to_zero[1] == 0).all()
-
-
-def test_an_isolated_node_sees_itself() -> None:
-    x = torch.randn(3, F)
-    edges = GRAPHS["no edges"]
-    for conv in (GCNConv(F, 4), GATConv(F, 4), GATConv(F, 2, heads=2)):
-        nn.init.normal_(conv.bias)
-        torch.testing.assert_close(conv(x, edges), x @ conv.lin.weight.t() + conv.bias)
-
-
-def test_gcn_conv_is_its_formula() -> None:
-    conv = GCNConv(F, 4).double()
-    x = features()
-    adjacency = torch.eye(N).double()
-    adjacency[DIRECTED[1], DIRECTED[0]] = 1
-    scale = adjacency.sum(1).rsqrt()
-    want = scale[:, None] * adjacency * scale @ x @ conv.lin.weight.t() + conv.bias
-    torch.testing.assert_close(conv(x, DIRECTED), want, rtol=1e-12, atol=1e-13)
-
-
-def test_gat_conv_is_its_formula() -> None:
-    heads, width = 3, 2
-    conv = GATConv(F, width, heads=heads, negative_slope=0.3).double()
-    nn.init.normal_(conv.bias)
-    x = features()
-    h = (x @ conv.lin.weight.t()).view(N, heads, width)
-    want = torch.zeros(N, heads, width, dtype=torch.float64)
-    for i in range(N):
-        near = [*DIRECTED[0][DIRECTED[1] == i].tolist(), i]
-        for head in range(heads):
-            dst, src = conv.att_dst[0, head], conv.att_src[0, head]
-            scores = [(dst @ h[i, head] + src @ h[j, head]).item() for j in near]
-            scores = [math.exp(s if s > 0 else 0.3 * s) for s in scores]
-            for j, score in zip(near, scores, strict=True):
-                want[i, head] += score / sum(scores) * h[j, head].detach()
-    got = conv(x, DIRECTED)
-    torch.testing.assert_close(got, want.flatten(1) + conv.bias, rtol=1e-12, atol=1e-13)
 
 
 def test_averaged_heads() -> None:
@@ -321,59 +187,6 @@ def test_random_bits_are_the_same_where_torch_has_no_view_under_vmap(dtype: torc
     words = torch.randint(-(2**63), 2**63 - 1, (3, 9))
     assert torch.equal(shifted(words[0], dtype), words[0].view(dtype))
     assert torch.equal(vmap(lambda row: shifted(row, dtype))(words), words.view(dtype))
-
-
-@pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 0.9, 1.0])
-def test_dropout_keeps_the_expectation(p: float) -> None:
-    x = torch.full((200, 100), 3.0)
-    out = dropout(x, p)
-    kept = out != 0
-    assert abs(kept.double().mean() - (1 - p)) <= 5 * math.sqrt(p * (1 - p) / x.numel())
-    share = max(1 - round(p * 2**16) / 2**16, 1e-9)
-    torch.testing.assert_close(out[kept], (x / share)[kept])
-
-
-@both
-def test_a_step_of_training_lowers_the_loss(name: str) -> None:
-    torch.manual_seed(0)
-    ours, _, kwargs = MODELS[name]
-    model = ours(F, 8, C, **kwargs, dropout=0.0)
-    x, y = features(torch.float32), torch.arange(N) % C
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
-    losses = []
-    for _ in range(40):
-        loss = nn.functional.cross_entropy(model(x, DIRECTED), y)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.7 * losses[0]
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (lambda: GCNConv(300, 200), lambda: pyg.GCNConv(300, 200)),
-        (lambda: GATConv(300, 40, heads=5), lambda: pyg.GATConv(300, 40, heads=5)),
-        (lambda: GATConv(300, 400, heads=2), lambda: pyg.GATConv(300, 400, heads=2)),
-    ],
-)
-def test_initial_parameters_are_distributed_as_pygs(ours: Any, theirs: Any) -> None:
-    samples: list[dict[str, Tensor]] = []
-    for make in (ours, theirs):
-        draws = [dict(make().named_parameters()) for _ in range(5)]
-        samples.append({key: torch.stack([d[key].detach() for d in draws]) for key in draws[0]})
-    for key, value in samples[0].items():
-        want = samples[1][key]
-        if key == "bias":
-            assert (value == 0).all() and (want == 0).all()
-            continue
-        assert value.abs().max().item() == pytest.approx(want.abs().max().item(), rel=0.02)
-        bound = math.sqrt(6 / sum(value.shape[-2:]))  # Glorot
-        assert value.abs().max() <= bound
-        assert value.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
-        assert abs(value.mean().item()) < 5 * bound / math.sqrt(3 * value.numel())
-        assert not torch.equal(value[0], value[1])
 
 
 @both

@@ -1,4 +1,4 @@
-"""SAGE: PyG's numbers under PyG's keys, trees against loops, Theorem 4.1, vmap."""
+"""SAGE: trees against loops, Theorem 4.1, vmap."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import pytest
 import torch
 from federations import close, graph
 from torch.func import functional_call
-from torch_geometric.nn import GraphSAGE
-from torch_geometric.nn import SAGEConv as PyGSAGEConv
 
 import fgl
 from fgl.ego import EgoSampler, levels, mash
 from fgl.federation.executors.batch.cohort import Cohort
-from fgl.nn import SAGE, EgoSAGE, SAGEConv, child_mean
-from fgl.sparse import Member
+from fgl.nn import EgoSAGE
+from fgl.nn.sage import child_mean
+from fgl.sparse.batched_pattern import Member
 
 
 def lonely() -> fgl.Graph:
@@ -25,50 +24,12 @@ def lonely() -> fgl.Graph:
     return fgl.Graph(torch.cat([data.x, torch.ones(2, 6)]), data.edge_index)
 
 
-def test_convolution_is_that_of_pyg() -> None:
-    data, mine, theirs = lonely(), SAGEConv(6, 4), PyGSAGEConv(6, 4)
-    assert list(mine.state_dict()) == list(theirs.state_dict())
-    mine.load_state_dict(theirs.state_dict())
-    want = theirs(data.x, data.edge_index)
-    close(mine(data.x, data.edge_index), want)
-    close(mine(data.x, data.adj), want)
-    close(mine(fgl.SparseMatrix.from_dense(data.x), data.adj), want)
-    grads = [torch.autograd.grad(out.square().sum(), list(net.parameters())) for out, net in
-             ((mine(data.x, data.adj), mine), (want, theirs))]  # fmt: skip
-    close(list(grads[0]), list(grads[1]), atol=1e-4)
-
-
-def test_stack_is_that_of_pyg() -> None:
-    data, mine = lonely(), SAGE(6, 8, 3, num_layers=3, dropout=0.0)
-    theirs = GraphSAGE(6, 8, 3, out_channels=3)
-    assert list(mine.state_dict()) == list(theirs.state_dict())
-    mine.load_state_dict(theirs.state_dict())
-    close(mine(data.x, data.adj), theirs(data.x, data.edge_index))
-
-
-def test_convolution_by_hand() -> None:
-    data, conv = lonely(), SAGEConv(6, 4)
-    got = conv(data.x, data.adj)
-    edges = data.edge_index.t().tolist()
-    for node in range(data.num_nodes):
-        near = [data.x[source] for source, target in edges if target == node]
-        mean = sum(near) / len(near) if near else torch.zeros(6)
-        close(got[node], conv.lin_r.weight @ data.x[node] + conv.lin_l(mean), atol=1e-5)
-
-
 def test_mean_norm_counts_present_entries() -> None:
     A = fgl.SparseMatrix.from_dense(torch.tensor([[2.0, 3.0], [0.0, 0.0]]))
     close(A.mean_norm.to_dense(), torch.tensor([[0.5, 0.5], [0.0, 0.0]]))
     close(A.with_value(torch.tensor([0.0, 3.0])).mean_norm.to_dense()[0], torch.tensor([0.0, 1.0]))
     assert not A.with_value(torch.zeros(2)).mean_norm.to_dense().any()  # nor is it 0 / 0
     assert A.mean_norm is A.mean_norm
-
-
-def test_order_of_nodes() -> None:
-    data, conv = lonely(), SAGEConv(6, 4)
-    order = torch.randperm(22)
-    moved = conv(data.x[order], order.argsort()[data.edge_index])
-    close(moved, conv(data.x, data.adj)[order], atol=1e-5)
 
 
 @pytest.mark.parametrize("fanouts", [(6, 6), (2, 3), (3,), (2, 2, 3)])
@@ -141,32 +102,6 @@ def test_three_ways_to_read_trees_agree() -> None:
         net(data.x)
 
 
-def shuffled(trees: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The same ego-graphs, every node's children (with their subtrees) in another order."""
-    out = trees.clone()
-    for tree in out:
-        order = torch.randperm(6, generator=generator)
-        tree[1:7] = tree[1:7][order]
-        tree[7:] = tree[7:].view(6, 6)[order].flatten()
-        for child in range(6):
-            block = tree[7 + 6 * child : 13 + 6 * child]
-            block.copy_(block[torch.randperm(6, generator=generator)])
-    return out
-
-
-def test_theorem_4_1() -> None:
-    """Linear: any alignment of children gives the same centre; not so with ReLU between."""
-    generator = torch.Generator().manual_seed(0)
-    data = graph(40)
-    r = torch.randn(40, 8, dtype=torch.double, generator=generator)
-    trees = EgoSampler(data)(torch.arange(16), generator=generator)
-    for linear in (True, False):
-        net = EgoSAGE(6, 8, 3, linear=linear).double().eval()
-        first = net(mash(r, trees))
-        others = [net(mash(r, shuffled(trees, generator))) for _ in range(5)]
-        assert all(torch.allclose(first, other, atol=1e-10) for other in others) == linear
-
-
 def test_linear_layers_mash_to_the_mean_of_the_ego_graphs() -> None:
     """Before the last ReLU the mashed centre is the mean of the centres (Theorem 4.1's reason)."""
     data = graph(40)
@@ -179,19 +114,6 @@ def test_linear_layers_mash_to_the_mean_of_the_ego_graphs() -> None:
         return net.convs[1].on_trees(first, (6,)).squeeze(1)
 
     close(before(mash(r, trees))[0], before(r[trees]).mean(0), atol=1e-10)
-
-
-def test_parameters_are_those_of_the_paper() -> None:
-    def count(net: Any, features: int) -> int:
-        model = net(features, 512, 7 if features == 1433 else 6)
-        return sum(p.numel() for p in model.parameters())
-
-    assert count(EgoSAGE, 1433) == 1433 * 512 + 512 + 2 * (2 * 512**2 + 512) + 7 * 512 == 1_787_392
-    net = EgoSAGE(1433, 512, 7)
-    fan_in = 1433
-    assert abs(float(net.reduction.weight.detach().std()) - (2 / fan_in) ** 0.5) < 1e-3
-    assert float(net.reduction.bias.detach().abs().max()) <= fan_in**-0.5
-    assert net.head.bias is None and net.convs[0].lin_r.bias is None
 
 
 def test_dropout_is_after_the_reduction_and_after_the_convolutions() -> None:
@@ -247,7 +169,7 @@ def test_under_vmap_over_clients(sparse: bool) -> None:
 
 @pytest.mark.parametrize("fanouts", [(), (6, 0), (-1,)])
 def test_bad_fanouts(fanouts: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="fanouts to be at least 1 each"):
+    with pytest.raises(ValueError, match="fanouts to be"):
         EgoSAGE(6, 8, 3, fanouts=fanouts)
 
 

@@ -21,13 +21,6 @@ def cells(path: Path, kind: str) -> list[dict[str, Any]]:
     return [cell for cell in whole["cells"] if cell["cell_type"] == kind]
 
 
-def test_there_are_five_and_the_first_has_ten_cells() -> None:
-    names = {path.stem for path in NOTEBOOKS}
-    assert names == {"own_graph", "own_method", "molecules", "privacy", "flower"}
-    whole = json.loads((FOLDER / "own_graph.ipynb").read_text(encoding="utf-8"))
-    assert len(whole["cells"]) == 10
-
-
 @each
 def test_a_notebook_was_executed_from_top_to_bottom_and_has_a_plot(path: Path) -> None:
     code = cells(path, "code")

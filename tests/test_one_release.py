@@ -59,7 +59,7 @@ def test_a_run_killed_while_it_scores_shows_the_same_model_again(
     name: str, exchanges: int, tmp_path: Path, reached: Any
 ) -> None:
     method, clients = federation(name)
-    num_rounds = exchanges * method.exchange
+    num_rounds = exchanges * method.rules.exchange
     look = Looks(num_rounds - 1)
     how: Any = {"num_rounds": num_rounds, "checkpoint": tmp_path, "evaluate": look}
     how |= {"watch": privacy_spent}
@@ -94,8 +94,8 @@ def test_clients_elsewhere_are_shown_the_same_model_again(tmp_path: Path) -> Non
 
     how: Any = {"num_rounds": 3, "checkpoint": tmp_path, "watch": watch}
     with pytest.raises(Killed):
-        fgl.run(method, on=flower(Grid(apps(method, clients, score=score))), **how)
-    result = fgl.run(method, on=flower(Grid(apps(method, clients, score=score))), **how)
+        fgl.run(method, flower(Grid(apps(method, clients, score=score))), **how)
+    result = fgl.run(method, flower(Grid(apps(method, clients, score=score))), **how)
     second, again = shown[len(clients)], shown[2 * len(clients)]
     assert same(second, again) and len(shown) == 4 * len(clients)
     assert [record.metrics["scored"] for record in result.history] == [1.0] * 3
@@ -121,13 +121,6 @@ def test_a_round_that_was_released_cannot_be_taken_back(tmp_path: Path) -> None:
         fgl.run(method, clients, num_rounds=1, checkpoint=tmp_path, evaluate=Looks(9))
 
 
-def test_what_is_kept_before_scoring_costs_other_methods_nothing(tmp_path: Path) -> None:
-    made = known("nodes", 0.0, torch.float32)
-    with pytest.raises(Killed):
-        fgl.run(made.fedavg, made.clients, num_rounds=1, checkpoint=tmp_path, evaluate=Looks(0))
-    assert not list(tmp_path.glob("*.ckpt"))
-
-
 # Rounds of which no answer counted
 
 
@@ -141,13 +134,13 @@ def test_answers_that_are_lost_at_the_end_of_a_run_count(name: str, tmp_path: Pa
     from test_flower import flower
 
     method, clients = federation(name)
-    num_rounds = 2 * method.exchange
+    num_rounds = 2 * method.rules.exchange
 
     def lose(kind: str, node: int, times: int, reply: Any) -> Any:
         return Error(2, "lost") if kind == "train" and times == num_rounds else reply
 
     grid = Grid(apps(method, clients), lose, state=str(tmp_path / "sites"))
-    how: Any = {"on": flower(grid), "num_rounds": num_rounds, "watch": privacy_spent}
+    how: Any = {"clients": flower(grid), "num_rounds": num_rounds, "watch": privacy_spent}
     result = fgl.run(method, checkpoint=tmp_path / "run", **how)
     assert [record.is_empty for record in result.history] == [False] * (num_rounds - 1) + [True]
     state: Any = result.server_state

@@ -49,15 +49,15 @@ def first_features(number: int, width: int) -> Tensor:
     return torch.randn(number, width)
 
 
-def first_edges(width: int, hidden: int) -> fgl.nn.PairWeights:
+def first_edges(width: int, hidden: int) -> fgl.nn.pair_weights.PairWeights:
     torch.manual_seed(8)
-    return fgl.nn.PairWeights(width, hidden, parts=1)
+    return fgl.nn.pair_weights.PairWeights(width, hidden, parts=1)
 
 
 @pytest.fixture
 def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SURROGATE, "first_features", first_features)
-    monkeypatch.setattr(SURROGATE, "first_edges", first_edges)
+    monkeypatch.setattr(SURROGATE, "PairWeights", lambda *sizes, parts: first_edges(*sizes))
 
 
 # A client's, in loops
@@ -309,35 +309,6 @@ def test_weights_of_nodes_follow_labels_and_homophily() -> None:
     assert len({round(each, 6) for each in remembered(own)}) > 1
 
 
-@pytest.mark.parametrize("term", ["alignment", "smoothness"])
-def test_each_term_of_the_server_moves_features_and_edges(term: str) -> None:
-    x = first_features(4, 3).double().requires_grad_()
-    weights = torch.tensor([[0, 3, 0, 9], [3, 0, 2, 0], [0, 2, 0, 5], [9, 0, 5, 0]]).double() / 10
-    weights.requires_grad_()
-    one = torch.ones(2, 6).double()
-    aim = SURROGATE.Moments(torch.tensor([1, 4]).double() / 5, one, one / 2)
-    off = {"alignment": 0.0, "smoothness": 0.0}
-    made = SURROGATE.Condensation(per_class=2, **{**off, term: 2.0})
-    loss = made.loss(x, weights, aim)
-    whole = weights.detach() + torch.eye(4)
-    rows = torch.cat([x, (whole / (whole.sum(1)[:, None] * whole.sum(1)).sqrt()) @ x], 1).detach()
-    wanted = 0.0
-    if term == "alignment":
-        for c, share in ((0, 0.2), (1, 0.8)):
-            a, b = rows[2 * c], rows[2 * c + 1]
-            mean, deviation = (a + b) / 2, (a - b).abs() / math.sqrt(2)
-            far = ((mean - 1) ** 2).mean() + ((deviation - 0.5) ** 2).mean()
-            wanted += 2.0 * share * float(far)
-    else:
-        pairs = [(i, j) for i in range(4) for j in range(4)]
-        near = {(i, j): (-0.5 * (x[i] - x[j]) ** 2).exp().mean() for i, j in pairs}
-        total: Any = sum(weights[p] * near[p] for p in pairs) / weights.sum()
-        wanted = 2.0 * total.item()
-    assert loss.item() == pytest.approx(wanted, abs=1e-12)
-    for each in torch.autograd.grad(loss, (x, weights)):
-        assert each.norm() > 1e-3
-
-
 # What stands around it
 
 
@@ -518,3 +489,46 @@ def test_methods_that_need_models_of_clients_refuse_it() -> None:
     for outer in (fgl.methods.fedopt, fgl.methods.scaffold):
         with pytest.raises(ValueError, match="its clients send sums, and no model"):
             outer(method())
+
+
+def test_a_class_of_one_node_has_its_mean_and_one_of_none_has_zeros() -> None:
+    from fgl.methods.surrogate import moments
+
+    sums = {
+        "count": torch.tensor([0.0, 1.0, 3.0]),
+        "clients": torch.tensor([0.0, 1.0, 1.0]),
+        "total": torch.tensor([[9.0], [5.0], [6.0]]),
+        "square": torch.tensor([[9.0], [25.0], [14.0]]),
+    }
+    found = moments(sums)
+    assert found.mean.tolist() == [[0.0], [5.0], [2.0]]  # of 1, 2 and 3
+    assert found.deviation.tolist() == [[0.0], [0.0], [1.0]]
+    assert found.share.tolist() == [0.0, 0.25, 0.75]
+
+
+def test_sums_are_those_that_one_client_can_have() -> None:
+    from fgl.methods.surrogate import check_sums, what_lacks
+
+    two = torch.tensor([2.0, 0.0])
+    right = {
+        "count": two,
+        "clients": torch.tensor([1.0, 0.0]),
+        "total": torch.tensor([[3.0], [0.0]]),
+        "square": torch.tensor([[5.0], [0.0]]),  # of 1 and 2
+    }
+    check_sums(right, 2.0)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"total": right["total"].long()}, "floats"),
+        ({"total": torch.zeros(2)}, r"\[C, D\]"),
+        ({"total": torch.zeros(2, 0), "square": torch.zeros(2, 0)}, r"\[C, D\]"),
+        ({"count": two + 1}, "one client, over 2 to 2"),
+        ({"clients": two}, "one client"),
+        ({"count": -two, "clients": 0 * two}, "impossible"),
+        ({"square": torch.tensor([[4.4], [0.0]])}, "impossible"),  # below 3 * 3 / 2
+    ]
+    for changed, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            check_sums({**right, **changed}, 2.0)
+    assert what_lacks(right, 1) == "" and "1 clients" in what_lacks(right, 0)
+    assert "two labelled nodes" in what_lacks({**right, "count": 0 * two}, 3)
+    assert "-1 at least" in what_lacks({**right, "square": right["square"] - 1}, 3)

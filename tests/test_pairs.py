@@ -99,10 +99,10 @@ def test_masks_are_not_lost() -> None:
     """In a later round, or when a client's model is asked for."""
     options: dict[str, Any] = {
         "fedper": {"shared": ["convs.0"]},
-        "fedtad": {"generator": fgl.nn.NodeGenerator(FEATURES, CLASSES)},
+        "fedtad": {"generator": fgl.nn.node_generator.NodeGenerator(FEATURES, CLASSES)},
         "unlearned": {"client": 0, "steps": 1, "radius": 1.0},
     }
-    masked = replace(FEDAVG, personal={"mask": torch.ones(1)})
+    masked = replace(FEDAVG, own=fgl.federation.Own(personal={"mask": torch.ones(1)}))
     for name in ("moon", "graphfl", "own_models", "fedper", "local", "ditto", "feddyn", "feddc",
                  "fedgm", "fedhgn", "fedtad", "fggp"):  # fmt: skip
         with pytest.raises(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 
 import fgl
 from fgl import tasks
-from fgl.data import pair_split, split_by_time, with_negatives
+from fgl.data.splits import pair_split, split_by_time, with_negatives
 from fgl.data.splits.free_pairs import FreeCells, FreePairs, directed_keys, directed_pairs
 from fgl.data.splits.negatives import Window
 
@@ -50,39 +49,6 @@ def test_before_keeps_the_fields_of_earlier_edges_and_the_pairs() -> None:
     assert early.num_nodes == 12 and graph.before(0).num_edges == 0
     with pytest.raises(ValueError, match="Expected the graph to have edge_time, but got none"):
         fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])).before(3)
-
-
-@pytest.mark.parametrize("shares", [(0.5, 0.25, 0.1, 0.15), (0.0, 0.5, 0.0, 0.5), (1.0, 0, 0, 0)])
-def test_a_split_by_time_is_in_order_and_has_every_edge_once(shares: Any) -> None:
-    graph = temporal()
-    split = split_by_time(graph, graph.edge_attr[:, 0], shares=shares)
-    time = graph.edge_time
-    messages = split.edge_attr.flatten().long().tolist()
-    masks = (split.train_mask, split.val_mask, split.test_mask)
-    windows = [split.y[mask].long().tolist() for mask in masks]
-    assert sorted([*messages, *chain(*windows)]) == list(range(60))
-    assert torch.stack(masks).sum(0).tolist() == [1] * split.num_examples
-    parts = [part for part in [messages, *windows] if part]
-    for one, two in pairwise(parts):
-        assert max(time[one]) < min(time[two])
-    asked = [*chain(*windows)]
-    assert split.y.long().tolist() == asked and (time[asked].diff() >= 0).all()
-    assert rows(split.edge_label_index) == [rows(graph.edge_index)[e] for e in asked]
-    assert split.edge_type.tolist() == [e % 3 for e in messages]
-
-
-def test_a_random_split_has_the_shares_and_another_seed_another_one() -> None:
-    graph = temporal()
-    split = pair_split(graph, graph.edge_attr[:, 0], seed=1)
-    counts = [int(mask.sum()) for mask in (split.train_mask, split.val_mask, split.test_mask)]
-    want = (30, 15, 6, 9)  # a few less or more, since copies of an edge stay together
-    assert all(abs(a - b) <= 3 for a, b in zip((split.num_edges, *counts), want, strict=True))
-    own = split.edge_attr.flatten().tolist()
-    assert own == sorted(own) and sorted(own + split.y.tolist()) == list(range(60))
-    assert torch.equal(split.y, pair_split(graph, graph.edge_attr[:, 0], seed=1).y)
-    assert not torch.equal(split.y, pair_split(graph, graph.edge_attr[:, 0], seed=2).y)
-    once = {(u, v) for u, v in rows(graph.edge_index) if u != v}
-    assert pair_split(graph).y.tolist() == [1.0] * (len(once) - round(len(once) / 2))
 
 
 def test_splits_refuse_what_they_cannot_split() -> None:
@@ -204,7 +170,7 @@ def test_negatives_of_a_mask_that_is_not_there_are_not_drawn() -> None:
 def test_classes_of_pairs_are_those_of_their_answers_and_not_of_the_nodes() -> None:
     graph = temporal().replace(y=torch.arange(12) % 5)
     assert graph.num_classes == 5
-    for split in (split_by_time, fgl.data.pair_split):
+    for split in (split_by_time, fgl.data.splits.pair_split):
         assert split(graph, torch.arange(60) % 3).num_classes == 3
         assert split(graph).num_classes != 5
 
@@ -220,7 +186,7 @@ def test_ratings_of_a_task_are_tenths() -> None:
 
 def test_a_directed_split_keeps_fields_and_directions() -> None:
     graph = temporal(num_edges=80, n=12)
-    split = fgl.data.edge_split(graph, val=0.1, test=0.2, directed=True, seed=2)
+    split = fgl.data.splits.edge_split(graph, val=0.1, test=0.2, directed=True, seed=2)
     held = {*rows(split.val_edges), *rows(split.test_edges)}
     kept = [e for e, pair in enumerate(rows(graph.edge_index)) if pair not in held]
     assert split.directed and split.graph.edge_attr.flatten().tolist() == kept
@@ -234,14 +200,14 @@ def test_a_directed_split_keeps_fields_and_directions() -> None:
     )
     for negatives in (split.val_negatives, split.test_negatives):
         assert not set(rows(negatives)) & every and all(u != v for u, v in rows(negatives))
-    part = fgl.data.subgraph_split(split, torch.arange(0, 12, 2))
+    part = fgl.data.splits.subgraph_split(split, torch.arange(0, 12, 2))
     assert part.directed
     want = {(u // 2, v // 2) for u, v in held if u % 2 == v % 2 == 0}
     assert {*rows(part.val_edges), *rows(part.test_edges)} == want
     free = {(u, v) for u in range(6) for v in range(6) if u != v and (2 * u, 2 * v) not in every}
     drawn: set[tuple[int, int]] = set()
     for seed in range(60):
-        other = fgl.data.subgraph_split(split, torch.arange(0, 12, 2), seed=seed)
+        other = fgl.data.splits.subgraph_split(split, torch.arange(0, 12, 2), seed=seed)
         drawn |= {*rows(other.val_negatives), *rows(other.test_negatives)}
     assert drawn == free
     with pytest.raises(ValueError, match="see fgl.tasks.pair_task"):
@@ -250,7 +216,7 @@ def test_a_directed_split_keeps_fields_and_directions() -> None:
 
 def test_an_undirected_split_of_fields_is_refused_and_says_how() -> None:
     with pytest.raises(ValueError, match="but got .*edge_attr.*: directed=True keeps them"):
-        fgl.data.edge_split(temporal())
+        fgl.data.splits.edge_split(temporal())
 
 
 def naive(net: fgl.nn.PairNet, graph: fgl.Graph) -> Tensor:
@@ -290,25 +256,6 @@ def test_the_network_is_its_formula_and_knows_directions() -> None:
     assert not torch.allclose(out, net(graph.x, graph.adj, **options))
     with pytest.raises(ValueError, match="Expected edge_attr to have 1 columns, but got 0"):
         net(graph.x, graph.adj, edge_label_index=graph.edge_label_index)
-
-
-@pytest.mark.parametrize("negatives", [False, True])
-def test_loop_and_batch_agree(negatives: bool) -> None:
-    graphs = [asked(seed) for seed in range(3)]
-    if negatives:
-        graphs = [graph.replace(y=torch.ones_like(graph.y)) for graph in graphs]
-    graphs = [own.subgraph(torch.arange(12 - k)) for k, own in enumerate(graphs)]
-    torch.manual_seed(0)
-    net = fgl.nn.PairNet(3, 4, 1, edge_dim=1).double()
-    task = tasks.pair_task(graphs, net, ADAM, negatives=negatives)
-    one = fgl.run(task.fedavg, task, num_rounds=3, clients_at_once=1)
-    two = fgl.run(task.fedavg, task, num_rounds=3, clients_at_once=3)
-    assert not any(each.one_by_one for each in two.history)
-    for name, value in one.outbox[0]["model"].items():
-        assert torch.allclose(value, two.outbox[0]["model"][name], atol=1e-10)
-    metrics = one.history[-1].metrics
-    assert set(metrics) == {"val_auc", "test_auc", "test_ap"}
-    assert metrics == pytest.approx(two.history[-1].metrics)
 
 
 def test_the_loss_of_links_is_that_of_the_pairs_and_of_the_drawn_ones() -> None:

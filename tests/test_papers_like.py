@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +46,6 @@ def test_clients_hold_the_rows_of_the_graph_each_once(folder: Path) -> None:
         assert own.test_mask is not None
 
 
-def test_labels_can_be_read_off_the_features_of_every_block(folder: Path) -> None:
-    x, y = (torch.from_numpy(np.load(folder / "graph" / f"{name}.npy")) for name in ("x", "y"))
-    rows = x.float()
-    for own in range(0, NODES, 1000):
-        block, label = rows[own : own + 1000], y[own : own + 1000]
-        mean = block[label == 0].mean(0)
-        others = rows[y == 0].mean(0)
-        assert torch.corrcoef(torch.stack([mean, others]))[0, 1] > 0.5
-
-
 def test_a_client_trains_and_scores_on_features_of_half_the_bytes(folder: Path) -> None:
     pytest.importorskip("flwr")
     from speed import papers_app
@@ -75,38 +61,6 @@ def test_a_client_trains_and_scores_on_features_of_half_the_bytes(folder: Path) 
     assert torch.equal(batch.x, graph.x[rows].float())
     ((right, scored),) = papers_app.score(method)(method.initial(), graph).values()
     assert 0 <= right <= scored == min(int(graph.test_mask.sum()), papers_app.SCORED)  # type: ignore[union-attr]
-
-
-def test_a_worker_is_found_by_its_title_among_the_processes_below() -> None:
-    code = "import subprocess, sys; subprocess.run(['bash', '-c', sys.argv[1]])"
-    words = "exec -a ray::ClientAppActor.run sleep 60"
-    above = subprocess.Popen([sys.executable, "-c", code, words], start_new_session=True)
-    try:
-        found: dict[int, Any] = {}
-        while not found and above.poll() is None:
-            found = MODULE.workers_of(above.pid)
-        ((title, peak, own),) = found.values()
-        assert title == "ray::ClientAppActor.run"
-        assert 0 < own <= peak
-    finally:
-        os.killpg(above.pid, signal.SIGKILL)
-        above.wait()
-
-
-def test_one_busy_worker_is_killed_and_the_new_one_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda *words: killed.append(words))
-    out: dict[str, Any] = {"client_peak_mb": 0, "client_own_mb": 0}
-    idle, busy = ("ray::ClientAppActor", 500.0, 300.0), ("ray::ClientAppActor.run", 400.0, 350.0)
-    MODULE.note(out, {7: idle, 8: busy, 9: busy}, None)
-    assert not killed
-    MODULE.note(out, {7: idle, 8: busy, 9: busy}, 2)
-    MODULE.note(out, {7: idle, 9: busy}, 2)
-    assert killed == [(8, signal.SIGKILL)]
-    assert "after" not in out["killed"]
-    MODULE.note(out, {7: idle, 9: busy, 12: idle}, None)
-    assert out["killed"] == {"round": 2, "pid": 8, "workers": [7, 8, 9], "after": [12]}
-    assert (out["client_peak_mb"], out["client_own_mb"]) == (500, 350)
 
 
 def test_a_round_that_was_played_twice_counts_once(tmp_path: Path) -> None:

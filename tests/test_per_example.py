@@ -14,8 +14,8 @@ from federations import close, receive_as_a_run, same
 from torch.func import functional_call
 
 import fgl
-from fgl import privacy
-from fgl.federation import Method, Training, train
+from fgl import Method, Training, privacy
+from fgl.federation import train
 from fgl.methods import fedopt, fedprox
 from fgl.transforms import per_example_gaussian, privacy_spent
 
@@ -94,18 +94,6 @@ def test_rows_without_a_training_mask_do_not_train() -> None:
     one = train(method, params, own, context, seed=0).params
     other = own.replace(x=torch.where(own.train_mask[:, None], own.x, 99.0))
     close(train(method, params, other, context, seed=0).params, one, atol=1e-6)
-
-
-def test_loop_is_batch_and_a_rehearsal_repeats() -> None:
-    clients = [rows(count, seed=count) for count in (9, 24, 16)]
-    method = private(0.3, unprotected=True)
-    options: Any = {"num_rounds": 2, "seed": 1}
-    one, again = (fgl.run(method, clients, clients_at_once=1, **options) for _ in range(2))
-    assert same(dict(one.outbox[0]), dict(again.outbox[0]))
-    all_ = fgl.run(method, clients, clients_at_once="all", **options)
-    close(dict(all_.outbox[0]), dict(one.outbox[0]), atol=1e-5)
-    real = [fgl.run(private(0.3), clients, num_rounds=1, seed=1).outbox[0] for _ in range(2)]
-    assert not same(*real)
 
 
 def test_a_client_from_whom_nothing_is_drawn_takes_steps_of_noise() -> None:

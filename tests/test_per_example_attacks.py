@@ -22,8 +22,8 @@ from federations import same
 from scipy.stats import beta
 
 import fgl
-from fgl import privacy
-from fgl.federation import Method, Training, train
+from fgl import Method, Training, privacy
+from fgl.federation import train
 from fgl.privacy.gaussian import grid_step
 from fgl.transforms import per_example_gaussian
 from fgl.transforms.dp_sgd import per_example

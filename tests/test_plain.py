@@ -1,4 +1,4 @@
-"""The rules of docs/plain.py: how docstrings begin, and what locals are called."""
+"""The rules of docs/plain.py: how docstrings begin, what locals are called, how pages read."""
 
 from __future__ import annotations
 
@@ -28,6 +28,30 @@ CASES = {  # a module: what breaks a rule in it
 }
 
 
+LONG = " ".join(["word"] * 41)
+PAGES = {  # a page: the lines with a break of a rule
+    "# Where it stands\n\nA client sends a model.": [],
+    "Where a client is absent,\nit is left out.": [1],
+    "Where is it?": [],
+    "A sum. What it made is shown.\n\n- It stands.\n- It is so many.": [1, 3, 4],
+    f"A page.\n\n{LONG}.": [3],
+    f"```python\n{LONG}\n```\n\n| {LONG} |\n\n    {LONG}": [],
+    "See [the room](room.md) and `room`.": [1],
+    "Every task but `A`, which is no graph, as said.": [1, 1, 1],
+}
+
+
 def test_each_break_of_a_rule_is_found() -> None:
     for source, want in CASES.items():
         assert sorted(word for _, word in PLAIN.breaks(source)) == sorted(want), source
+
+
+def test_each_break_of_a_rule_in_a_page_is_found() -> None:
+    for page, want in PAGES.items():
+        assert [line for line, _ in PLAIN.page_breaks(page)] == want, page
+
+
+def test_pages_are_read_with_the_source() -> None:
+    names = {file.name for file in PLAIN.files_of(["README.md", "docs", "fgl/checks.py"])}
+    assert {"README.md", "privacy.md", "checks.py"} <= names
+    assert not {name for name in names if name[:4].isdigit()}  # decisions are records

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import sys
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,10 @@ from federations import close, same
 
 from fgl import privacy
 from fgl.privacy import accountant
-from fgl.privacy.clip import length_of
+from fgl.privacy.clip import clipped_gradient, length_of
+from fgl.privacy.discrete_gaussian import gap_of_sum
 from fgl.privacy.extra import need
-from fgl.privacy.gaussian import grid_step, seed_from_system, standard_normal, uniform
+from fgl.privacy.gaussian import grid_step, on_grid, seed_from_system, standard_normal, uniform
 
 
 def update(seed: int = 0, *, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Any:
@@ -99,7 +99,7 @@ def test_clipped_gradient_is_that_of_a_loop() -> None:
     params = {"w": torch.randn(4, 3, generator=g).double(), "b": torch.ones(3).double()}
     x, y = torch.randn(9, 4, generator=g).double(), torch.randn(9, 3, generator=g).double()
     counts = torch.arange(9) != 4
-    made = privacy.clipped_gradient(squares, params, (x, y), length=4.0, counts=counts)
+    made = clipped_gradient(squares, params, (x, y), length=4.0, counts=counts)
     want = {name: torch.zeros_like(value) for name, value in params.items()}
     norms = []
     for i in counts.nonzero().flatten().tolist():
@@ -113,7 +113,7 @@ def test_clipped_gradient_is_that_of_a_loop() -> None:
     order = torch.randperm(9, generator=g)
     again = (x[order], y[order])
     how: Any = {"length": 4.0, "counts": counts[order]}
-    close(privacy.clipped_gradient(squares, params, again, **how), made)
+    close(clipped_gradient(squares, params, again, **how), made)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -124,12 +124,12 @@ def test_clipped_gradients_on_a_grid_have_an_exact_sum(
     params = {"w": torch.randn(4, 3, generator=g).to(dtype), "b": torch.ones(3).to(dtype)}
     x, y = torch.randn(9, 4, generator=g).to(dtype), torch.randn(9, 3, generator=g).to(dtype)
     how: dict[str, Any] = {"length": 4.0, "sigma": 1.3}
-    made = privacy.clipped_gradient(squares, params, (x, y), **how)
+    made = clipped_gradient(squares, params, (x, y), **how)
     assert all(value.dtype == torch.float64 for value in made.values())
-    close(made, {n: v.double() for n, v in privacy.clipped_gradient(
+    close(made, {n: v.double() for n, v in clipped_gradient(
         squares, params, (x, y), length=4.0).items()}, atol=1e-4)  # fmt: skip
     alone = [
-        privacy.clipped_gradient(squares, params, (x, y), counts=torch.arange(9) == i, **how)
+        clipped_gradient(squares, params, (x, y), counts=torch.arange(9) == i, **how)
         for i in range(9)
     ]
     lengths = [math.sqrt(math.fsum(v**2 for v in flat(each).tolist())) for each in alone]
@@ -138,11 +138,11 @@ def test_clipped_gradients_on_a_grid_have_an_exact_sum(
     assert bool(((flat(made) / grid_step(1.3)).frac() == 0).all())
     module = sys.modules["fgl.privacy.clip"]
     monkeypatch.setattr(module, "CACHED", 25)  # two examples of "w" at once, eight of "b"
-    assert same(made, privacy.clipped_gradient(squares, params, (x, y), **how))
-    none = privacy.clipped_gradient(squares, params, (x[:0], y[:0]), **how)
+    assert same(made, clipped_gradient(squares, params, (x, y), **how))
+    none = clipped_gradient(squares, params, (x[:0], y[:0]), **how)
     assert all(value.dtype == torch.float64 and not value.any() for value in none.values())
     with pytest.raises(ValueError, match="Expected sigma"):
-        privacy.clipped_gradient(squares, params, (x, y), length=4.0, sigma=0.0)
+        clipped_gradient(squares, params, (x, y), length=4.0, sigma=0.0)
 
 
 def test_a_parameter_that_is_one_number_has_a_clipped_gradient() -> None:
@@ -151,23 +151,23 @@ def test_a_parameter_that_is_one_number_has_a_clipped_gradient() -> None:
 
     rows = torch.tensor([[3.0, 4.0], [0.25, 0.25]])
     how: dict[str, Any] = {"length": 1.0, "sigma": 1.0}
-    made = privacy.clipped_gradient(loss, {"s": torch.tensor(2.0)}, (rows,), **how)
+    made = clipped_gradient(loss, {"s": torch.tensor(2.0)}, (rows,), **how)
     assert 1.5 - 2**-19 < float(made["s"]) <= 1.5
 
 
 def test_a_parameter_without_entries_has_an_empty_gradient() -> None:
     params = {"w": torch.zeros(2), "none": torch.zeros(0, 3)}
     loss = lambda params, x: (params["w"] * x).sum() + params["none"].sum()  # noqa: E731
-    made = privacy.clipped_gradient(loss, params, (torch.tensor([[3.0, 4.0]]),), length=1.0)
+    made = clipped_gradient(loss, params, (torch.tensor([[3.0, 4.0]]),), length=1.0)
     assert made["none"].shape == (0, 3) and made["w"].tolist() == pytest.approx([0.6, 0.8])
 
 
 def test_an_example_without_a_finite_gradient_counts_for_nothing() -> None:
     params = {"w": torch.ones(2, 1), "b": torch.ones(1)}
     x, y = torch.tensor([[1.0, 2.0], [math.nan, 1.0]]), torch.zeros(2, 1)
-    both = privacy.clipped_gradient(squares, params, (x, y), length=1.0)
-    close(both, privacy.clipped_gradient(squares, params, (x[:1], y[:1]), length=1.0))
-    none = privacy.clipped_gradient(squares, params, (x[:0], y[:0]), length=1.0)
+    both = clipped_gradient(squares, params, (x, y), length=1.0)
+    close(both, clipped_gradient(squares, params, (x[:1], y[:1]), length=1.0))
+    none = clipped_gradient(squares, params, (x[:0], y[:0]), length=1.0)
     assert all(not value.any() for value in none.values())
 
 
@@ -229,10 +229,10 @@ def test_the_last_bits_of_a_sum_tell_nothing() -> None:
     given = {"w": torch.tensor([1 / 3, -math.pi, 1e-12, 0.0] * 50).double()}
     noisy = privacy.gaussian(given, sigma=sigma)["w"]
     assert bool(((noisy / step) == (noisy / step).round()).all())
-    exact = privacy.on_grid(given, sigma=sigma)["w"]
+    exact = on_grid(given, sigma=sigma)["w"]
     assert bool((exact.abs() <= given["w"].abs()).all())  # so no length grows
     assert float((exact - given["w"]).abs().max()) < step
-    rows = [privacy.on_grid(update(seed, scale=0.1), sigma=sigma)["w"] for seed in range(9)]
+    rows = [on_grid(update(seed, scale=0.1), sigma=sigma)["w"] for seed in range(9)]
     assert torch.stack(rows).sum(0).equal(torch.stack(rows[::-1]).sum(0))  # no sum is rounded
 
 
@@ -316,32 +316,6 @@ def test_epsilon_without_sampling_is_exact(
     assert spent <= by_hand(noise, rounds, delta)
 
 
-SAMPLED = [(1.0, 200, 1e-5, 0.01), (0.7, 3, 1e-6, 0.5), (50.0, 6, 1e-5, 0.5)]
-
-
-@pytest.mark.parametrize(("noise", "rounds", "delta", "rate"), SAMPLED)
-def test_epsilon_of_a_sample_is_never_too_small_and_hardly_too_large(
-    noise: float, rounds: int, delta: float, rate: float, reached: Any
-) -> None:
-    """Between dp-accounting's two bounds on a grid four times as fine, and below Renyi's."""
-    from dp_accounting.pld import privacy_loss_distribution as losses
-
-    step = (10 / noise + 0.5 / noise**2) / accountant.POINTS / 4
-    ends = [
-        losses.from_gaussian_mechanism(
-            noise, sampling_prob=rate, pessimistic_estimate=upper,
-            value_discretization_interval=step, use_connect_dots=upper,
-        ).self_compose(rounds).get_epsilon_for_delta(delta)
-        for upper in (False, True)
-    ]  # fmt: skip
-    how: Any = {"noise_multiplier": noise, "rounds": rounds, "delta": delta, "sample_rate": rate}
-    spent = privacy.epsilon(**how)
-    reached("below a lower bound of it", spent < ends[0], 1)
-    assert ends[0] <= spent <= 1.001 * ends[1] + 1e-6
-    assert spent < privacy.epsilon(**how, **RENYI)
-    assert spent < privacy.epsilon(**{**how, "sample_rate": 1.0})
-
-
 def test_an_epsilon_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     how: Any = {"noise_multiplier": 1.37, "rounds": 7, "delta": 1e-5, "sample_rate": 0.2}
     first = privacy.epsilon(**how)
@@ -360,28 +334,6 @@ def test_a_sample_under_little_noise_is_amplified_by_the_theorem() -> None:
         assert want - 1e-9 < spent < want * (1 + 1e-4)
 
 
-@pytest.mark.parametrize(
-    "uses",
-    [
-        {(1.0, 0.01): 50},
-        {(1.0, 0.01): 50, (3.0, 0.1): 20},
-        {(2.0, 1.0): 3, (1.0, 0.01): 50, (5.0, 1.0): 0},
-        {(2.0, 1.0): 3, (4.0, 1.0): 5, (0.5, 0.0): 9},
-    ],
-)
-def test_several_uses_are_composed_as_by_dp_accounting(uses: Any) -> None:
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-    from dp_accounting.pld import PLDAccountant
-
-    other = PLDAccountant(value_discretization_interval=4e-3)
-    for (noise, rate), times in uses.items():
-        if times and rate:
-            event = GaussianDpEvent(noise)
-            other.compose(PoissonSampledDpEvent(rate, event) if rate < 1 else event, times)
-    want = other.get_epsilon(1e-5)
-    assert privacy.composed_epsilon(uses, delta=1e-5) == pytest.approx(want, rel=0.01)
-
-
 def test_no_use_costs_nothing_and_one_without_noise_everything() -> None:
     assert privacy.composed_epsilon({(1.0, 1.0): 0}, delta=1e-5) == 0
     assert privacy.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
@@ -397,22 +349,6 @@ def test_an_epsilon_that_no_noise_gives_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(accountant, "_spent", lambda **how: next(spent))
     with pytest.raises(ValueError, match="epsilon to be one that noise can give, but got 1.0"):
         privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=0.5)
-
-
-@pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])
-@pytest.mark.parametrize(("noise", "rounds", "delta"), GRID)
-def test_epsilon_is_that_of_opacus(noise: float, rounds: int, delta: float, rate: float) -> None:
-    """On whole orders; of a sampled mechanism the two sum another series at broken ones."""
-    analysis = pytest.importorskip("opacus.accountants.analysis.rdp")
-    orders = privacy.ORDERS if rate == 1 else [float(order) for order in range(2, 64)]
-    how: Any = {"q": rate, "noise_multiplier": noise, "steps": rounds, "orders": orders}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the best order may be the last one
-        divergence = analysis.compute_rdp(**how)
-        want = analysis.get_privacy_spent(orders=orders, rdp=divergence, delta=delta)[0]
-    given: Any = {"noise_multiplier": noise, "rounds": rounds, "delta": delta}
-    got = privacy.epsilon(**given, sample_rate=rate, orders=orders)
-    assert got == pytest.approx(max(float(want), 0.0), rel=1e-6, abs=1e-6)
 
 
 def test_epsilon_of_a_sample_says_nothing_of_orders_that_fail() -> None:
@@ -477,6 +413,13 @@ def test_noise_for_an_epsilon_of_a_sample(wanted: float, rate: float) -> None:
     assert noise < privacy.noise_for(epsilon=wanted, rounds=30, delta=1e-5)
 
 
+def test_noise_for_a_sample_is_little_more_than_it_takes() -> None:
+    how: Any = {"rounds": 1, "delta": 0.1, "sample_rate": 0.9}
+    noise = privacy.noise_for(epsilon=30.0, **how)
+    assert privacy.epsilon(noise_multiplier=noise, **how) <= 30
+    assert privacy.epsilon(noise_multiplier=0.9985 * noise, **how) > 30
+
+
 def test_noise_for_a_tiny_epsilon() -> None:
     """Renyi's orders told nothing below .009; the exact formula does."""
     noise = privacy.noise_for(epsilon=1e-5, rounds=40, delta=1e-5)
@@ -519,3 +462,46 @@ def test_of_the_accountant_the_part_is_loaded_that_is_asked_for(
     accountant._dp_accounting("pld")
     accountant._dp_accounting()
     assert loaded == ["dp_accounting.pld"]
+
+
+def test_bits_of_a_rehearsal_are_pairs_of_words() -> None:
+    from fgl.privacy.gaussian import _bits
+
+    low, high = torch.randint(2**32, (6,), generator=torch.Generator().manual_seed(3)).view(3, 2).T
+    want = [int(a) + 2**32 * int(b) for a, b in zip(low, high, strict=True)]
+    assert _bits(3, torch.Generator().manual_seed(3)).tolist() == want
+
+
+def test_a_record_holds_what_its_kind_needs_with_all_digits() -> None:
+    from fgl.privacy.record import Noise, with_answers, with_noise
+
+    first = with_noise({}, Noise(0.1), num_clients=2, kind="central_gaussian", delta=1e-5)
+    assert {*first} == {"rounds", "noise_multiplier", "delta", "kind"}
+    later = with_noise(with_answers(first, {0: 1}), Noise(0.3), num_clients=2)
+    assert later["earlier_noise"].tolist() == [0.1] and later["noise_multiplier"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=0.0), "delta"),
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=1, delta=1.0), "delta"),
+        (lambda: privacy.noise_for(epsilon=1.0, rounds=0, delta=0.1), "rounds"),
+        (lambda: privacy.noise_for(epsilon=0.0, rounds=1, delta=0.1), "epsilon"),
+        (lambda: clipped_gradient(len, {}, (torch.ones(1),), length=0.0), "length"),
+        (
+            lambda: clipped_gradient(len, {}, (torch.ones(1),), length=1.0, sigma=0.0),
+            "sigma",
+        ),
+        (lambda: gap_of_sum(2, sigma=0.4), "sigma"),
+    ],
+)
+def test_numbers_of_noise_are_checked_first(call: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} to be"):
+        call()
+
+
+def test_one_use_of_a_sample_is_composed_as_it_is_counted_alone() -> None:
+    alone = privacy.epsilon(noise_multiplier=1.0, sample_rate=0.5, rounds=1, delta=0.1)
+    assert privacy.composed_epsilon({(1.0, 0.5): 1}, delta=0.1) == alone
+    assert alone < privacy.composed_epsilon({(1.0, 1.0): 1}, delta=0.1)

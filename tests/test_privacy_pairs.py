@@ -17,9 +17,8 @@ from conformance import ROWS, known, without_edges
 from federations import same
 
 import fgl
-from fgl import methods
+from fgl import Method, methods
 from fgl.aggregate.robust import median
-from fgl.federation import Method
 from fgl.transforms import (
     attacked,
     central_gaussian,
@@ -63,7 +62,7 @@ def runs_or_says_why(name: str, transform: str, order: str) -> str:
     """What came of it; anything but a run with its noise or a plain error fails the test."""
     try:
         method, made = composed(name, transform, order)
-        rounds = method.exchange
+        rounds = method.rules.exchange
         how: Any = {"num_rounds": rounds, "seed": 0, "clients_at_once": 1, "strict": True}
         watch = privacy_spent if transform in NOISE else None
         result = fgl.run(method, made.clients, watch=watch, **how)
@@ -77,7 +76,7 @@ def runs_or_says_why(name: str, transform: str, order: str) -> str:
         again = fgl.run(method, made.clients, **how)
         assert not same(dict(result.outbox[0]), dict(again.outbox[0]))  # noise is of no seed
     if transform in SECURE:
-        assert rounds == 4 and method.silent
+        assert rounds == 4 and method.rules.silent
         state: Any = result.server_state["secure"]
         assert int(state["summed"]) == len(made.clients)
     return ""

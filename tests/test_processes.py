@@ -90,6 +90,6 @@ def test_a_site_of_another_width_is_refused_before_the_first_round() -> None:
     clients[2] = clients[2].replace(x=wide)
     grid = Grid(apps(fedavg(model()), clients))
     with pytest.warns(UserWarning, match="client 2 to have as many features .*, but got 12"):
-        result = fgl.run(fedavg(model()), on=flower(grid), num_rounds=1)
+        result = fgl.run(fedavg(model()), flower(grid), num_rounds=1)
     assert list(result.history[0].dropped) == [2]
     assert "12" in result.history[0].dropped[2]

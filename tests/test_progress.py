@@ -123,7 +123,7 @@ def test_a_long_partition_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: O
     graph = fgl.data.csbm(num_nodes=60, num_features=4, words_per_set=2)
     monkeypatch.setattr(fgl.data.partitions.louvain, "SLOW", 4)
     with pytest.warns(UserWarning, match="networkx takes"):
-        fgl.data.louvain_partition(graph, 2, delta=6)
+        fgl.data.partitions.louvain_partition(graph, 2, delta=6)
     edges = graph.num_edges // 2
     assert f"fgl: Louvain by networkx of {edges:,} edges ..." in capsys.readouterr().err
 

@@ -10,7 +10,9 @@ from federations import close
 
 import fgl
 from fgl import SparseMatrix, pseudo
-from fgl.pseudo import augmented_operator, describe, fuse, project, pseudo_graph, pseudo_labels
+from fgl.pseudo import augmented_operator, fuse, pseudo_graph, pseudo_labels
+from fgl.pseudo.graph import project
+from fgl.pseudo.quality import describe
 
 HELD = [torch.tensor([0, 3, 4]), torch.tensor([4, 1]), torch.tensor([], dtype=torch.int64)]
 
@@ -42,26 +44,6 @@ def test_fuse_is_its_formula(fill: str, weight: list[float]) -> None:
     w = torch.tensor(weight)
     got = fuse(rows(), HELD, w, 6, fill=fill)
     close(got, naive_fuse(rows(), HELD, w, 6, fill), atol=1e-12)
-
-
-def test_one_client_that_holds_all_is_its_own_fusion() -> None:
-    own = torch.rand(5, 3)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    for fill in pseudo.fusion.FILLS:
-        close(fuse([own], [order], torch.tensor([5]), 5, fill=fill)[order], own)
-
-
-def test_padded_is_renormalised_when_all_hold_all() -> None:
-    own = [torch.rand(4, 3, dtype=torch.float64) for _ in range(3)]
-    ids, weight = [torch.arange(4)] * 3, torch.tensor([1, 2, 5])
-    close(*(fuse(own, ids, weight, 4, fill=fill) for fill in pseudo.fusion.FILLS), atol=1e-12)
-
-
-def test_order_of_clients_does_not_matter() -> None:
-    weight = torch.tensor([3, 2, 1])
-    want = fuse(rows(), HELD, weight, 6)
-    turned = fuse(rows()[::-1], HELD[::-1], weight.flip(0), 6)
-    close(turned, want, atol=1e-12)
 
 
 def test_threshold_before_fusing() -> None:
@@ -131,12 +113,6 @@ def test_pseudo_graph_at_the_size_of_cora() -> None:
     close(pseudo_graph(h, s=100).to_dense(), dense_pseudo_graph(h, 100), atol=1e-14)
 
 
-def test_pseudo_graph_permutes_with_its_nodes() -> None:
-    h, order = torch.randn(12, 3, dtype=torch.float64), torch.randperm(12)
-    want = pseudo_graph(h, s=3).to_dense()[order][:, order]
-    close(pseudo_graph(h[order], s=3).to_dense(), want, atol=1e-12)
-
-
 def test_pseudo_graph_of_nothing_and_bad_input() -> None:
     assert pseudo_graph(torch.zeros(0, 3)).shape == (0, 0)
     assert pseudo_graph(torch.zeros(4, 3)).nnz == 0
@@ -188,28 +164,28 @@ def test_describe_counts() -> None:
 def test_overlapping_partition() -> None:
     graph = fgl.Graph(torch.ones(200, 1), torch.tensor([[0], [1]]))
     shares = [0.3, 0.4, 0.5, 0.5, 0.6, 0.7]
-    parts = fgl.data.overlapping_partition(graph, shares, seed=3)
+    parts = fgl.data.partitions.overlapping_partition(graph, shares, seed=3)
     assert [len(p) for p in parts] == [60, 80, 100, 100, 120, 140]
     assert all(len(p.unique()) == len(p) for p in parts)
-    again = fgl.data.overlapping_partition(graph, shares, seed=3)
+    again = fgl.data.partitions.overlapping_partition(graph, shares, seed=3)
     assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
     for ratio in (0.0, 0.1, 0.3):
-        parts = fgl.data.overlapping_partition(graph, shares, common=ratio)
+        parts = fgl.data.partitions.overlapping_partition(graph, shares, common=ratio)
         assert [len(p) for p in parts] == [60, 80, 100, 100, 120, 140]
         held = torch.stack([torch.bincount(p, minlength=200) for p in parts])
         assert int(held.all(0).sum()) == round(200 * ratio)
     with pytest.raises(ValueError, match="client 1's share"):
-        fgl.data.overlapping_partition(graph, [0.5, 1.2])
+        fgl.data.partitions.overlapping_partition(graph, [0.5, 1.2])
     with pytest.raises(ValueError, match="outside of some client"):
-        fgl.data.overlapping_partition(graph, [1.0, 1.0], common=0.2)
+        fgl.data.partitions.overlapping_partition(graph, [1.0, 1.0], common=0.2)
 
 
 def test_union_graph_has_what_a_client_has() -> None:
     torch.manual_seed(0)
     edges = torch.randint(30, (2, 90))
     graph = fgl.Graph(torch.rand(30, 2), edges, y=torch.arange(30) % 3)
-    parts = fgl.data.overlapping_partition(graph, [0.4, 0.5])
-    union = fgl.data.union_graph(graph, parts)
+    parts = fgl.data.partitions.overlapping_partition(graph, [0.4, 0.5])
+    union = fgl.data.partitions.union_graph(graph, parts)
     assert union.node_id.tolist() == sorted(set(torch.cat(parts).tolist()))
     held = [set(p.tolist()) for p in parts]
     want = sorted((a, b) for a, b in edges.t().tolist() if any(a in h and b in h for h in held))

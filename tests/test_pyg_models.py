@@ -20,7 +20,8 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import Batch, Data
 
 import fgl
-from fgl.federation import Method, choose, deployed
+from fgl import Method
+from fgl.federation import choose
 from fgl.predict import check_reads, predict, reads
 
 # `vmap` maps a few of PyG's operations one by one, and says so.
@@ -334,49 +335,6 @@ def test_augmented_edges_are_the_same_alone_and_in_a_batch() -> None:
         alone, batch = (trained(method, clients(*fields), k) for k in (1, 4))
         for key, value in alone.outbox[0]["model"].items():
             close(batch.outbox[0]["model"][key], value, atol=2e-6)
-
-
-METHODS: dict[str, Callable[[Method], Method]] = {
-    "fedprox": partial(fgl.methods.fedprox, mu=0.1),
-    "scaffold": fgl.methods.scaffold,
-    "moon": fgl.methods.moon,
-    "fedopt": fgl.methods.fedopt,
-    "local": fgl.methods.local,
-    "fedamp": fgl.methods.fedamp,
-    "gcfl": fgl.methods.gcfl,
-    "clipped": partial(fgl.transforms.clipped, length=0.1),
-    "median": partial(fgl.transforms.robust, rule=fgl.aggregate.robust.median),
-    "secure sum": partial(fgl.transforms.secure_sum, threshold=3),
-}
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("name", METHODS)
-def test_methods_and_transforms_run_a_model_of_pyg(name: str) -> None:
-    model = fgl.nn.Embedded(seeded(FEATURES["models.GAT of edges"]), before="convs.1")
-    plain = fgl.fedavg(model, train=fgl.Training(SGD, num_steps=2))
-    graphs, method = clients("edge_attr"), METHODS[name](plain)
-    alone, batch = (fgl.run(method, graphs, num_rounds=4, clients_at_once=k) for k in (1, 4))
-    used = deployed(method, graphs)
-    one, other = (used(run.outbox, run.client_states) for run in (alone, batch))
-    for k in range(4):
-        for key, value in one[k].items():
-            close(other[k][key], value, atol=5e-5)
-
-
-def test_resuming_is_the_same_run(tmp_path: Any) -> None:
-    graphs = clients("edge_attr")
-    method = fgl.fedavg(seeded(FEATURES["GINE"]), train=fgl.Training(SGD, num_steps=2))
-    for at_once in (1, 4):
-        whole = fgl.run(method, graphs, num_rounds=4, clients_at_once=at_once)
-        file = tmp_path / f"{at_once}"
-        fgl.run(method, graphs, num_rounds=2, clients_at_once=at_once, checkpoint=file)
-        again = fgl.run(method, graphs, num_rounds=4, clients_at_once=at_once, checkpoint=file)
-        for key, value in whole.outbox[0]["model"].items():
-            assert torch.equal(again.outbox[0]["model"][key], value)
-    other = [graph.replace(edge_attr=2 * graph.edge_attr) for graph in graphs]  # type: ignore[operator]
-    with pytest.raises(ValueError, match="checkpoint"):
-        fgl.run(method, other, num_rounds=5, clients_at_once=4, checkpoint=file)
 
 
 class Strange(torch_nn.Linear):

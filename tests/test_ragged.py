@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Cohort, Method, Ragged, Training
+from fgl import Method, Ragged, Training
+from fgl.federation import Cohort
 
 SGD = Training(partial(torch.optim.SGD, lr=0.1), num_steps=2)
 

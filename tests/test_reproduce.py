@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 from typing import Any
 
 import pytest
 import reproduce
-from harness.machine import RESULTS, ROOT
+from harness.machine import RESULTS
 from harness.record import load
 from harness.report import scores
 from harness.rows import Row, Table, changed, spelled
@@ -17,14 +16,6 @@ from papers import TABLES
 import fgl
 
 pytestmark = pytest.mark.slow
-
-LINES = [
-    json.loads(line)
-    for p in RESULTS.glob("*.jsonl")
-    if p.stem != "leaderboard"  # whose cells are no rows of a table
-    for line in p.read_text(encoding="utf-8").splitlines()
-]
-NOT_COMPARED = {"seed", "threads", "json", "checkpoint"}
 
 
 def jobs(table: str, *flags: str) -> list[reproduce.Job]:
@@ -71,38 +62,6 @@ def test_fgssls_values_are_those_of_the_best_validation(dataset: str, method: st
     assert spelled(used.key) == spelled(best.at(dataset, 5).key)
 
 
-def test_runs_of_folds_are_splits_of_five() -> None:
-    table = TABLES["gpfl-table2"]
-    made = [table.at(table.rows[0], "PROTEINS", 25, number) for number in (4, 5, 11)]
-    assert [(each.setting.fold, each.run.seed) for each in made] == [(4, 0), (0, 1), (1, 2)]
-
-
-def test_table2_is_of_the_authors_draw_three_times() -> None:
-    made = [job.experiment for job in jobs("gpfl-table2")]
-    assert {each.setting.partition for each in made} == {"authors"}
-    numbers = {(each.run.seed, each.setting.fold) for each in made}
-    assert numbers == {(seed, fold) for seed in range(3) for fold in range(5)}
-    settings = {(each.setting.dataset, each.clients, each.setting.alpha) for each in made}
-    where = [("PROTEINS", 15), ("PROTEINS", 25), ("NCI1", 15), ("NCI1", 20), ("NCI1", 25)]
-    assert settings == {(*place, alpha) for place in where for alpha in (0.5, 1.0, 5.0)}
-
-
-def test_published_runs_of_gpfl_stand_in_tables_of_other_draws() -> None:
-    names = [name for name in TABLES if name.startswith("gpfl")]
-    keys = {name: {job.key for job in jobs(name)} for name in names}
-    runs = [line for line in LINES if line["key"]["task"] == "graphs" and "command" in line]
-    assert len(runs) == 497
-    for line in runs:
-        assert line["key"]["settings"]["partition"] == "dirichlet"
-        inside = {name for name in names if spelled(line["key"]) in keys[name]}
-        assert inside and not inside & {"gpfl-table2", "gpfl-ablation"}
-
-
-def test_second_draw_is_of_seed_1() -> None:
-    runs = {(j.experiment.setting.fold, j.experiment.run.seed) for j in jobs("gpfl-second-draw")}
-    assert runs == {(fold, 1) for fold in range(5)}
-
-
 def test_a_row_is_before_what_was_tuned_and_a_call_before_both() -> None:
     table = TABLES["fgssl-capped-table2"]
     only = table.row("FNSC only").at("pubmed", 5)
@@ -117,17 +76,6 @@ def test_a_row_is_before_what_was_tuned_and_a_call_before_both() -> None:
 @functools.cache
 def recorded(name: str) -> dict[str, Any]:
     return load(RESULTS / name)
-
-
-@pytest.mark.parametrize("table", sorted(TABLES))
-def test_a_page_shows_all_runs_that_are_there(table: str) -> None:
-    args = reproduce.parsed([table, "--report"])
-    shown = "".join(
-        path.read_text(encoding="utf-8")
-        for path in sorted((ROOT / "docs" / "results").glob("*.md"))
-    )
-    made = reproduce.text(args, recorded(TABLES[table].results))
-    assert f"<!-- {table} -->\n{made}<!-- end -->" in shown
 
 
 def test_a_run_is_recorded_once(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,8 @@ import torch
 from federations import CLASSES, FEATURES, SGD, fedavg, graphs, model
 
 import fgl
-from fgl.federation import Result, Round
+from fgl import Result
+from fgl.federation import Round
 from fgl.federation.evaluate import _RUNNING, running
 from fgl.methods import fedper, fedprox, local, own_models
 
@@ -270,3 +271,16 @@ def test_a_fall_back_from_a_batch_is_warned_of_once(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "Expected the checkpoint to know all settings")
         fgl.run(method, clients, num_rounds=3, **how)
+
+
+def test_a_result_predicts_and_its_model_says_how() -> None:
+    task = fgl.tasks.Nodes(clients=3, hidden=4).load(0)
+    result = fgl.run(fgl.methods.local(task.fedavg), task, num_rounds=1)
+    own = result.model_of(1)
+    expected = own(task.whole.x, task.whole.adj)
+    assert torch.equal(result.predict(task.whole, client=1), expected)
+    assert not torch.equal(result.predict(task.whole, client=0), expected)
+    with pytest.raises(TypeError, match=r"a Graph: result.predict\(graph\)"):
+        own(task.whole)
+    with pytest.raises(ValueError, match="another of client 1"):
+        result.predict(task.whole)

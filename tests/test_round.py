@@ -16,34 +16,23 @@ from federations import (
     METHODS,
     SGD,
     Elsewhere,
-    by_hand,
     close,
     end,
     fedavg,
-    fedopt,
     graph,
     graphs,
     local,
     minibatches,
     model,
+    ruled,
     same,
 )
 
 import fgl
-from fgl.federation import (
-    Answer,
-    Batch,
-    Broadcast,
-    Executor,
-    Limits,
-    Loop,
-    Result,
-    Training,
-    checked,
-    num_bytes,
-)
+from fgl import Result, Training
+from fgl.federation import Answer, Batch, Broadcast, Executor, Limits, Loop, checked, num_bytes
+from fgl.federation.evaluate import score_round
 from fgl.federation.round import Plan, play
-from fgl.federation.scores import score_round
 
 # The door for other executors.
 
@@ -178,16 +167,6 @@ def test_a_run_goes_on_from_another_ones_end(name: str, clients_at_once: Any) ->
     assert longer.history == []
 
 
-def test_a_phase_is_the_same_by_hand() -> None:
-    method = fedopt(model())
-    phase = fgl.run(method, graphs(), num_rounds=2, seed=1, clients_at_once=1)
-    result = fgl.run(method, graphs(), num_rounds=2, seed=5, start=phase, clients_at_once=1)
-    first = by_hand(method, graphs(), num_rounds=2, seed=1)
-    want = by_hand(method, graphs(), num_rounds=2, seed=5, start=first)
-    assert same(dict(result.outbox), want.outbox)
-    assert same(dict(result.server_state), dict(want.server_state))
-
-
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 def test_a_phase_resumes_and_knows_where_it_began(tmp_path: Path) -> None:
     phases = [fgl.run(local(model()), graphs(), num_rounds=n, seed=1) for n in (1, 2)]
@@ -213,7 +192,7 @@ def test_a_start_of_other_clients_is_refused() -> None:
 
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 def test_participants_stay_for_an_exchange(clients_at_once: Any, tmp_path: Path) -> None:
-    method = replace(fedavg(model(), Training(num_steps=1)), exchange=3)
+    method = ruled(fedavg(model(), Training(num_steps=1)), exchange=3)
     options: Any = {"participation": 0.4, "clients_at_once": clients_at_once, "seed": 1}
     clients = graphs((5, 6, 7, 8, 9))
     result = fgl.run(method, clients, num_rounds=12, **options)
@@ -224,7 +203,7 @@ def test_participants_stay_for_an_exchange(clients_at_once: Any, tmp_path: Path)
         fgl.run(method, clients, num_rounds=last, checkpoint=tmp_path, **options)
     again = fgl.run(method, clients, num_rounds=12, checkpoint=tmp_path, **options)
     assert same(end(again), end(result))
-    plain = replace(method, exchange=1)
+    plain = ruled(method, exchange=1)
     with pytest.raises(ValueError, match="of this run with exchange=1, but got 3"):
         fgl.run(plain, clients, num_rounds=13, checkpoint=tmp_path, **options)
 
@@ -459,12 +438,12 @@ def test_uploads_agree_on_their_keys_and_the_models() -> None:
         return replace(plain, send=send)
 
     keyed = sending(extra=lambda odd, params: {f"of {odd}": torch.ones(1)})
-    keyed = replace(keyed, ragged={"extra"})
+    keyed = ruled(keyed, ragged={"extra"})
     assert not fgl.run(keyed, graphs(), num_rounds=1).history[0].dropped
     half = sending(model=lambda odd, params: dict(list(params.items())[odd:]))
     clients = graphs((12, 20, 31, 18))
     with pytest.warns(UserWarning, match="Round 0, client 2: .* but got missing"):
-        got = fgl.run(half, on=Elsewhere(clients, 1), num_rounds=1)
+        got = fgl.run(half, Elsewhere(clients, 1), num_rounds=1)
     assert list(got.history[0].dropped) == [2]
     with pytest.raises(ValueError, match=r"Round 0, client 0, send: .* but got no majority"):
         fgl.run(half, graphs(), num_rounds=1)  # as many of one kind as of the other
@@ -509,7 +488,7 @@ def test_a_loss_is_a_scalar_with_a_gradient(wrong: Any, text: str) -> None:
 
 
 def test_a_graph_is_no_federation() -> None:
-    with pytest.raises(TypeError, match="clients to be a sequence of graphs or a task"):
+    with pytest.raises(TypeError, match="clients to be a sequence of graphs, a task"):
         fgl.run(fedavg(model()), graphs()[0], num_rounds=1)  # type: ignore[arg-type]
 
 
@@ -547,3 +526,26 @@ def test_a_score_of_a_method_that_deploys_otherwise_warns_once() -> None:
     hidden = fgl.transforms.quantised(fgl.methods.own_models(plain))
     with pytest.warns(UserWarning, match="deploy other models than those that are scored"):
         fgl.run(hidden, clients, num_rounds=2, evaluate=fgl.evaluate_on(coded, graph(), clients))
+
+
+def test_scoring_after_a_run_does_not_remember_it() -> None:
+    from fgl.federation.evaluate import _RUNNING, running
+
+    method = fedavg(model())
+    with running(method):
+        assert _RUNNING.get() is method
+        with running(ruled(method, max_examples=3.0)):
+            assert _RUNNING.get() is not method
+        assert _RUNNING.get() is method
+    assert _RUNNING.get() is None
+
+
+def test_every_client_drops_out_with_the_probability_that_is_said() -> None:
+    from types import SimpleNamespace
+
+    from fgl.federation.round import drops
+
+    for share in (0.0, 0.3, 1.0):
+        plan: Any = SimpleNamespace(dropouts=share, seed=4)
+        count = sum(drops(plan, index, client) for index in range(20) for client in range(50))
+        assert abs(count - 1000 * share) <= 45 * (0 < share < 1)

@@ -26,7 +26,6 @@ from federations import (
     end,
     fedavg,
     fedopt,
-    fedprox,
     graph,
     graphs,
     keep_own,
@@ -39,7 +38,8 @@ from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 import fgl
-from fgl.federation import Broadcast, Inbox, Message, Result, Round, Training, average, fold_in
+from fgl import Message, Result, Training
+from fgl.federation import Broadcast, Inbox, Round, average, fold_in
 from fgl.federation.process import NEVER, young_only
 from fgl.personalize import part
 
@@ -126,46 +126,6 @@ def test_fedavg_is_the_plain_loop_with_dropout_too() -> None:
     close(weights(result), want)
 
 
-def test_local_is_separate_trainings_bit_for_bit() -> None:
-    net, clients = model(dropout=0.0), graphs()
-    result = fgl.run(local(net, PLAIN), clients, num_rounds=4, clients_at_once=1)
-    for client, data in enumerate(clients):
-        alone = copy.deepcopy(net)
-        descend(alone, data, OPTIMIZERS["sgd"], 4 * 3, masked=True)
-        assert same(weights(result, client), dict(alone.state_dict()))
-
-
-def test_centralized_is_plain_training_bit_for_bit() -> None:
-    net, data = model(dropout=0.0), graph(60)
-    result = fgl.run(fedavg(net, PLAIN), [data], num_rounds=4)
-    alone = copy.deepcopy(net)
-    descend(alone, data, OPTIMIZERS["sgd"], 4 * 3, masked=True)
-    assert same(weights(result), dict(alone.state_dict()))
-
-
-def test_fedprox_without_a_pull_is_fedavg_bit_for_bit() -> None:
-    net, clients = model(), graphs()
-    plain = fgl.run(fedavg(net), clients, num_rounds=3)
-    assert same(end(fgl.run(fedprox(net, mu=0.0), clients, num_rounds=3)), end(plain))
-
-
-def test_fedprox_is_the_plain_loop_with_a_pull() -> None:
-    net, clients = model(dropout=0.0).double(), double(graphs())
-    result = fgl.run(fedprox(net, PLAIN, mu=0.5), clients, num_rounds=4)
-    sgd = OPTIMIZERS["sgd"]
-    want = plain_fedavg(net, clients, sgd, num_rounds=4, num_steps=3, mu=0.5)
-    close(weights(result), want)
-    free = fgl.run(fedavg(net, PLAIN), clients, num_rounds=4)
-    assert not torch.allclose(weights(free)["convs.0.lin.weight"], want["convs.0.lin.weight"])
-
-
-def test_fedopt_sgd_at_rate_one_is_fedavg() -> None:
-    net, clients = model().double(), double(graphs())
-    plain = fgl.run(fedavg(net), clients, num_rounds=4)
-    result = fgl.run(fedopt(net, rule="sgd", lr=1.0), clients, num_rounds=4)
-    close(weights(result), weights(plain))
-
-
 @pytest.mark.parametrize("rule", ["sgd", "adam", "yogi", "adagrad"])
 def test_fedopt_is_the_papers_step_number_by_number(rule: str) -> None:
     net, clients, lr = model(dropout=0.0).double(), double(graphs()), 0.1
@@ -215,14 +175,6 @@ def test_a_run_leaves_model_graphs_and_randomness_alone() -> None:
     assert same((dict(net.state_dict()), [(c.x, c.edge_index, c.y) for c in clients]), before)
     assert torch.equal(torch.get_rng_state(), random)
     assert not net.training
-
-
-def test_only_the_seed_decides() -> None:
-    first = end(fgl.run(fedavg(model()), graphs(), num_rounds=2, seed=1))
-    torch.manual_seed(12345)
-    assert same(end(fgl.run(fedavg(model()), graphs(), num_rounds=2, seed=1)), first)
-    other = end(fgl.run(fedavg(model()), graphs(), num_rounds=2, seed=2))
-    assert not same(other["outbox"], first["outbox"])
 
 
 def noisy(method: fgl.Method) -> fgl.Method:
@@ -293,17 +245,6 @@ def test_participation_is_drawn_anew_each_round_and_by_the_seed() -> None:
     assert first != who(1)
     assert len({tuple(participants) for participants in first}) > 15
     assert {client for participants in first for client in participants} == set(range(10))
-
-
-def test_who_takes_part_is_who_is_averaged() -> None:
-    net, clients = model(), graphs()
-    options: Any = {"participation": 0.5, "seed": 3, "clients_at_once": 1}
-    result = fgl.run(fedavg(net), clients, num_rounds=3, **options)
-    who = [record.participants for record in result.history]
-    want = by_hand(
-        fedavg(net), clients, num_rounds=3, seed=3, absent=lambda index, c: c not in who[index]
-    )
-    assert same(weights(result), weights(want))
 
 
 def test_dropouts_happen_with_their_probability() -> None:

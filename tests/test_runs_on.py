@@ -5,17 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 
-from federations import ROOT, script
+from federations import script
 
 import fgl
 
 RUNS_ON = script("docs/tables/runs_on.py")
 ROWS = json.loads(RUNS_ON.FILE.read_text(encoding="utf-8"))
-
-
-def test_the_page_says_where_a_method_ran() -> None:
-    text = (ROOT / "docs/idea.md").read_text(encoding="utf-8")
-    assert RUNS_ON.page(text, ROWS) == text
 
 
 def test_every_method_is_in_the_table() -> None:

@@ -140,23 +140,6 @@ def test_ranks_are_those_of_the_series() -> None:
         assert MODULE.ranked(own, restart=RESTART).tolist() == order(own)
 
 
-def test_both_terms_matter_and_begin_in_the_second_round() -> None:
-    train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=3)
-    plain = fgl.fedavg(net(), train=train)
-
-    def after(rounds: int, **weights: float) -> dict[str, Tensor]:
-        method = s2fgl(plain, frequencies=2, **{"knowledge": 0.0, "alignment": 0.0, **weights})
-        return dict(fgl.run(method, CLIENTS, num_rounds=rounds).outbox[0]["model"])
-
-    name = "convs.0.lin.weight"
-    first = fgl.run(plain, CLIENTS, num_rounds=1).outbox[0]["model"]
-    second = fgl.run(plain, CLIENTS, num_rounds=2).outbox[0]["model"]
-    close(after(1, knowledge=5.0, alignment=1.0), first, atol=1e-15)
-    close(after(2), second, atol=1e-15)
-    for weights in ({"knowledge": 5.0}, {"alignment": 1.0}):
-        assert (after(2, **weights)[name] - second[name]).abs().max() > 1e-4
-
-
 def test_who_has_no_training_node_stays_where_it_is() -> None:
     """Both terms are smallest at its start: Adam would make steps of their gradients' rounding."""
     bare = CLIENTS[1].replace(train_mask=torch.zeros(18, dtype=torch.bool))
@@ -200,14 +183,6 @@ def test_parts_of_a_graph_have_their_eigenvectors_in_order() -> None:
     close(found, parts, atol=1e-5)
 
 
-def test_a_book_holds_a_share_of_the_clients() -> None:
-    method = s2fgl(fgl.fedavg(net()), books=30, book_share=0.4)
-    result = fgl.run(method, CLIENTS, num_rounds=1)
-    books = result.outbox[0]["books"]
-    assert books.shape == (30, 3, 5)
-    assert len({tuple(book.flatten().tolist()) for book in books}) == 3  # one client each
-
-
 def test_what_it_refuses() -> None:
     with pytest.raises(ValueError, match="book_share"):
         s2fgl(fgl.fedavg(net()), book_share=0.0)
@@ -219,5 +194,5 @@ def test_what_it_refuses() -> None:
     good, _ = method.send(params, context, {}, own)
     method.accept(good, 0, {})
     for bad in ({**good, "counts": good["counts"] - 9}, {**good, "counts": good["counts"][:1]}):
-        with pytest.raises(ValueError, match="each count|counts from 0"):
+        with pytest.raises(ValueError, match="each count|counts to be"):
             method.accept(bad, 0, {})

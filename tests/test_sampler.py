@@ -221,16 +221,3 @@ def test_drawn_edges_keep_their_fields() -> None:
         sources = drawn.x[drawn.adj.pattern.col]  # type: ignore[index]
         assert torch.equal(sources, drawn.entries("edge_attr"))
         assert torch.equal(sources[:, 0].long(), drawn.entries("edge_type"))
-
-
-def test_all_neighbours_are_the_whole_graph_for_a_network_of_relations() -> None:
-    generator = torch.Generator().manual_seed(0)
-    ends = torch.randint(0, 30, (2, 90), generator=generator)
-    kinds = torch.randint(0, 3, (90,), generator=generator)
-    data = fgl.Graph(torch.randn(30, 4, generator=generator), ends, edge_type=kinds)
-    model = fgl.nn.RGCN(4, 8, 2, num_relations=3)
-    params = dict(model.state_dict())
-    seeds = torch.randperm(30, generator=generator)[:7]
-    drawn = fgl.sampler.NeighbourSampler(data, (-1, -1))(seeds)
-    want = fgl.predict(model, params, data)[seeds]
-    torch.testing.assert_close(fgl.predict(model, params, drawn)[:7], want, rtol=0, atol=1e-5)

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import known
 from federations import close, fedavg, graph, graphs, minibatches, model, receive_as_a_run, same
 from torch import Tensor, nn, optim
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Inbox, Method, Result, Training
+from fgl import Method, Result, Training
 from fgl.methods import feddc, fedper, scaffold
 from fgl.methods.scaffold import is_plain_sgd, learning_rate, mean_gradient
 
@@ -58,14 +57,6 @@ def test_the_first_round_is_unweighted_fedavg_and_the_next_is_not(
         want = weights(fgl.run(unweighted(plain()), doubles(), num_rounds=rounds, **how))
         name = "convs.1.lin.weight"
         assert torch.allclose(got[name], want[name], rtol=0, atol=1e-12) == alike
-
-
-@pytest.mark.parametrize("control", ["path", "gradient"])
-def test_clients_that_are_alike_have_nothing_to_correct(control: Any) -> None:
-    """Then ``c_i = c``, and every round is FedAvg's."""
-    clients = [doubles()[1]] * 3
-    got = fgl.run(scaffold(plain(), control=control), clients, num_rounds=4)
-    close(weights(got), weights(fgl.run(plain(), clients, num_rounds=4)), atol=1e-12)
 
 
 @pytest.mark.few
@@ -259,44 +250,11 @@ def test_a_rate_that_plain_sgd_does_not_have_is_refused(method: Any) -> None:
     method(plain(replace(base.train, settle=lambda new, old, context: new)), lr=0.05)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"control": "both"}, {"lr": 0.0}, {"lr": -1.0}, {"server_lr": -0.1}]
-)
-def test_malformed(wrong: Any) -> None:
-    with pytest.raises(ValueError, match=f"Expected {next(iter(wrong))} to be"):
-        scaffold(plain(), **wrong)
-
-
 def test_a_rate_of_zero_has_no_path() -> None:
     still = plain(Training(partial(optim.SGD, lr=0.0)))
     with pytest.raises(ValueError, match="Expected lr to be a number > 0"):
         scaffold(still)
     scaffold(still, control="gradient")
-
-
-def test_uploads_and_downloads_double() -> None:
-    task = known("graphs", 0.0, F64)
-    size = sum(t.numel() * t.element_size() for t in task.fedavg.initial().values())
-    result = fgl.run(scaffold(task.fedavg), task.clients, num_rounds=2)
-    assert [r.bytes_up for r in result.history] == [4 * (2 * size + 8)] * 2
-    assert [r.bytes_down for r in result.history] == [4 * size, 4 * 2 * size]
-
-
-def test_the_mean_does_not_depend_on_the_order_of_clients() -> None:
-    method = scaffold(plain())
-    sent = [fgl.run(method, [own], num_rounds=1) for own in doubles()]
-    uploads = {
-        k: {
-            "model": weights(each),
-            "num_examples": torch.tensor(1),
-            "shift": each.client_states[0]["control"],
-        }
-        for k, each in enumerate(sent)
-    }
-    state: Any = {"model": method.initial()}
-    one = method.aggregate(Inbox(uploads, 4), state)[1]
-    two = method.aggregate(Inbox(dict(reversed(uploads.items())), 4), state)[1]
-    assert same(one, two)
 
 
 def test_a_client_without_examples_moves_neither_model_nor_control() -> None:

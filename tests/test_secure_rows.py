@@ -99,7 +99,7 @@ def a_pair() -> tuple[fgl.Graph, list[Tensor]]:
 def seen_by_the_server(unpadded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, Any]:
     """The sums that the server of a secure sum of all rows reads, and the graphs."""
     seen: list[Tensor] = []
-    real = fgl.federation.run
+    real = fgl.run
 
     def noted(*given: Any, **how: Any) -> Any:
         result = real(*given, **how)
@@ -107,7 +107,7 @@ def seen_by_the_server(unpadded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple
         seen.append(message["model"]["rows"] * float(message["num_clients"]))
         return result
 
-    monkeypatch.setattr(MODULE, "run", noted)
+    monkeypatch.setattr(MODULE.fed, "run", noted)
     if unpadded:
         monkeypatch.setattr(MODULE, "_pad", lambda seed, count, width: torch.zeros(count, width))
     whole, parts = a_pair()
@@ -211,7 +211,7 @@ def test_the_exchange_is_a_method_on_every_executor(executor: str, tmp_path: Any
 
         grid = Grid(apps(method, graphs), state=str(tmp_path))
         on = Flower(grid, num_clients=3, timeout=20, poll=0.001)
-        result = fgl.run(method, on=on, num_rounds=4)
+        result = fgl.run(method, on, num_rounds=4)
     else:
         result = fgl.run(method, graphs, num_rounds=4, clients_at_once="all")
     assert [r.dropped for r in summed_rounds(result.history)] == [{}]

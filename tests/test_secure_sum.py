@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 import torch
 from conformance import case, fedego, fedgl, gpfl, known
-from federations import close, end, same
+from federations import close, ruled, same
 from torch import Tensor
 
 import fgl
-from fgl import methods
-from fgl.federation import Inbox, Method, Training, after, unsealed
-from fgl.privacy import DoesNotFit, decode, encode, largest_weight, wrapped_sum
+from fgl import Method, Training, methods
+from fgl.federation import Inbox, after, unsealed
+from fgl.privacy import DoesNotFit
+from fgl.privacy.fixed_point import decode, encode, largest_weight, wrapped_sum
 from fgl.transforms import (
     central_gaussian,
     clients_summed,
@@ -35,7 +36,7 @@ pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
 from fgl.privacy import CannotUnmask, shares
 from fgl.privacy import masks as parts
-from fgl.transforms.secure_sum.client import Client, _encoded
+from fgl.transforms.secure_sum.client import Client, _encoded, _rows
 from fgl.transforms.secure_sum.messages import Terms
 
 F64 = torch.float64
@@ -151,6 +152,95 @@ def some_words(number: int, count: int = 7, seed: int = 1) -> list[Tensor]:
 
 def flags(number: int, without: tuple[int, ...] = ()) -> Tensor:
     return torch.tensor([row not in without for row in range(number)])
+
+
+def test_clients_train_in_one_round_of_an_exchange() -> None:
+    plain, calls = tiny(), []
+
+    def loss(*given: Any) -> Tensor:
+        calls.append(1)
+        return plain.loss(*given)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        method = secure_sum(replace(plain, loss=loss), threshold=2, unprotected=True)
+        fgl.run(method, lines(2), num_rounds=8, clients_at_once=1)
+    assert len(calls) == 2 * 2 * 2  # sums, clients, steps
+
+
+def test_a_method_inside_sees_its_own_context_and_counts_once() -> None:
+    plain, seen, counted = tiny(), set(), []
+
+    def send(params: Any, context: Any, state: Any, graph: Any) -> Any:
+        seen.update(context)
+        return plain.send(params, context, state, graph)
+
+    def account(inbox: Inbox, state: Any) -> Any:
+        counted.append(list(inbox.asked))
+        return state
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        inner = replace(plain, send=send, privacy=replace(plain.privacy, account=account))
+        method = secure_sum(inner, threshold=2, unprotected=True)
+        state = fgl.run(method, lines(2), num_rounds=8).server_state
+    assert seen == {"trained", "model", "start"}
+    assert method.privacy.account is not None
+    method.privacy.account(Inbox({}, 2, asked=[0, 1]), state)
+    assert counted[-1] == []  # between two sums nobody was asked for shares
+
+
+def test_only_whole_exchanges_have_a_line() -> None:
+    for count, lines_ in ((3, 0), (4, 1), (7, 1), (8, 2), (9, 2)):
+        rounds = [fgl.federation.Round(k, [0], padding=k / 9, bytes_up=1) for k in range(count)]
+        summed = summed_rounds(rounds)
+        assert [(each.padding, each.bytes_up) for each in summed] == [
+            ((4 * k + 3) / 9, 4) for k in range(lines_)
+        ]
+
+
+def test_a_client_knows_its_own_keys_alone() -> None:
+    secrets = {name: parts.as_tensor(bytes([k]) * 32) for k, name in enumerate(("seal", "mask"), 1)}
+    pair = b"".join(parts.public_key(parts.as_bytes(each)) for each in secrets.values())
+    own = parts.as_tensor(pair)
+    assert _rows(torch.stack([own * 0, own, own * 0 + 255]), secrets) == [1]
+
+
+def test_each_direction_and_exchange_has_a_key_of_its_own() -> None:
+    made = Exchange(some_words(2), 1)
+    seals = [own[0] for own in made.secrets]
+
+    def key(own: int, writer: int, reader: int, about: bytes) -> bytes:
+        return parts._sealing_key(seals[own], made.keys, writer, reader, own=own, about=about)
+
+    for writer, reader in ((0, 1), (1, 0)):
+        assert key(0, writer, reader, b"a") == key(1, writer, reader, b"a")
+    keys = [key(0, 0, 1, b"a"), key(0, 1, 0, b"a"), key(0, 0, 1, b"b"), key(0, 1, 0, b"b")]
+    assert len({*keys}) == 4
+
+
+def test_letters_are_bound_to_all_terms() -> None:
+    keys = torch.arange(128, dtype=torch.uint8).view(2, 64)
+    signed = [fgl.transforms.Signatures({0: bytes(32), 1: bytes([k]) * 32}) for k in (1, 2)]
+    terms: list[dict[str, Any]] = [
+        *({"threshold": 3, **more} for more in ({}, {"bits": 20}, {"bound": 8.0})),
+        *({"threshold": 3, "equally": ("a",), "signed": each} for each in (None, *signed)),
+        *({"threshold": 4, "colluders": k, "signed": signed[0]} for k in (1, 2)),
+    ]
+    each = [Terms(**how).about(own) for how in terms for own in (keys, keys.flip(0))]
+    assert len({*each}) == len(each) and {len(own) for own in each} == {32}
+
+
+@pytest.mark.parametrize(("lost", "kind"), [((), parts.SECRET), ((1,), parts.SEED)])
+def test_a_share_of_another_kind_is_not_used_and_no_lie(lost: Any, kind: int) -> None:
+    made, here = Exchange(some_words(4), 2), flags(4)
+    sealed, sent = torch.stack([made.letters(row) for row in range(4)]), flags(4, lost)
+    told = {row: made.told(row, sealed, here, sent) for row in (0, 2, 3)}
+    told[0][1, 0] = kind
+    told[0][1, 1:] = 7
+    secrets, false = made.recovered(told, here, sent)
+    which = [1 if row in lost else 2 for row in range(4)]
+    assert secrets == {row: made.secrets[row][which[row]] for row in range(4)} and false == {}
 
 
 @pytest.mark.parametrize(
@@ -496,7 +586,7 @@ def test_tasks_that_draw_in_each_round_compose(task: str) -> None:
 
 def test_a_task_whose_clients_weigh_the_same_composes() -> None:
     """Its accept looks at the weights alone, which a sum bounds by itself."""
-    assert secure_sum(known("ego", 0.0, torch.float32).fedavg, threshold=3).silent
+    assert secure_sum(known("ego", 0.0, torch.float32).fedavg, threshold=3).rules.silent
 
 
 def test_clipping_at_the_clients_goes_inside_and_noise_of_the_server_does_not() -> None:
@@ -508,27 +598,12 @@ def test_clipping_at_the_clients_goes_inside_and_noise_of_the_server_does_not() 
         secure_sum(central_gaussian(tiny(), length=0.1, noise_multiplier=1.0), threshold=3)
 
 
-def test_minibatches_and_a_kept_optimiser() -> None:
-    """Clients train in one round of four, and nothing of their optimiser is lost in the others."""
-    method, made = case("fedavg", "graphs", dropout=0.0, dtype=F64)
-    whole = replace(method.train, batches=None, num_steps=2)
-    method = replace(method, train=whole)
-    want = fgl.run(method, made, num_rounds=2)
-    for at_once in ("all",):
-        got = fgl.run(
-            secure_sum(method, threshold=3, bits=36, bound=64), made, num_rounds=8,
-            clients_at_once=at_once,  # type: ignore[arg-type]
-        )  # fmt: skip
-        close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-8)
-        close(got.client_states, want.client_states, atol=1e-8)
-
-
 def refuse(message: Any, client: int, state: Any) -> None:
     """An accept that looks at an upload."""
 
 
 def test_what_it_switches_off_is_refused_together() -> None:
-    method = replace(robust(tiny(), fgl.aggregate.robust.median), accept=refuse, exchange=2)
+    method = ruled(replace(robust(tiny(), fgl.aggregate.robust.median), accept=refuse), exchange=2)
     with pytest.raises(ValueError, match="a server needs means|whose server needs means") as raised:
         secure_sum(method, threshold=2)
     said = str(raised.value)
@@ -654,7 +729,7 @@ def test_more_examples_than_the_clients_can_have_are_refused_with_the_sum() -> N
     def heavy(message: Any) -> Any:
         return {**message, "num_examples": torch.tensor(100)}
 
-    method = replace(changed(tiny(), heavy, 1), max_examples=30)
+    method = ruled(changed(tiny(), heavy, 1), max_examples=30)
     with pytest.warns(UserWarning, match="a sum of examples that clients can have"):
         got = fgl.run(secure_sum(method, threshold=2), lines(3), num_rounds=4)
     assert same(dict(got.outbox[0]["model"]), method.initial())
@@ -913,54 +988,6 @@ def test_ragged_tensors_are_refused() -> None:
     last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 28)
 
 
-def test_the_order_of_the_clients_does_not_matter() -> None:
-    order = [3, 0, 4, 2, 1]
-    how: Any = {"num_rounds": 8, "dropouts": gone((2, 1))}
-    summed = secure_sum(tiny(), threshold=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        one = fgl.run(summed, lines(5), **how)
-        how["dropouts"] = gone((2, order.index(1)))
-        two = fgl.run(summed, [lines(5)[k] for k in order], **how)
-    close(dict(one.outbox[0]), dict(two.outbox[0]), atol=1e-12)
-
-
-@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
-def test_a_run_that_is_resumed_has_the_same_sums(tmp_path: Path) -> None:
-    """In the middle of an exchange; bit for bit where masks are those of the run's seed."""
-    summed = secure_sum(tiny(), threshold=3)
-    want = fgl.run(summed, lines(4), num_rounds=8)
-    fgl.run(summed, lines(4), num_rounds=6, checkpoint=tmp_path / "one")
-    got = fgl.run(summed, lines(4), num_rounds=8, checkpoint=tmp_path / "one")
-    assert same(end(got)["outbox"], end(want)["outbox"])
-    with TEST():
-        known_masks = secure_sum(tiny(), threshold=3, unprotected=True)
-    for last in (2, 3, 4):
-        folder = tmp_path / str(last)
-        seen: list[Any] = []
-        watched = replace(unsealed(known_masks), aggregate=noting(known_masks, seen))
-        fgl.run(watched, lines(4), num_rounds=4)
-        fgl.run(watched, lines(4), num_rounds=last, checkpoint=folder)
-        fgl.run(watched, lines(4), num_rounds=4, checkpoint=folder)
-        assert len(seen) == 2
-        assert same(seen[0], seen[1])
-    other: list[Any] = []
-    watched = replace(unsealed(known_masks), aggregate=noting(known_masks, other))
-    fgl.run(watched, lines(4), num_rounds=4, seed=1)
-    assert not same(seen[0], other[0])
-
-
-def noting(method: Method, seen: list[Any]) -> Any:
-    """The aggregate, which notes the masked uploads."""
-
-    def aggregate(inbox: Inbox, state: Any) -> Any:
-        if all(message["phase"] == 2 for message in inbox.values()):
-            seen.append({client: dict(inbox[client]) for client in inbox})
-        return method.aggregate(inbox, state)
-
-    return aggregate
-
-
 def test_a_history_by_exchange_is_that_of_the_method() -> None:
     method, made = case("fedavg", "nodes", dropout=0.0, dtype=F64)
     want = fgl.run(method, made, num_rounds=2, participation=0.75).history
@@ -992,7 +1019,7 @@ def test_the_same_sums_over_flower(tmp_path: Path) -> None:
     lost = gone((6, 2))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Round .* exchange")
-        got = fgl.run(summed, on=on, num_rounds=8, dropouts=lost)
+        got = fgl.run(summed, on, num_rounds=8, dropouts=lost)
     want = fgl.run(tiny(), lines(4), num_rounds=2, dropouts=gone((1, 2)))
     last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 27)
     assert [sorted(r.dropped) for r in summed_rounds(got.history)] == [[], [2]]
@@ -1009,4 +1036,4 @@ def test_flowers_own_secure_sum_does_not_take_our_messages() -> None:
     grid = Grid(apps(tiny(), lines(2), mods=[mods.secaggplus_mod]))
     on = Flower(grid, num_clients=2, timeout=20, poll=0.001, per_tensor=True)
     with pytest.raises(RuntimeError, match="client 0: .* KeyError .*; client 1: .* KeyError "):
-        fgl.run(tiny(), on=on, num_rounds=1)
+        fgl.run(tiny(), on, num_rounds=1)

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 import fgl
-from fgl.federation import Method, unsealed
-from fgl.privacy import encode
+from fgl import Method
+from fgl.federation import unsealed
+from fgl.privacy.fixed_point import encode
 from fgl.transforms import clients_summed, secure_sum
 
 pytest.importorskip("cryptography")

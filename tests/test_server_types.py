@@ -12,9 +12,9 @@ import torch
 from federations import close, same
 
 import fgl
-from fgl import methods
+from fgl import Method, methods
 from fgl.aggregate import robust as rules
-from fgl.federation import Inbox, Means, Method, OfMeans, after, average
+from fgl.federation import Inbox, Means, OfMeans, after, average
 from fgl.federation.saved.identity import identity
 from fgl.transforms import local_gaussian, robust, secure_sum
 

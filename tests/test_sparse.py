@@ -20,16 +20,10 @@ from torch.func import grad, vmap
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, to_dense_adj
 
-from fgl.sparse import (
-    Pattern,
-    SparseMatrix,
-    pair_sum,
-    row_log_softmax,
-    row_softmax,
-    row_sum,
-    sampled_product,
-    weighted_product,
-)
+from fgl import SparseMatrix
+from fgl.sparse import row_log_softmax, row_softmax, row_sum, sampled_product, weighted_product
+from fgl.sparse.pattern import Pattern
+from fgl.sparse.rows import pair_sum
 
 ROWS, COLS, WIDTH, BATCH = 5, 4, 3, 6
 D = torch.float64
@@ -104,12 +98,6 @@ def test_product(A: SparseMatrix) -> None:
     torch.testing.assert_close(A.T @ draw(A.shape[0], 2), A.to_dense().T @ draw(A.shape[0], 2))
     torch.testing.assert_close(A.with_value(None) @ x, A.with_value(None).to_dense().double() @ x)
     assert (A @ x[:, :0]).shape == (A.shape[0], 0)
-
-
-@cases
-def test_product_of_a_view(A: SparseMatrix) -> None:
-    x = draw(WIDTH, A.shape[1]).T
-    torch.testing.assert_close(A @ x, A.to_dense() @ x)
 
 
 @cases
@@ -403,19 +391,6 @@ def test_errors() -> None:
     assert repr(A) == f"SparseMatrix(shape=(5, 4), nnz={A.nnz}, dtype=torch.float64)"
 
 
-def test_permuting_nodes_permutes_the_product() -> None:
-    g = torch.Generator().manual_seed(0)
-    edges = torch.randint(9, (2, 30), generator=g)
-    weight = torch.rand(30, generator=g, dtype=D)
-    order = torch.randperm(9, generator=g)
-    x = draw(9, 2)
-    A = SparseMatrix.from_edge_index(edges, 9, weight).gcn_norm
-    B = SparseMatrix.from_edge_index(order[edges], 9, weight).gcn_norm
-    moved = torch.empty_like(x)
-    moved[order] = x
-    torch.testing.assert_close((B @ moved)[order], A @ x)
-
-
 def test_edge_outside_the_nodes_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Expected edge_index to be in \[0, 3\), but got 50000"):
         SparseMatrix.from_edge_index(torch.tensor([[2, 50000], [0, 1]]), 3)
@@ -528,8 +503,8 @@ def test_a_scipy_matrix_is_no_pattern() -> None:
 
 
 def test_values_are_wrapped_for_torch_once_and_again_where_they_change() -> None:
-    A = SparseMatrix.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
-    x = torch.tensor([[1.0], [10.0]])
+    A = SparseMatrix.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]], dtype=D))
+    x = torch.tensor([[1.0], [10.0]], dtype=D)
     for _ in range(3):
         assert (A @ x).flatten().tolist() == [20, 3]
     pattern, value = A.pattern, A.value
@@ -537,21 +512,24 @@ def test_values_are_wrapped_for_torch_once_and_again_where_they_change() -> None
     value.add_(1)  # type: ignore[union-attr]
     assert (A @ x).flatten().tolist() == [30, 4]
     for number in range(20):  # each of these values may lie where the last ones lay
-        other = torch.full((2,), float(number))
+        other = torch.full((2,), float(number), dtype=D)
         assert (A.with_value(other) @ x).flatten().tolist() == [10 * number, number]
         del other
 
 
 def test_a_matrix_that_was_used_can_be_copied() -> None:
-    A = SparseMatrix.from_dense(torch.eye(3))
+    eye = torch.eye(3, dtype=D)
+    A = SparseMatrix.from_dense(eye)
     for _ in range(3):
-        A @ torch.ones(3, 1)
+        A @ eye
     for other in (copy.deepcopy(A), copy.copy(A), pickle.loads(pickle.dumps(A))):
-        assert (other @ torch.eye(3)).equal(torch.eye(3))
+        assert (other @ eye).equal(eye)
 
 
 def test_a_matrix_made_in_inference_mode_is_multiplied() -> None:
-    with torch.inference_mode():
-        A = SparseMatrix.from_dense(torch.eye(3))
-        for _ in range(3):
-            assert (A @ torch.eye(3)).equal(torch.eye(3))
+    for dtype in (torch.float32, D):
+        with torch.inference_mode():
+            eye = torch.eye(3, dtype=dtype)
+            A = SparseMatrix.from_dense(eye)
+            for _ in range(3):
+                assert (A @ eye).equal(eye)

@@ -10,17 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from fgl.sparse import (
-    MatrixStack,
-    Member,
-    Pattern,
-    SparseMatrix,
-    pair_sum,
-    row_log_softmax,
-    row_softmax,
-    row_sum,
-    sampled_product,
-)
+from fgl import SparseMatrix
+from fgl.sparse import row_log_softmax, row_softmax, row_sum, sampled_product
+from fgl.sparse.batched_matrix import MatrixStack
+from fgl.sparse.batched_pattern import Member
+from fgl.sparse.pattern import Pattern
+from fgl.sparse.rows import pair_sum
 
 D, WIDTH = torch.float64, 3
 Op = Callable[[SparseMatrix, Tensor, Tensor, Tensor], Tensor]

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
-from fgl.sparse import below_each_other, gather_rows, sum_rows
+from fgl.sparse import gather_rows, sum_rows
+from fgl.sparse.gather import below_each_other
 
 D = torch.float64
 CASES = {

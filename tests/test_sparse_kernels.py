@@ -11,15 +11,9 @@ import torch
 from federations import METHODS, close, graphs, model
 
 import fgl
-from fgl.sparse import (
-    Pattern,
-    SparseMatrix,
-    row_log_softmax,
-    row_softmax,
-    row_sum,
-    sampled_product,
-    weighted_product,
-)
+from fgl import SparseMatrix
+from fgl.sparse import row_log_softmax, row_softmax, row_sum, sampled_product, weighted_product
+from fgl.sparse.pattern import Pattern
 
 MISSING = [n for n in ("torch_sparse", "torch_scatter") if importlib.util.find_spec(n) is None]
 needs_both = pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} not installed (extra `sparse`)")

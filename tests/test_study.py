@@ -22,7 +22,7 @@ from scipy import stats
 
 import fgl
 from fgl import LogUniform, Tuned
-from fgl.experiment import best_round
+from fgl.federation import best_round
 from fgl.methods import fedprox, local, scaffold
 from fgl.study import Study
 from fgl.study.execute import execute
@@ -42,8 +42,10 @@ def averaged(task: Any) -> Any:
 def tiny(seed: int, lr: float = 0.1, steps: int = 1) -> Any:
     """A task of 60 nodes: a setting that is a function."""
     graph = fgl.data.large_graph(60, 200, num_features=4, seed=seed)
-    graph = fgl.data.random_split(graph, seed=seed)
-    clients = fgl.data.partition_graph(graph, fgl.data.random_partition(graph, 2, seed=seed))
+    graph = fgl.data.splits.random_split(graph, seed=seed)
+    clients = fgl.data.partitions.partition_graph(
+        graph, fgl.data.partitions.random_partition(graph, 2, seed=seed)
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = fgl.nn.GCN(4, 4, graph.num_classes)
@@ -593,7 +595,7 @@ def test_equal_clients_are_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def cut(graph: Any, num_clients: int, *, seed: int) -> Any:
         cuts.append(seed)
-        return fgl.data.random_partition(graph, num_clients, seed=seed)
+        return fgl.data.partitions.random_partition(graph, num_clients, seed=seed)
 
     monkeypatch.setitem(settings.PARTITIONS, "louvain", cut)
     small = fgl.tasks.Nodes(clients=2, hidden=4, model="gcn")

@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from conformance import known
-from federations import close, end, same
+from federations import close, same
 from torch import Tensor
 
 import fgl
-from fgl import privacy
-from fgl.federation import Limits, Method, Training
+from fgl import Method, Training, privacy
+from fgl.federation import Limits
 from fgl.privacy.signatures import signing_key
 from fgl.transforms import (
     Signatures,
@@ -346,7 +345,10 @@ def test_clients_that_sign_count_once_for_five_rounds() -> None:
     assert spent == [0.0, pytest.approx(want[0])]  # signatures tell nothing yet
     ends = [each.metrics["epsilon"] for each in got.history[4::5]]
     assert ends == pytest.approx(want)
-    assert [sorted(r.dropped) for r in summed_rounds(got.history, method.exchange)] == [[], [3]]
+    assert [sorted(r.dropped) for r in summed_rounds(got.history, method.rules.exchange)] == [
+        [],
+        [3],
+    ]
 
 
 def test_what_is_out_of_range_is_refused() -> None:
@@ -384,28 +386,6 @@ def rehearsed(method: Method) -> Method:
         )
 
 
-@pytest.mark.parametrize("task", ["nodes", "graphs"])
-@pytest.mark.usefixtures("quiet")
-def test_loop_batch_and_a_resumed_run_are_one(task: str, tmp_path: Path) -> None:
-    made = known(task, 0.0, F64)
-    method = rehearsed(made.fedavg)
-    how: Any = {"dropouts": gone((2, 1), (7, 0)), "seed": 3}
-    loop = fgl.run(method, made, num_rounds=8, clients_at_once=1, **how)
-    assert [sorted(r.dropped) for r in summed_rounds(loop.history)] == [[1], []]
-    batch = fgl.run(method, made, num_rounds=8, clients_at_once="all", **how)
-    close(dict(batch.outbox[0]), dict(loop.outbox[0]), atol=1e-7)
-    fgl.run(method, made, num_rounds=3, checkpoint=tmp_path, clients_at_once=1, **how)
-    torch.manual_seed(5)
-    again = fgl.run(method, made, num_rounds=8, checkpoint=tmp_path, clients_at_once=1, **how)
-    for part in ("outbox", "server", "history"):  # shares of secrets are the system's, always
-        assert same(end(again)[part], end(loop)[part])
-    other = fgl.run(method, made, num_rounds=8, clients_at_once=1, **{**how, "seed": 4})
-    assert not same(dict(other.outbox[0]), dict(loop.outbox[0]))
-    assert privacy_spent(loop.server_state)["epsilon"] == math.inf
-    state: Any = loop.server_state
-    assert set(state["privacy"]) == {"rounds", "noise_multiplier", "delta"}
-
-
 @pytest.mark.usefixtures("quiet")
 def test_the_same_noise_over_flower(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
@@ -418,7 +398,7 @@ def test_the_same_noise_over_flower(tmp_path: Path) -> None:
         Grid(apps(method, made), state=str(tmp_path)), num_clients=4, timeout=20, poll=0.001
     )
     lost = gone((2, 2))
-    got = fgl.run(method, on=on, num_rounds=4, dropouts=lost, seed=1)
+    got = fgl.run(method, on, num_rounds=4, dropouts=lost, seed=1)
     want = fgl.run(method, made, num_rounds=4, dropouts=lost, seed=1, clients_at_once=1)
     assert same(dict(got.outbox[0]), dict(want.outbox[0]))
     assert same(dict(got.server_state), dict(want.server_state))

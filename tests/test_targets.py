@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from conformance import ADAM, BROUGHT, ROWS, K, case
-from federations import FEATURES, close, graph, script
+from federations import FEATURES, graph, script
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 import fgl
-from fgl import data, losses, metrics, tasks
-from fgl.experiment import best_round, early_stop, report
-from fgl.federation import Broadcast, Result, Round, scored, supervised
+from fgl import Result, data, losses, metrics, tasks
+from fgl.experiment import early_stop, report
+from fgl.federation import Broadcast, Round, best_round, scored, supervised
 from fgl.federation.method.describe import described
 from fgl.targets import ANSWERS, CLASSES, REGRESSION, Target, selected
-from fgl.transforms import secure_sum
 
 NAN = torch.nan
 
@@ -280,7 +276,7 @@ def test_scores_of_graphs_are_of_each_client_and_pooled() -> None:
     method = fgl.fedavg(model, target=ANSWERS)
     clients = [molecules(n, seed=n) for n in (20, 12, 9)]
     clients[2] = clients[2].replace(y=torch.full((9, 2), NAN))
-    clients[0] = data.random_split(clients[0])
+    clients[0] = data.splits.random_split(clients[0])
     masks = [None, None, torch.arange(9) < 4]
     tests = [own.replace(test_mask=m) for own, m in zip(clients, masks, strict=True)]
     tests[0] = tests[0].replace(test_mask=clients[0].test_mask)
@@ -316,7 +312,7 @@ def test_a_graph_task_selects_by_the_clients_validation_graphs() -> None:
     model = fgl.nn.GIN(5, 8, 2)
     how: Any = {"model": model, "train": fgl.Training(), "target": ANSWERS}
     assert tasks.graph_task(clients, [one, two], **how).select == ""
-    split = [data.random_split(own) for own in clients]
+    split = [data.splits.random_split(own) for own in clients]
     task = tasks.graph_task(split, split, **how)
     assert task.select == "val_auc"
     with pytest.warns(
@@ -445,7 +441,7 @@ def test_a_report_is_of_the_round_of_the_least() -> None:
 
 def test_a_client_validates_by_minus_its_error() -> None:
     whole = numbers(40)
-    clients = data.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
+    clients = data.partitions.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
     task = tasks.node_task(whole, clients, gcn(1), fgl.Training(), target=REGRESSION)
     params = task.fedavg.initial()
     own = clients[0]
@@ -455,28 +451,11 @@ def test_a_client_validates_by_minus_its_error() -> None:
     assert math.isnan(task.validate(params, nothing))
 
 
-def test_tasks_of_nodes_learn_numbers() -> None:
-    whole = numbers(40, node_id=torch.arange(40))
-    parts = [torch.arange(24), torch.arange(16, 40)]
-    clients = data.partition_graph(whole, parts)
-    train, how = fgl.Training(), {"target": REGRESSION}
-    made: list[Any] = [
-        tasks.overlapping_node_task(whole, clients, gcn(1), train, l2=0.1, **how),  # type: ignore[arg-type]
-        tasks.sampled_node_task(whole, clients, gcn(1), torch.optim.Adam, fanouts=(2, 2), **how),  # type: ignore[arg-type]
-    ]
-    for task in made:
-        assert task.select == "-val_rmse"
-        metrics_ = fgl.run(task.fedavg, task, num_rounds=2, strict=True).history[-1].metrics
-        assert {"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"} <= set(metrics_)
-        assert task.validate(task.fedavg.initial(), clients[0]) < 0
-    assert "local_rmse" in fgl.run(made[0].fedavg, made[0], num_rounds=1).history[-1].metrics
-
-
 def test_adaptive_fine_tuning_moves_a_worse_error_back() -> None:
     """FedVGAE's Algorithm 1 asks a task for its validation, of which more is better."""
     fedvgae = script("examples/fedvgae.py").fedvgae
     whole = numbers(40)
-    clients = data.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
+    clients = data.partitions.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
     task = tasks.node_task(whole, clients, gcn(1), fgl.Training(), target=REGRESSION)
     method = fedvgae(task.fedavg, task.validate, shared=["convs.0"], contrast=0.0)
     initial = method.initial()
@@ -491,7 +470,7 @@ def test_adaptive_fine_tuning_moves_a_worse_error_back() -> None:
 
 def test_whole_experiments_select_by_the_least(tmp_path: Any) -> None:
     whole = numbers(60)
-    clients = data.partition_graph(whole, [torch.arange(30), torch.arange(30, 60)])
+    clients = data.partitions.partition_graph(whole, [torch.arange(30), torch.arange(30, 60)])
     train = fgl.Training(partial(torch.optim.Adam, lr=0.05), num_steps=2)
     task = tasks.node_task(whole, clients, gcn(1), train, target=REGRESSION)
     file = tmp_path / "report.json"
@@ -510,7 +489,7 @@ def test_whole_experiments_select_by_the_least(tmp_path: Any) -> None:
 
 def test_classes_are_the_default() -> None:
     own = graph(30)
-    clients = data.partition_graph(own, [torch.arange(15), torch.arange(15, 30)])
+    clients = data.partitions.partition_graph(own, [torch.arange(15), torch.arange(15, 30)])
     plain = tasks.node_task(own, clients, gcn(3), fgl.Training())
     said = tasks.node_task(own, clients, gcn(3), fgl.Training(), target=CLASSES)
     one, two = (fgl.run(task.fedavg, task, num_rounds=2) for task in (plain, said))
@@ -543,8 +522,8 @@ def test_what_needs_classes_says_so() -> None:
         lambda: own.labels,
         lambda: fgl.transforms.attacks.flipped_labels(own),
         lambda: fgl.pseudo.quality_of(clients),
-        lambda: data.class_capped_split(own),
-        lambda: data.major_label_partition(own, 2),
+        lambda: data.splits.class_capped_split(own),
+        lambda: data.partitions.major_label_partition(own, 2),
         lambda: tasks.ego_node_task(clients, own, ego, torch.optim.Adam),
         lambda: tasks.generator_task(clients, generator, fgl.Training()),
         lambda: tasks.mended(task),
@@ -578,13 +557,17 @@ def test_fedego_needs_classes() -> None:
 
 def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
     y = torch.rand(40)
-    message = "y to be an int64 tensor, but got torch.float32: fgl.data.quantile_labels makes"
+    message = (
+        "y to be an int64 tensor, but got torch.float32: fgl.data.partitions.quantile_labels makes"
+    )
     for call in (
-        lambda: data.dirichlet_partition(y, 3, alpha=1.0),
-        lambda: data.gpfl_partition(y, 3, alpha=1.0),
-        lambda: data.stratified_folds(y, 3),
-        lambda: data.balanced_classes(y),
-        lambda: data.fold_clients(molecules(8, seed=0), [torch.arange(8)], fold=0, num_folds=2),
+        lambda: data.partitions.dirichlet_partition(y, 3, alpha=1.0),
+        lambda: data.partitions.gpfl_partition(y, 3, alpha=1.0),
+        lambda: data.splits.stratified_folds(y, 3),
+        lambda: data.splits.balanced_classes(y),
+        lambda: data.splits.fold_clients(
+            molecules(8, seed=0), [torch.arange(8)], fold=0, num_folds=2
+        ),
     ):
         with pytest.raises(TypeError, match=message):
             call()
@@ -593,74 +576,5 @@ def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
 # Methods that need no classes.
 
 
-@pytest.mark.parametrize("target", [REGRESSION, ANSWERS], ids=["numbers", "answers"])
-def test_one_client_trains_as_a_plain_loop_of_torch_does(target: Target) -> None:
-    own = numbers(30, 2) if target == REGRESSION else yes_or_no(30, 2)
-    model = fgl.nn.GCN(FEATURES, 8, 2, dropout=0.0)
-    train = fgl.Training(partial(torch.optim.SGD, lr=0.1), num_steps=2)
-    method = fgl.fedavg(model, train=train, target=target)
-    got = fgl.run(method, [own], num_rounds=3).outbox[0]["model"]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    counts = ~own.y.isnan() & own.train_mask[:, None]
-    plain = F.mse_loss if target == REGRESSION else F.binary_cross_entropy_with_logits
-    for _ in range(6):
-        optimizer.zero_grad()
-        plain(model(own.x, own.adj)[counts], own.y[counts]).backward()
-        optimizer.step()
-    close(got, dict(model.state_dict()), atol=1e-5)
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("name", [n for n, row in ROWS.items() if "float targets" in row.tasks])
-def test_methods_train_with_numbers_in_the_loop_and_in_a_batch(name: str) -> None:
-    """`make nightly` asks more of them, of half-known answers too."""
-    ends = []
-    for at_once in (1, "all"):
-        method, task = case(name, "float targets", dropout=0.0, dtype=torch.float64)
-        how: Any = {"num_rounds": 2, "clients_at_once": at_once, "strict": True}
-        ends.append(fgl.run(method, task, **how))
-    one, two = ends
-    assert two.history[-1].one_by_one == ""
-    assert next(iter(one.history[-1].metrics)) == "val_rmse"
-    assert one.history[-1].metrics == pytest.approx(two.history[-1].metrics, abs=1e-5)
-    for client in range(K):
-        close(one.outbox[client], two.outbox[client])
-
-
-@pytest.mark.parametrize("name", BROUGHT[:2])
-@pytest.mark.parametrize("at_once", [1, "all"])
-def test_a_secure_sum_of_numbers_is_the_sum(name: str, at_once: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        method, task = case("fedavg", name, dropout=0.0)
-        method = replace(method, train=ADAM)  # minibatches depend on the number of the round
-        secret = secure_sum(method, threshold=3, unprotected=True)
-        how: Any = {"clients_at_once": at_once, "strict": True}
-        found = fgl.run(secret, task, num_rounds=secret.exchange, **how)
-        want = fgl.run(method, task, num_rounds=1, **how)
-    close(found.outbox[0]["model"], want.outbox[0]["model"], atol=1e-4)
-
-
 PRIVATE: Any = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.5}
 PRIVATE |= {"expected_batch_size": 6, "num_steps": 2}
-
-
-@pytest.mark.parametrize("columns", [None, 2])
-def test_dp_sgd_takes_numbers_some_of_which_are_unknown(columns: int | None) -> None:
-    own = numbers(12, columns, edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    assert own.y is not None and own.y.isnan().any()
-    method = fgl.transforms.per_example_gaussian(
-        fgl.fedavg(gcn(columns or 1), target=REGRESSION), **PRIVATE
-    )
-    for known in (own, own.replace(y=own.y.nan_to_num(0.5))):
-        result = fgl.run(method, [known] * 2, num_rounds=1, strict=True)
-        assert not result.history[0].dropped
-
-
-@pytest.mark.parametrize("name", ["half-known answers", "molecules"])
-def test_dp_sgd_takes_collections_of_every_form(name: str) -> None:
-    """Made-up examples have bonds' features where the clients' have them."""
-    plain, task = case("fedavg", name, dropout=0.0)
-    method = fgl.transforms.per_example_gaussian(plain, **PRIVATE)
-    result = fgl.run(method, task, num_rounds=1, strict=True, clients_at_once=1)
-    assert not result.history[0].dropped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from federations import CLASSES, FEATURES, end, graph, model, same
 
 import fgl
 from fgl import tasks
+from fgl.kinds import bounds_of
 from fgl.tasks import Local
 
 SETTINGS = [
@@ -36,28 +38,23 @@ def test_a_task_of_ones_own_graphs_runs_and_is_scored(name: str) -> None:
 def test_a_setting_is_the_task_of_its_graphs() -> None:
     setting = tasks.Nodes(clients=3, partition="random", model="gcn", hidden=8)
     made = setting.load(seed=2)
-    whole = fgl.data.split(fgl.data.load("synthetic"), "random", seed=2)
-    parts = fgl.data.random_partition(whole, 3, seed=2)
+    whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random", seed=2)
+    parts = fgl.data.partitions.random_partition(whole, 3, seed=2)
     with torch.random.fork_rng():
         torch.manual_seed(2)
         net = fgl.nn.GCN(whole.num_features, 8, whole.num_classes, dropout=0.5)
     train = fgl.Training(setting.local.optimizer_factory(), num_steps=4)
-    own = tasks.node_task(whole, fgl.data.partition_graph(whole, parts), net, train)
+    own = tasks.node_task(whole, fgl.data.partitions.partition_graph(whole, parts), net, train)
     one, two = (end(fgl.run(each.fedavg, each, num_rounds=2)) for each in (made, own))
     assert same(one, two)
-
-
-@pytest.mark.parametrize("setting", [tasks.Nodes, tasks.SampledNodes])
-def test_a_random_partition_and_a_random_split_are_independent(setting: Any) -> None:
-    """Of one seed they would be one permutation: some clients train on all nodes, some on none."""
-    for own in setting(clients=4, partition="random", hidden=4).load(seed=0).clients:
-        assert 0.5 < own.num_train / own.num_nodes < 0.7
 
 
 def test_nodes_are_cut_by_any_partition() -> None:
     whole = graph(60)
     parts = [torch.arange(0, 60, 2), torch.arange(1, 60, 2)]
-    made = tasks.node_task(whole, fgl.data.partition_graph(whole, parts), model(), fgl.Training())
+    made = tasks.node_task(
+        whole, fgl.data.partitions.partition_graph(whole, parts), model(), fgl.Training()
+    )
     assert [own.num_nodes for own in made.clients] == [30, 30]
     counts = [
         [own.num_nodes for own in tasks.Nodes(clients=4, partition=how, hidden=4).load().clients]
@@ -166,9 +163,9 @@ def test_bounds_of_builders(name: str) -> None:
         if name == "own":
             tasks.own_node_task([graph(20)], net, fgl.Training(), kl=-1)
         else:
-            tasks.link_task([fgl.data.edge_split(graph(40))], net, fgl.Training(), kl=-1)
+            tasks.link_task([fgl.data.splits.edge_split(graph(40))], net, fgl.Training(), kl=-1)
     if name == "links":
-        made = [fgl.data.edge_split(graph(40))]
+        made = [fgl.data.splits.edge_split(graph(40))]
         with pytest.raises(ValueError, match="Expected recon to be one of 'sampled', .* got 'all'"):
             tasks.link_task(made, net, fgl.Training(), recon="all")  # type: ignore[arg-type]
 
@@ -214,5 +211,18 @@ def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
     if task.clients[0].edge_label_index is not None:
         own = [each.edge_label_index.shape[1] for each in task.clients]
     if name not in ("mended", "overlapping"):
-        assert task.fedavg.max_examples == max(own)
-    assert task.fedavg.max_examples >= max(each.num_train for each in task.clients)
+        assert task.fedavg.rules.max_examples == max(own)
+    assert task.fedavg.rules.max_examples >= max(each.num_train for each in task.clients)
+
+
+def test_a_field_that_a_setting_declares_again_keeps_its_bound() -> None:
+    """A subclass with another default may forget the type's bound."""
+    settings = [kind for kind in vars(tasks).values() if isinstance(kind, type)]
+    settings = [kind for kind in settings if issubclass(kind, tasks.settings.Setting)]
+    assert len(settings) > 8
+    for kind in settings:
+        own = typing.get_type_hints(kind, include_extras=True)
+        for base in kind.__mro__[1:-1]:
+            for name, hint in typing.get_type_hints(base, include_extras=True).items():
+                bounds = len(bounds_of(hint))
+                assert len(bounds_of(own[name])) >= bounds, f"{kind.__name__}.{name}"

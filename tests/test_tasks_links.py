@@ -27,8 +27,8 @@ def both(edges: set[tuple[int, int]]) -> Tensor:
     return torch.cat([one, one.flip(0)], 1)
 
 
-def held_out(whole: fgl.Graph, seed: int = 0) -> data.EdgeSplit:
-    return data.edge_split(whole, seed=fold_in(seed, "split"))
+def held_out(whole: fgl.Graph, seed: int = 0) -> data.splits.EdgeSplit:
+    return data.splits.edge_split(whole, seed=fold_in(seed, "split"))
 
 
 def parts(task: Task) -> list[list[int]]:
@@ -52,18 +52,18 @@ def test_held_out_edges_do_not_shape_the_clients(
 ) -> None:
     """Other held-out edges, the same training edges: the same clients, unless the option is off."""
     before = {after: parts(Links(partition_after_split=after).load()) for after in (True, False)}
-    changed, real = with_other_held_out_edges(change), data.edge_split
+    changed, real = with_other_held_out_edges(change), data.splits.edge_split
     train = held_out(data.load("synthetic")).train_edges
 
-    def the_same_training_edges(graph: fgl.Graph, *, seed: int) -> data.EdgeSplit:
+    def the_same_training_edges(graph: fgl.Graph, *, seed: int) -> data.splits.EdgeSplit:
         if graph.num_nodes != changed.num_nodes:
             return real(graph, seed=seed)  # a client's own
         rest = both(pairs(graph.edge_index) - pairs(train)).chunk(2, 1)[0]
         val, test = rest.tensor_split([100], 1)
         kept = graph.replace(edge_index=both(pairs(train)))
-        return data.EdgeSplit(kept, train, val, val, test, test)
+        return data.splits.EdgeSplit(kept, train, val, val, test, test)
 
-    monkeypatch.setattr(data, "edge_split", the_same_training_edges)
+    monkeypatch.setattr(data.splits, "edge_split", the_same_training_edges)
     monkeypatch.setattr(data, "load", lambda name: changed)
     assert parts(Links().load()) == before[True]
     assert parts(Links(partition_after_split=False).load()) != before[False]
@@ -74,7 +74,7 @@ def test_the_partition_is_that_of_the_training_edges(monkeypatch: pytest.MonkeyP
 
     def cut(graph: fgl.Graph, num_clients: int, *, seed: int) -> list[Tensor]:
         given.append(graph)
-        return data.louvain_partition(graph, num_clients, seed=seed)
+        return data.partitions.louvain_partition(graph, num_clients, seed=seed)
 
     monkeypatch.setitem(settings.PARTITIONS, "louvain", cut)
     for after in (True, False):
@@ -158,9 +158,11 @@ def test_where_all_are_joined_there_is_no_negative_and_where_one_pair_is_free_it
         every = torch.combinations(torch.arange(4)).T[:, lacking:]  # pair 0 - 1 is the first
         none = torch.zeros(2, 0, dtype=torch.int64)
         own = fgl.Graph(torch.eye(4), both({tuple(pair) for pair in every.T.tolist()}))
-        other = data.edge_split(data.csbm(num_nodes=40, num_features=4, words_per_set=2, seed=0))
+        other = data.splits.edge_split(
+            data.csbm(num_nodes=40, num_features=4, words_per_set=2, seed=0)
+        )
         other = replace(other, graph=other.graph.replace(x=torch.rand(40, 4)))
-        split = data.EdgeSplit(own, every, none, none, none, none)
+        split = data.splits.EdgeSplit(own, every, none, none, none, none)
         with pytest.warns(UserWarning, match="too few in"):
             made = link_task([split, other], fgl.nn.VGAE(4, 3, 2), fgl.Training())
         assert made.fedavg.train.batches is not None

@@ -69,9 +69,7 @@ def test_gine_reads_bonds_and_gin_does_not() -> None:
     other = graph.replace(edge_attr=graph.edge_attr + 1)  # type: ignore[operator]
     with torch.no_grad():
         gine.eval()
-        outputs = [
-            fgl.federation.predict(gine, dict(gine.state_dict()), each) for each in (graph, other)
-        ]
+        outputs = [fgl.predict(gine, dict(gine.state_dict()), each) for each in (graph, other)]
     assert not torch.allclose(*outputs)
 
 
@@ -113,7 +111,7 @@ def test_answers_of_molecules(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs, y, scaffolds = fgl.data.small_molecules()
     answers = torch.stack([(y > y.median()).float(), (y > 0).float()], dim=1)
     answers[::5, 1] = torch.nan
-    found = fgl.data.Molecules(graphs, answers, scaffolds)
+    found = fgl.data.readers.molecules.Molecules(graphs, answers, scaffolds)
     monkeypatch.setattr(fgl.data, "load_molecules", lambda name: found)
     monkeypatch.setattr(fgl.data, "murcko_scaffolds", lambda smiles: smiles)
     for split in ("random", "scaffold"):

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import ROWS, K, case, known, without_edges
+from conformance import ROWS, K, known, without_edges
 from federations import close, receive_as_a_run, same
 
 import fgl
 import fgl.experiment
-from fgl import methods, privacy
+from fgl import Method, methods, privacy
 from fgl.aggregate.robust import norm_bound
-from fgl.federation import Inbox, Method, OfMeans
+from fgl.federation import Inbox, OfMeans
 from fgl.privacy.gaussian import grid_step
 from fgl.transforms import (
     attacked,
@@ -278,7 +278,9 @@ def test_noise_of_any_size_is_counted(name: str) -> None:
     how: dict[str, Any] = {"length": 1e-4, "noise_multiplier": noise}
     method = summed_gaussian(made.fedavg, threshold=4, **how) if name == "summed" else None
     method = method or KINDS[name](made.fedavg, **how)
-    result = fgl.run(method, made, num_rounds=method.exchange, watch=privacy_spent, strict=True)
+    result = fgl.run(
+        method, made, num_rounds=method.rules.exchange, watch=privacy_spent, strict=True
+    )
     assert result.history[-1].dropped == {}
     assert result.history[-1].metrics["epsilon"] == pytest.approx(0.001, rel=1e-3)
 
@@ -313,20 +315,6 @@ def test_what_cannot_be_accounted_is_refused() -> None:
         for kind in KINDS.values():
             with pytest.raises(ValueError, match=f"Expected {next(iter(bad))}"):
                 kind(made.fedavg, **{"length": 1.0, "noise_multiplier": 1.0, **bad})
-
-
-@kinds
-def test_loop_and_batch_draw_the_same_rehearsed_noise(kind: str) -> None:
-    made = task()
-    method = rehearsed(kind, made.fedavg)
-    one = fgl.run(method, made, num_rounds=2, clients_at_once=1)
-    all_ = fgl.run(method, made, num_rounds=2, clients_at_once="all")
-    close(dict(all_.outbox[0]), dict(one.outbox[0]), atol=1e-9)
-
-
-def test_conformance_has_both() -> None:
-    for name in ("local gaussian drawn", "central gaussian drawn", "clipped"):
-        assert case(name, "nodes")[0].send is not None
 
 
 TOLD: dict[str, Any] = {

@@ -43,7 +43,7 @@ def test_fgssls_twin_is_its_loss() -> None:
             return self.net(x, edges, return_embedding=True)
 
     theirs = fgssl_twin.loss(With(model), With(other), data.to_pyg(Data), **views)
-    close(ours, theirs)
+    close(ours, theirs, atol=4e-6)  # four units of the last place of 7.7
     grads = torch.autograd.grad(ours, list(params.values()))
     want = torch.autograd.grad(theirs, list(model.parameters()))
     named = dict(zip(params, grads, strict=True))
@@ -91,7 +91,7 @@ def forest(trees: torch.Tensor, fanouts: tuple[int, ...]) -> tuple[torch.Tensor,
 
 def test_fedegos_twin_is_its_loss() -> None:
     """On the same trees: its loss and all its gradients, so the same step."""
-    test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+    test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
     model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes, fanouts=(3, 2), dropout=0.0)
     task = fgl.tasks.ego_nodes.ego_node_task(clients, test, model, torch.optim.Adam)
     method, data = script("examples/fedego.py").fedego(task.fedavg), clients[0]
@@ -108,7 +108,7 @@ def test_fedegos_twin_is_its_loss() -> None:
         x=context["x"].values.to_dense()[nodes], edge_index=edge_index, y=y, batch_size=len(y)
     )
     theirs = fedego_twin.loss(twin, batch)
-    close(ours, theirs)
+    close(ours, theirs, atol=4e-6)  # four units of the last place of 7.7
     for grad, (name, value) in zip(
         torch.autograd.grad(ours, list(params.values())), twin.named_parameters(), strict=True
     ):
@@ -127,4 +127,4 @@ def test_gpfls_twin_is_its_loss() -> None:
             theirs.copy_(ours)
     ours = fgl.fedavg(model).loss(dict(model.named_parameters()), data, {})
     theirs = gpfl_twin.loss(twin, Data(data.x, data.edge_index, y=data.y, batch=data.batch))
-    close(ours, theirs)
+    close(ours, theirs, atol=4e-6)  # four units of the last place of 7.7

@@ -124,7 +124,7 @@ def test_shared_nodes_join_the_clients_that_touch_them() -> None:
         touched = {v for u, v in ends if u in own} | {u for u, v in ends if v in own}
         want = sorted(node for node in touched - own if node >= 9)
         assert more.tolist() == part.tolist() + want
-    clients = fgl.data.partition_graph(made, shared)
+    clients = fgl.data.partitions.partition_graph(made, shared)
     assert [int((own.node_type == 2).sum()) for own in clients] == [1, 2, 1]
     with pytest.raises(ValueError, match="Expected the graph to have node_type, but got none"):
         with_shared(fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])), [], [0])
@@ -416,11 +416,11 @@ def test_a_relational_network_is_the_same_in_loop_and_batch(shared: bool) -> Non
 def test_a_split_among_some_is_a_split_of_these() -> None:
     among = torch.arange(20) % 2 == 0
     whole = fgl.Graph(torch.ones(20, 1), torch.tensor([[0], [1]]))
-    split = fgl.data.random_split(whole, among=among, seed=3)
+    split = fgl.data.splits.random_split(whole, among=among, seed=3)
     masks = torch.stack([split.train_mask, split.val_mask, split.test_mask])
     assert torch.equal(masks.any(0), among) and masks.sum(1).tolist() == [6, 2, 2]
     with pytest.raises(TypeError, match="Expected among to be a bool tensor"):
-        fgl.data.random_split(whole, among=torch.ones(20))
+        fgl.data.splits.random_split(whole, among=torch.ones(20))
 
 
 def test_a_bibliography_is_read_from_its_tables(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pretended_cases import case_there, cases
 from pretended_device import PretendedDevice
 
 import fgl
-from fgl.federation import Method
+from fgl import Method
 from fgl.tasks import Task
 from fgl.transforms import secure_sum
 

@@ -1,4 +1,4 @@
-"""The wire table of docs/privacy.md: every method has its rows, and no key is missing."""
+"""The wire table: every method has its rows, no key is missing, and docs/privacy.md has each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from conformance import ROWS, case
 from federations import script
 
 WIRE = script("benchmarks/reliability/wire.py")
-PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
+ROOT = Path(__file__).parents[1]
+PAGE, SHORT = ROOT / "benchmarks/results/tables/wire.md", ROOT / "docs/privacy.md"
 OF = {  # rows of the conformance table that are another's variants, by how their names begin
     "adaptive fedprox": "fedprox",
     "fedsage plus": "fedsage-plus-generators",
@@ -43,6 +44,24 @@ def table() -> dict[str, set[tuple[str, str]]]:
     return found
 
 
+def test_the_page_on_privacy_has_every_upload_beside_the_model_and_the_count() -> None:
+    lines = SHORT.read_text(encoding="utf-8").splitlines()
+    short = [line.strip("|").split(" | ") for line in lines if line.startswith("| ")]
+    shown = {
+        (method.strip(), key)
+        for names, keys, *_ in (cells for cells in short if len(cells) == 3)
+        for method in names.split(", ")
+        for key in keys.replace("`", "").split(", ")
+    }
+    asked = {
+        (method, key)
+        for method, keys in table().items()
+        for way, key in keys
+        if way == "up" and key not in ("model", "num_examples")
+    }
+    assert asked - shown == set()
+
+
 def test_every_method_of_the_table_has_a_case_and_a_row() -> None:
     assert {WIRE.NAMES.get(name, name) for name in WIRE.cases()} == set(table())
     assert {WIRE.NAMES.get(known_as(name), known_as(name)) for name in ALONE} <= set(table())
@@ -52,5 +71,7 @@ def test_every_method_of_the_table_has_a_case_and_a_row() -> None:
 def test_no_key_is_missing(name: str) -> None:
     method, made = case(name, ROWS[name].tasks[0], dropout=0.0)
     called = known_as(name)
-    sent = {part[:2] for part in WIRE.exchanged(method, made, 3 if method.exchange > 1 else 1)}
+    sent = {
+        part[:2] for part in WIRE.exchanged(method, made, 3 if method.rules.exchange > 1 else 1)
+    }
     assert sent <= table()[WIRE.NAMES.get(called, called)]

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import pickle
 import re
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from federations import CLASSES, FEATURES, fedavg, graph, graphs, model, script
+from test_public_names import exported
 from torch import nn
 from torch_geometric import nn as pyg
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 
 import fgl
+from fgl.kinds import fits
 
 CLIENTS = graphs()
 TASK = fgl.tasks.node_task(graph(), CLIENTS, model(), fgl.Training(num_steps=1))
@@ -66,9 +70,9 @@ RIGHT: dict[str, Any] = {
     "Graph": graph(),
     "Graph | None": graph(),
     "Sequence[Graph]": CLIENTS,
-    "Sequence[EdgeSplit]": [fgl.data.edge_split(graph(40))],
+    "Sequence[EdgeSplit]": [fgl.data.splits.edge_split(graph(40))],
     "Graph | Sequence[Graph]": graph(),
-    "EdgeSplit": fgl.data.edge_split(graph(40)),
+    "EdgeSplit": fgl.data.splits.edge_split(graph(40)),
     "nn.Module": METHOD.model,
     "VGAE": fgl.nn.VGAE(FEATURES, 8, 4),
     "EgoSAGE": fgl.nn.EgoSAGE(FEATURES, 8, CLASSES),
@@ -88,6 +92,20 @@ RIGHT: dict[str, Any] = {
     "Sequence[Round]": [],
     "str | os.PathLike[str]": "a",
 }
+for alias in (
+    "Weight",
+    "Positive",
+    "Share",
+    "PositiveShare",
+    "Chance",
+    "Natural",
+    "Count",
+    "Several",
+):
+    kind = "int" if alias in ("Natural", "Count", "Several") else "float"
+    BELONGS[alias], RIGHT[alias] = BELONGS[kind], RIGHT[kind]
+    BELONGS[f"{alias} | None"] = {"None"}
+    BELONGS[str(getattr(fgl.checks, alias))] = BELONGS[kind]  # as a setting has it
 PUBLIC = [
     getattr(room, name)
     for room in (fgl.methods, fgl.transforms, fgl.tasks, fgl.data)
@@ -141,6 +159,211 @@ def test_whatever_is_given_in_the_place_of_something_else_is_named() -> None:
     assert asked > 5000
 
 
+def public() -> dict[str, Callable[..., Any]]:
+    """Every public function, class and method, by its name."""
+    found: dict[str, Callable[..., Any]] = {}
+    for path in exported():
+        room, name = path.rsplit(".", 1)
+        own = getattr(importlib.import_module(room), name)
+        if inspect.isfunction(own):
+            found[path] = own
+        protocol = getattr(own, "_is_protocol", False)
+        if inspect.isclass(own) and not issubclass(own, BaseException) and not protocol:
+            found[path] = own.__init__  # type: ignore[misc]
+            functions = {k: getattr(own, k) for k in vars(own) if k[0] != "_" and k != "forward"}
+            methods = {
+                k: each
+                for k, each in functions.items()
+                if (inspect.isfunction(each) or inspect.ismethod(each))
+            }
+            found |= {f"{path}.{k}": each for k, each in methods.items()}
+    return found
+
+
+def test_an_unknown_argument_of_everything_public_is_named() -> None:
+    asked = 0
+    for path, function in public().items():
+        own = inspect.signature(function).parameters.values()
+        inside = str(getattr(function, "__module__", "")).startswith("fgl")
+        if not inside or any(each.kind is each.VAR_KEYWORD for each in own):
+            continue
+        with pytest.raises(TypeError, match="Expected an argument of .*, but got unheard_of=3"):
+            function(unheard_of=3)
+            pytest.fail(path)
+        asked += 1
+    assert asked > 450, asked
+
+
+# A wrong call, and what its error says.
+MEANT: dict[str, tuple[Callable[[], Any], str]] = {
+    "run": (lambda: fgl.run(METHOD, CLIENTS, rounds=2), "rounds=2: did you mean num_rounds=2?"),
+    "model": (lambda: fgl.nn.GCN(8, 8, 3, layers=3), "did you mean num_layers=3?"),
+    "rate": (
+        lambda: fgl.Training(lr=0.1),
+        "did you mean optimizer=lambda params: torch.optim.SGD(params, lr=0.1)?",
+    ),
+    "rate of a setting": (
+        lambda: fgl.tasks.Nodes(lr=0.1),
+        "did you mean local=fgl.tasks.Local(lr=0.1)?",
+    ),
+    "field": (lambda: graph().replace(label=1), "label=1: did you mean y=1?"),
+    "mu": (lambda: fgl.methods.fedprox(METHOD, proximal_mu=1.0), "did you mean mu=1.0?"),
+    "mask": (lambda: fgl.metrics.accuracy(None, None, maks=1), "did you mean mask=1?"),
+    "method": (lambda: graph().subgraph(nodse=1), "did you mean nodes=1?"),
+    "seeds": (
+        lambda: fgl.compare({}, fgl.tasks.Nodes(), num_rounds=1, seed=3),
+        "seed=3: did you mean seeds=3?",
+    ),
+    "passed on": (
+        lambda: fgl.compare({}, fgl.tasks.Nodes(), num_rounds=1, participate=0.5),
+        "did you mean participation=0.5?",
+    ),
+    "in place of a needed one": (
+        lambda: fgl.compare({}, fgl.tasks.Nodes(), rounds=1),
+        "num_rounds to be given, but got rounds=1: compare(",
+    ),
+    "two values": (lambda: fgl.fedavg(model(), model=model()), "Expected one value of model"),
+    "client": (lambda: RESULT.model_of("a"), "client to be an integer >= 0, but got 'a'"),
+    "device": (lambda: graph().to("gpu"), "device to be one that torch has here, but got 'gpu'"),
+    "nodes": (lambda: graph().subgraph("abc"), "nodes to be an int64 tensor, but got str"),
+    "graphs": (lambda: fgl.Graph.join(3), "graphs to be a sequence, each a fgl.Graph"),
+    "seed": (lambda: fgl.tasks.Nodes().load(seed="a"), "seed to be an integer, but got 'a'"),
+}  # fmt: skip
+RESULT = fgl.run(METHOD, CLIENTS, num_rounds=0)
+
+
+def ran(method: fgl.Method | None = None, **how: Any) -> Any:
+    return fgl.run(METHOD if method is None else method, CLIENTS, num_rounds=1, **how)
+
+
+def training(optimizer: Any = None, **how: Any) -> fgl.Training:
+    return fgl.Training(torch.optim.SGD if optimizer is None else optimizer, **how)
+
+
+# A function that takes or returns something else, and words of the error.
+FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
+    "callback": (lambda: ran(callbacks=[lambda: None]), "callbacks[0] to be a function of (record"),
+    "evaluate": (lambda: ran(evaluate=lambda: {}), "evaluate to be a function of (outbox"),
+    "watch": (lambda: ran(watch=lambda: {}), "watch to be a function of (server_state)"),
+    "score": (lambda: ran(score=lambda params: {}), "score to be a function of (params, graph)"),
+    "dropouts": (lambda: ran(dropouts=lambda: True), "dropouts to be a function of (round"),
+    "their value": (lambda: ran(dropouts=lambda *of: "no"), "the value of dropouts to be a bool"),
+    "batches": (lambda: training(batches=32), "batches to be a function of (graph, context)"),
+    "adjust": (lambda: training(adjust=lambda grads: grads), "adjust to be a function of (grads"),
+    "optimiser": (
+        lambda: ran(fgl.fedavg(model(), train=training(lambda params: None))),
+        "optimizer to return a torch.optim optimiser",
+    ),
+    "torch's loss": (
+        lambda: fgl.fedavg(model(), loss=torch.nn.functional.cross_entropy),
+        "loss to be a function of (params, graph, context), but got torch's cross_entropy",
+    ),
+    "a module's": (
+        lambda: fgl.fedavg(model(), loss=nn.CrossEntropyLoss()),
+        "but got torch's CrossEntropyLoss",
+    ),
+    "torch's median": (
+        lambda: fgl.transforms.robust(METHOD, rule=torch.median),
+        "rule to be a function of (updates), but got torch's median",
+    ),
+    "an encoder's three outputs": (
+        lambda: ran(script("examples/fgssl.py").fgssl(
+            fgl.tasks.own_node_task(
+                CLIENTS, fgl.nn.VGAE(FEATURES, 8, 4, num_classes=CLASSES), TRAIN).fedavg)),
+        "VGAE's forward to return (logits, embedding), but got 3 values",
+    ),
+    "layer": (lambda: fgl.layer(3), "builder to be a function"),
+    "no parameters": (lambda: fgl.predict(model(), {}, graph()), "params to have GCN's names"),
+    "of another model": (
+        lambda: fgl.predict(model(), {"module.weight": torch.ones(1)}, graph()),
+        "but got ['module.weight']",
+    ),
+    "a list of parameters": (
+        lambda: fgl.predict(model(), [*model().parameters()], graph()),
+        "params to be a dict, but got list",
+    ),
+    "forward": (
+        lambda: fgl.predict(model(), METHOD.initial(), graph(), embedding=True),
+        "GCN's forward to take embedding, but got ['x'",
+    ),
+    "product": (lambda: fgl.SparseMatrix.from_dense(torch.eye(2)) @ "a", "but got 'a'"),
+    "patience": (lambda: fgl.experiment.early_stop("a"), "patience to be an integer"),
+    "file": (lambda: fgl.experiment.CSV(3), "path to be a string or a Path, but got 3"),
+}  # fmt: skip
+
+
+def test_a_function_of_something_else_is_named_with_its_arguments() -> None:
+    for name, (call, words) in FUNCTIONS.items():
+        with pytest.raises((TypeError, ValueError), match="Expected ") as caught:
+            call()
+            pytest.fail(name)
+        assert words in str(caught.value), f"{name}: {caught.value}"
+
+
+def test_scaffold_around_scaffold_is_refused() -> None:
+    """Both would write their control under one name, and the second run be wrong in silence."""
+    with pytest.raises(ValueError, match="both would keep their control"):
+        fgl.methods.scaffold(fgl.methods.scaffold(METHOD))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=np.int64(0))
+    same = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+    assert all(
+        torch.equal(one.edge_index, two.edge_index)
+        for one, two in zip(task.clients, same.clients, strict=True)
+    )
+    graph_ = graph(40)
+    one, two = (fgl.data.splits.random_split(graph_, seed=k, train=s)
+                for k, s in ((3, 0.5), (np.int64(3), np.float32(0.5))))  # fmt: skip
+    assert torch.equal(one.train_mask, two.train_mask)  # type: ignore[arg-type]
+
+
+def test_a_wrong_call_names_the_right_one() -> None:
+    for name, (call, words) in MEANT.items():
+        with pytest.raises((TypeError, ValueError), match="^Expected ") as caught:
+            call()
+            pytest.fail(name)
+        assert words in str(caught.value), f"{name}: {caught.value}"
+
+
+def test_a_warning_points_at_the_line_of_the_caller() -> None:
+    """Through functions whose arguments are checked, dataclasses, a run and a task."""
+    gaps = {"y": torch.tensor([0, 0, 0, 1000, 1000, 1000]), "num_classes": None}
+    pairs = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    calls: dict[str, Callable[[], Any]] = {
+        "split": lambda: fgl.data.splits.random_split(graph(3), train=0.1),
+        "class_capped_split": lambda: fgl.data.splits.split(graph(3), "class_capped"),
+        "pair_split": lambda: fgl.data.splits.pair_split(fgl.Graph(torch.eye(3), pairs)),
+        "partition": lambda: fgl.data.partitions.partition_graph(
+            graph(), [*torch.arange(20).view(10, 2)]
+        ),
+        "graph": lambda: graph(6).replace(**gaps),
+        "noise": lambda: fgl.privacy.gaussian(
+            {"a": torch.zeros(1)}, sigma=1.0, unprotected=torch.Generator()
+        ),
+        "run": lambda: fgl.run(fgl.fedavg(pyg.GCN(FEATURES, 8, 2, CLASSES, norm="batch_norm")),
+                               CLIENTS, num_rounds=1),
+    }  # fmt: skip
+    for name, call in calls.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        files = {one.filename for one in caught}
+        assert files == {__file__}, f"{name}: {[(one.filename, one.message) for one in caught]}"
+
+
+def test_a_long_list_is_not_walked_by_python_and_an_array_not_at_all() -> None:
+    long: list[Any] = list(range(100_000))
+    assert not fits([*long, "a"], Sequence[int]) and fits(long, Sequence[int])
+    assert fits(np.arange(100_000), Sequence[int])
+    assert not fits(np.zeros(3), Sequence[int]) and not fits(np.array(["a"]), Sequence[int])
+    start = time.process_time()
+    for _ in range(10):
+        fits(long, Sequence[int])
+    assert time.process_time() - start < 0.5
+
+
 # What was given, and the call that its error names.
 WAYS: dict[str, tuple[Callable[[], Any], str]] = {
     "task": (lambda: fgl.methods.fedprox(TASK, mu=0.1), "fedprox(task.fedavg, mu=...)"),
@@ -167,11 +390,15 @@ WAYS: dict[str, tuple[Callable[[], Any], str]] = {
     "clients": (lambda: fgl.tasks.node_task(None, TASK, model(), TRAIN), "task.clients"),
     "parts": (
         lambda: fgl.tasks.node_task(None, [torch.arange(3)], model(), TRAIN),
-        "fgl.data.partition_graph(graph, parts)",
+        "fgl.data.partitions.partition_graph(graph, parts)",
     ),
     "a class of model": (
         lambda: fgl.tasks.node_task(None, CLIENTS, fgl.nn.GCN, TRAIN),
         "GCN(...)",
+    ),
+    "a task to evaluate on": (
+        lambda: fgl.evaluate_on(TASK),
+        "evaluate_on(task.fedavg, task.whole, task.clients)",
     ),
     "an encoder": (
         lambda: fgl.tasks.link_task(RIGHT["Sequence[EdgeSplit]"], model(), TRAIN),
@@ -179,7 +406,7 @@ WAYS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no split": (
         lambda: fgl.tasks.link_task(CLIENTS, RIGHT["VGAE"], TRAIN),
-        "fgl.data.edge_split(graph)",
+        "fgl.data.splits.edge_split(graph)",
     ),
     "setting as task": (lambda: fgl.tasks.centralized(WRONG["setting"]), "setting.load(seed=0)"),
     "fedavg as task": (
@@ -209,7 +436,7 @@ def test_a_setting_is_no_task() -> None:
 
 def collections() -> list[fgl.Graph]:
     small, y = fgl.data.small_graphs(12, num_features=FEATURES)
-    return [fgl.data.random_split(fgl.Graph.join(small, y))]
+    return [fgl.data.splits.random_split(fgl.Graph.join(small, y))]
 
 
 def typed(target: str, both: bool = False) -> fgl.Graph:
@@ -322,6 +549,22 @@ def test_a_model_that_does_not_fit_is_named_with_what_it_was_given() -> None:
             assert word in str(caught.value), f"{name}: {caught.value}"
 
 
+def test_a_time_of_nodes_is_not_called_a_time_of_edges() -> None:
+    for of, words in (("user", "times of edges alone"), (RELATIONS[0], "are called edge_time")):
+        data = HeteroData()
+        data["user"].x, data["item"].x = torch.rand(9, 3), torch.rand(9, 5)
+        data[RELATIONS[0]].edge_index = torch.arange(7).repeat(2, 1)
+        data[of].time = torch.arange(9 if of == "user" else 7)
+        with pytest.raises(ValueError, match=words):
+            fgl.data.from_hetero(data)
+        assert fgl.data.from_hetero(data, ignore=["time"]).num_nodes == 18
+        size = len(data[of].time)
+        plain = Data(x=torch.rand(9, 3), edge_index=torch.arange(7).repeat(2, 1))
+        plain.time = torch.arange(size)
+        with pytest.raises(ValueError, match=words):
+            fgl.Graph.from_pyg(plain)
+
+
 def test_reverses_help_a_type_that_no_relation_ends_at() -> None:
     """The way out that the error names."""
     own = typed("user", both=True)
@@ -357,4 +600,4 @@ def test_what_numpy_and_dicts_give_is_taken() -> None:
         except TypeError as error:
             pytest.fail(f"{name}: {error}")
     with pytest.raises(TypeError, match=r"num to be an integer, .*tensor.item\(\)"):
-        fgl.data.negative_edges(graph().edge_index, 9, torch.tensor(3))  # type: ignore[arg-type]
+        fgl.data.splits.negative_edges(graph().edge_index, 9, torch.tensor(3))  # type: ignore[arg-type]

@@ -115,3 +115,9 @@ def in_turn(functions: dict[str, Callable[[], float]], repeats: int) -> dict[str
         for name, function in functions.items():
             found[name].append(function())
     return found
+
+
+def process_memory(field: str) -> float:
+    """Megabytes that the kernel has noted of this process: ``"VmRSS"`` now, ``"VmHWM"`` at most."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1e3

@@ -26,11 +26,13 @@ Scored = dict[tuple[str, str, int], dict[int, dict[str, float]]]
 
 
 def publish(name: str, text: str) -> None:
-    """Put a text between ``<!-- name -->`` and ``<!-- end -->``, on the page that has them."""
+    """Put a text between ``<!-- name -->`` and ``<!-- end -->``, on the page that has them.
+
+    A page of the site has the marks, or a file of long tables beside the raw results.
+    """
     mark = f"<!-- {name} -->\n"
-    page = next(
-        p for p in sorted((ROOT / "docs").rglob("*.md")) if mark in p.read_text(encoding="utf-8")
-    )
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks/results/tables").glob("*.md")]
+    page = next(p for p in sorted(pages) if mark in p.read_text(encoding="utf-8"))
     before, rest = page.read_text(encoding="utf-8").split(mark)
     after = rest.split("<!-- end -->", 1)[1]
     page.write_text(f"{before}{mark}{text}<!-- end -->{after}", encoding="utf-8")

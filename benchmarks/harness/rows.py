@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fgl import Method, tasks
+from fgl import Method, Result, tasks
 from fgl.experiment import Run
 from fgl.experiment.cli import changed, flat
-from fgl.federation import Evaluate, Result, Watch, together
+from fgl.federation import Evaluate, Watch, together
 
 from .machine import example
 

@@ -67,12 +67,8 @@ SIX = ("cora", 6), ("citeseer", 6)
 TEN = ("cora", 10), ("citeseer", 10), ("pubmed", 10)
 
 PUBLIC_CODE = (
-    "The authors' public code is no evidence either way: on Cora (5 Louvain clients, three "
-    "seeds, its class-capped split) its one configuration that runs, `example.yaml` with the "
-    "dataset changed, gives 82.9 as FGSSL and 86.1 as plain FedAvg, and `fed_gcn.yaml` 87.7. "
-    "Its loss is not the paper's: `fgssl/contrib/trainer/FLAG.py` overwrites the contrast "
-    "with the global model by a local one (lines 145-146), uses none of its five distillation "
-    "terms (128-135), and has no term of structure (170)."
+    "The authors' public code is no evidence either way: "
+    "[its loss is another one](papers/fgssl.md#where-the-public-code-differs-from-the-equations)"
 )
 FGSSL = [
     Claim(
@@ -82,8 +78,8 @@ FGSSL = [
         "Eight trials each, chosen on validation; the paper's random split",
         NOT_HERE,
         on("fgssl-table1", "FGSSL", "FedAvg", *SMALL, label="5 clients"),
-        "at the last round +1.0 ± 0.5, half of it by the learning rate, and +0.4 ± 0.3; on the "
-        "class-capped split, with more trials for FGSSL, +1.7 and +2.6<br>" + PUBLIC_CODE,
+        "Last round: +1.0 ± 0.5, half of it from the learning rate, and +0.4 ± 0.3. Class-capped "
+        "split, with more trials for FGSSL: +1.7 and +2.6. " + PUBLIC_CODE,
     ),
     Claim(
         "FGSSL",
@@ -92,16 +88,16 @@ FGSSL = [
         "The same contrast with keys of other nodes' labels",
         NOT_HERE,
         on("fgssl-controls", "FGSSL", "keys shuffled", SMALL[0]),
-        "no more than chance, and FGSSL itself is not above FedAvg",
+        "No more than chance; FGSSL itself is not above FedAvg",
     ),
     Claim(
         "FGSSL",
         "The distillation transfers structure (Table 2)",
         "over a teacher on another graph",
-        "The teacher sees the nodes on edges between other nodes",
+        "The same with a teacher that sees shuffled edges",
         NOT_HERE,
         on("fgssl-controls", "FGSD only", "FGSD only, teacher's graph shuffled", SMALL[0]),
-        "no more than chance, and the distillation alone is 0.2 ± 0.4 below FedAvg",
+        "No more than chance; distillation alone is 0.2 ± 0.4 below FedAvg",
     ),
     Claim(
         "FGSSL",
@@ -116,7 +112,7 @@ FGSSL = [
             ("cora", 5),
             label="5 clients",
         ),
-        "class-capped split; three seeds are no more than a hint",
+        "Class-capped split; three seeds are only a hint",
     ),
 ]
 FEDGL = [
@@ -138,21 +134,21 @@ FEDGL = [
     ),
     Claim(
         "FedGL",
-        "It helps most where labels are few (Table 3)",
+        "FedGL helps most with few labels (Table 3)",
         "5 labels a class",
-        "FedAvg with as few",
+        "FedAvg with equally few labels",
         CONDITION,
         on("fedgl-table3", "FedGL, 5 a class", "Federated, 5 a class", *SIX, label="5 a class"),
-        "on CiteSeer it collapses; alpha 0.05 in place of 0.2 repairs it",
+        "FedGL collapses on CiteSeer; alpha 0.05 instead of 0.2 repairs it",
     ),
     Claim(
         "FedGL",
-        "The pseudo labels help because they are everybody's",
+        "Pseudo labels help because all clients make them together",
         "fused over own pseudo labels",
         "Each client's own pseudo labels",
         UNTESTED,
         on("fedgl-controls", "w/o pseudo graph", "own labels", *SIX),
-        "three seeds are no more than a hint",
+        "Three seeds are only a hint",
     ),
 ]
 FEDEGO = [
@@ -163,7 +159,7 @@ FEDEGO = [
         "FedAvg on the same splits, by the paper's rule",
         CONDITION,
         on("fedego-table2", "FedEgo", "FedAvg", *SMALL),
-        "on Cora, not on CiteSeer",
+        "On Cora, not on CiteSeer",
     ),
     Claim(
         "FedEgo",
@@ -172,16 +168,16 @@ FEDEGO = [
         "The first ego-graph of each batch instead of their mean",
         UNTESTED,
         on("fedego-table5", "FedEgo", "w/o Mixup", *SMALL),
-        "too few runs so far",
+        "Too few runs",
     ),
     Claim(
         "FedEgo",
         "Mixing by the EMD is better than any fixed share (Table 9)",
         "EMD over lambda 1",
-        "The global head as it is (lambda 1)",
+        "The plain global head (lambda 1)",
         UNTESTED,
         on("fedego-table9", "FedEgo", "lambda 1", ("cora", 5)),
-        "too few runs so far; on the own nodes it is 0.1 above the best fixed share",
+        "Too few runs; on own nodes the EMD is 0.1 above the best fixed share",
     ),
     Claim(
         "FedEgo",
@@ -189,8 +185,8 @@ FEDEGO = [
         "privacy",
         "What a batch of one uploads",
         NOT_HERE,
-        note="as published, a last batch of one is raw: 43 of 43 bags of words read (`leaks.py`); "
-        "no batch is short now, but the class histogram can still be read",
+        note="As published, a last batch of one is uploaded raw: `leaks.py` reads 43 of 43 bags of "
+        "words. Today's recipe has no short batch, but its class histogram can still be read",
     ),
 ]
 FEDVGAE = [
@@ -201,8 +197,8 @@ FEDVGAE = [
         "FedAvg with the same encoder; held-out edges drawn before the partition",
         NOT_HERE,
         on("fedvgae-table3", "FedVGAE", "FedAvg", *TEN[:2], ("polblogs", 10)),
-        "where clients were cut out of the whole graph, -1.0 ± 0.5 on Cora, +2.7 ± 0.5 on "
-        "CiteSeer, +0.9 ± 0.2 on PubMed",
+        "With clients cut from the whole graph: Cora -1.0 ± 0.5, CiteSeer +2.7 ± 0.5, "
+        "PubMed +0.9 ± 0.2",
     ),
     Claim(
         "FedVGAE",
@@ -211,9 +207,9 @@ FEDVGAE = [
         "FedAvg, with and without dropout and weight decay",
         NOT_HERE,
         on("fedvgae-table4", "FedVGAE", "FedAvg", *TEN),
-        "on PubMed one seed of FedAvg falls to 80; without dropout and decay, as FedVGAE trains, "
-        "it is 0.2 ± 0.2 below. On CiteSeer it is 2.2 ± 0.8 below without them, but validates "
-        "better with them",
+        "FedVGAE trains without dropout and weight decay. FedAvg without them is 0.2 ± 0.2 below "
+        "on PubMed (with them one seed falls to 80) and 2.2 ± 0.8 below on CiteSeer, but there "
+        "FedAvg validates better with them",
     ),
     Claim(
         "FedVGAE",
@@ -222,7 +218,7 @@ FEDVGAE = [
         "FedVGAE without it",
         CONDITION,
         on("fedvgae-whole-table6", "FedVGAE", "w/o contrast", *TEN),
-        "not on Cora; clients of the whole graph",
+        "Not on Cora; clients cut from the whole graph",
     ),
     Claim(
         "FedVGAE",
@@ -231,7 +227,7 @@ FEDVGAE = [
         "FedVGAE without it",
         NOT_HERE,
         on("fedvgae-whole-table6", "FedVGAE", "w/o fine-tuning", *TEN),
-        "clients of the whole graph; for nodes -0.8 ± 0.6, +0.8 ± 0.2, +0.4 ± 0.4",
+        "Clients cut from the whole graph; for nodes -0.8 ± 0.6, +0.8 ± 0.2, +0.4 ± 0.4",
     ),
 ]
 GPFL = [
@@ -243,19 +239,19 @@ GPFL = [
         HOLDS,
         alphas("gpfl-other-draw-table2", "GPFL", "self-train", "PROTEINS", 25)
         + alphas("gpfl-other-draw-table2", "GPFL", "self-train", "NCI1", 25),
-        "on other draws than the authors'; over 18 settings +1.6 ± 0.25; NCI1's second draw has "
+        "Not on the authors' draw. Over 18 settings: +1.6 ± 0.25. NCI1's second draw has "
         "three or four of its five folds",
     ),
     Claim(
         "GPFL",
-        "The learned network is why",
+        "The learned network makes the gain",
         "over a uniform network",
-        "Everybody mixes with everybody, with the same own share",
+        "Uniform mixing with the same own share",
         NOT_HERE,
         alphas("gpfl-other-draw-table2", "GPFL", "uniform", "PROTEINS", 25)
         + alphas("gpfl-other-draw-table2", "GPFL", "uniform", "NCI1", 25),
-        "over 18 settings -0.2 ± 0.2; it is why where clients contradict each other and keep no "
-        "own share",
+        "Over 18 settings: -0.2 ± 0.2. It makes the gain if clients contradict each other and "
+        "keep no share of their own",
     ),
     Claim(
         "GPFL",
@@ -263,8 +259,8 @@ GPFL = [
         "density",
         "The share of its entries above 0, in every round",
         CONDITION,
-        note="on PROTEINS 1.2 to 1.7 times in the mean over rounds (rho 0.05, seven runs); in the "
-        "last round of six of them not at all",
+        note="PROTEINS: 1.2 to 1.7 times as a mean over rounds (rho 0.05, seven runs). In the last "
+        "round of six of the seven it is dense",
     ),
 ]
 CLAIMS = [*FGSSL, *FEDGL, *FEDEGO, *FEDVGAE, *GPFL]

@@ -1,7 +1,7 @@
 """Accuracy against bytes: FedAvg's uploads and downloads in codes, on Cora, PubMed and PROTEINS.
 
     python benchmarks/papers/compression.py [--datasets cora] [--seeds 3] [--rounds 100]
-    python benchmarks/papers/compression.py --report      docs/compression.md and its picture
+    python benchmarks/papers/compression.py --report      the table and the picture
 
 Each task has its default settings: no code is tuned. The score is that of the round of the best
 validation. What the report has is not run again.

@@ -20,8 +20,9 @@ from torch.func import functional_call
 from fgl import Graph, Method, aggregate, ego, methods, tasks
 from fgl.federation import Broadcast, check_model, in_mode, minimise
 from fgl.losses import distance_per_entry, soft_cross_entropy
-from fgl.nn import EgoSAGE, SAGEConv, child_mean
+from fgl.nn import EgoSAGE, SAGEConv
 from fgl.nn.layers import dropout
+from fgl.nn.sage import child_mean
 from fgl.personalize import is_distribution, label_distribution, part, rest
 from fgl.tasks.scores import one_hot
 
@@ -191,7 +192,7 @@ def without_ego_graphs(loaded: Loaded) -> Method:
 
     def accept(message: Any, client: int, state: Any) -> None:
         kind = {"shape": (1, width, classes), "dtype": model.head.weight.dtype}
-        ego.check_mashed(message["embeddings"], message["labels"], **kind)
+        ego.uploads.check_mashed(message["embeddings"], message["labels"], **kind)
 
     def loss(params: Any, r: Tensor, labels: Tensor) -> Tensor:
         return soft_cross_entropy(functional_call(model, params, (r,)), labels)

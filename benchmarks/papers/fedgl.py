@@ -204,7 +204,7 @@ TABLE5 = [
         row(
             f"{variant}, {name}",
             {
-                (dataset, len(data.PROPORTIONS[name])): 100 * paper.get(dataset, 0)
+                (dataset, len(data.partitions.PROPORTIONS[name])): 100 * paper.get(dataset, 0)
                 for dataset in ("cora", "citeseer", "acm")
             },
             variant,

@@ -34,9 +34,9 @@ from harness.rows import (
 )
 from torch import Tensor
 
-from fgl import Graph, Method, methods, tasks
+from fgl import Graph, Message, Method, methods, tasks
 from fgl.experiment import Run
-from fgl.federation import Message, Params
+from fgl.federation import Params
 from fgl.federation.method.method import State
 from fgl.transforms import flipped_labels
 

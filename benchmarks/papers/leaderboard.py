@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from fgl import tasks
-from fgl.data import Damage, Skew
+from fgl.data import Damage
+from fgl.data.partitions import Skew
 
 Cell = tuple[str, str, str]  # method, dataset, layout
 ROUNDS = 100

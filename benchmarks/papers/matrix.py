@@ -106,7 +106,7 @@ class NodesBothWays(tasks.Nodes):
 def quartered(graph: Graph, seed: int) -> tuple[Graph, Graph]:
     """Three quarters of a collection, and the last one."""
     y: Any = graph.y
-    quarter = data.stratified_folds(y, 4, seed=seed)
+    quarter = data.splits.stratified_folds(y, 4, seed=seed)
     last = quarter == 3
     return graph.select((~last).nonzero()[:, 0]), graph.select(last.nonzero()[:, 0])
 

@@ -67,7 +67,7 @@ def weight_divergence(values: dict[str, Any]) -> tuple[Path, fgl.Result]:
 def labels_and_predictions(values: dict[str, Any], result: fgl.Result) -> Path:
     """A client's training labels, what its model predicts on the global test graph, the truth."""
     graph = fgl.data.load(values["dataset"])
-    test, clients = fgl.data.major_label_partition(graph, 5, seed=values["seed"])
+    test, clients = fgl.data.partitions.major_label_partition(graph, 5, seed=values["seed"])
     classes = int(graph.num_classes or 0)
     model = fgl.nn.EgoSAGE(graph.num_features, values["hidden"], classes).eval()
     picture, axes = figure(len(clients), 1, (6, 1.5 * len(clients)), sharey=True)

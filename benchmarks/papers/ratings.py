@@ -25,7 +25,7 @@ from harness.machine import RESULTS, machine, write
 
 import fgl
 from fgl import tasks
-from fgl.metrics import auc_and_average_precision
+from fgl.metrics.ranking import auc_and_average_precision
 
 CLIENTS = 5
 
@@ -52,7 +52,9 @@ def mean_rating(graph: fgl.Graph) -> float:
 
 
 def clients_of(split: fgl.Graph, parts: list[torch.Tensor]) -> list[fgl.Graph]:
-    return [fgl.data.degree_features(own) for own in fgl.data.partition_graph(split, parts)]
+    return [
+        fgl.data.degree_features(own) for own in fgl.data.partitions.partition_graph(split, parts)
+    ]
 
 
 class Looking(fgl.nn.PairNet):
@@ -100,11 +102,11 @@ def measured(order: str, seed: int, rounds: int) -> dict[str, float]:
     """Test AUC of every row, each the mean over the clients that have both signs."""
     whole = fgl.data.load("bitcoin_otc")
     whole = whole.replace(edge_attr=whole.edge_attr / 10)
-    cut = fgl.data.split_by_time if order == "time" else fgl.data.pair_split
+    cut = fgl.data.splits.split_by_time if order == "time" else fgl.data.splits.pair_split
     how: dict[str, Any] = {} if order == "time" else {"seed": seed}
     split = cut(whole, whole.edge_attr[:, 0], **how)
     ratings, split = split.y, split.replace(y=(split.y > 0).float())
-    parts = fgl.data.louvain_partition(split, CLIENTS, seed=seed)
+    parts = fgl.data.partitions.louvain_partition(split, CLIENTS, seed=seed)
     plain, leaky = clients_of(split, parts), clients_of(leaking(split, ratings), parts)
     found = {}
     found["fedavg"], found["fedavg_loss"] = run(plain, plain, seed, rounds)

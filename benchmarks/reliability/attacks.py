@@ -2,7 +2,7 @@
 
     python benchmarks/reliability/attacks.py --all --json benchmarks/results/attacks.json
     python benchmarks/reliability/attacks.py --only "a split view"
-    python benchmarks/reliability/attacks.py --report          docs/privacy.md, from that file
+    python benchmarks/reliability/attacks.py --report          the table, from that file
 
 A row says who attacks, what for, what the pages claim, which tests try it, and what they reached.
 Of an epsilon this is the lower bound that the attack's hits and false alarms show with 95 %

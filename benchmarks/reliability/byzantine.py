@@ -2,7 +2,7 @@
 
     python benchmarks/reliability/byzantine.py                     what is not there yet, all of it
     python benchmarks/reliability/byzantine.py --datasets cora --attacks none --bad 1
-    python benchmarks/reliability/byzantine.py --report            docs/robust.md and its picture
+    python benchmarks/reliability/byzantine.py --report            the cells, and the picture
 
 Every run is a line of ``benchmarks/results/byzantine.jsonl``; what is there is not made again, and
 ``--minutes`` ends the process after the run that passes them. A rule is told how many clients are

@@ -29,7 +29,7 @@ from harness.flags import SUPPRESS, arguments, flag
 from harness.machine import machine, write
 
 import fgl
-from fgl.federation import Training
+from fgl import Training
 
 ROUNDS = 15
 

@@ -1,7 +1,7 @@
 """Faults on Flower, in real processes, and whether the rest of the run keeps its bits.
 
     python benchmarks/reliability/flower_faults.py --json benchmarks/results/flower_faults.json
-    python benchmarks/reliability/flower_faults.py --report      docs/deploy.md, from that file
+    python benchmarks/reliability/flower_faults.py --report      the table, from that file
 
 A part is a run of a method of the conformance table over three SuperNodes, in which one client
 fails in one way after the other, a round for each. The script compares messages, server state,

@@ -23,7 +23,7 @@ from harness.flags import arguments
 from harness.machine import machine, write
 
 import fgl
-from fgl.federation import Training
+from fgl import Training
 
 
 def rounds(num_rounds: int, num_metrics: int, folder: Path | None) -> list[float]:

@@ -16,6 +16,10 @@ What can come of it:
     blamed      another client is dropped, in this round or in one of the four after it
     ended       an error ends the federation, in this round or in one of the four after it
     unequal     the client is refused, but something else is not as it was
+
+With --together, clients that lie at once: one of four, and two of eight, tell each of the lies of
+`tests/test_hostile.py`, scaled entries first, in each of the first rounds of each method. What can
+come of it is "ended", "blamed", or no harm to others.
 """
 
 from __future__ import annotations
@@ -38,12 +42,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
-from conformance import ROWS, case
+from conformance import ROWS, case, row
 from harness.flags import arguments, flag, some
 from harness.machine import machine, write
 from reliability.crash import equal
+from test_hostile import CELLS, LIARS, tell
 
-from fgl.federation import Answer, Batch, Broadcast, Loop, Result, checked, fold_in
+from fgl import Result
+from fgl.federation import Answer, Batch, Broadcast, Loop, checked, fold_in
 from fgl.federation.method.message import leaves
 from fgl.federation.round import Plan, join, play
 
@@ -357,12 +363,14 @@ class Cell:
         self.method, self.clients = checked(method), made.clients
         self.batch, self.rounds = batch, 0 if batch else 1
         self.plan = Plan(1, 1.0, 0.0, None)
-        first: Any = {"model": method.initial()}
+        first: Any = {"model": method.common()}
         self.before = Result(Broadcast(first, len(self.clients)), dict(first), {}, [])
+        if self.method.joining is not None:
+            join(self.method, self.executor(self.before), self.before, self.plan)
         for _ in range(self.rounds):
             self.before = self.step(self.before)
         executor = self.executor(self.before)
-        if self.method.joining is not None and not self.rounds:
+        if self.method.rules.joining is not None and not self.rounds:
             join(self.method, executor, self.before, self.plan)
         who = range(len(self.clients))
         self.mutated = Mutated(executor)
@@ -375,7 +383,7 @@ class Cell:
     def executor(self, result: Result) -> Loop:
         how: Any = {"seed": 1, "states": result.client_states}
         if self.batch:
-            return Batch(self.method, self.clients, len(self.clients), **how)
+            return Batch(self.method, self.clients, len(self.clients), or_alone=True, **how)
         return Loop(self.method, self.clients, **how)
 
     def step(self, result: Result) -> Result:
@@ -441,13 +449,25 @@ class Ending:
 def cells(args: argparse.Namespace) -> list[tuple[str, str, bool]]:
     """Methods, tasks, and whether in a batch: each on its first task, compositions in one way."""
     found = []
-    for number, (name, row) in enumerate(ROWS.items()):
-        for task in row.tasks if args.all else row.tasks[:1]:
+    for number, (name, line) in enumerate(ROWS.items()):
+        for task in line.tasks if args.all else line.tasks[:1]:
             both = args.all or " of " not in name
             which = (False, True) if both else (bool(number % 2),)
             found += [(name, task, batch) for batch in which]
     own, of = map(int, args.shard.split("/"))
     return [each for each in found if args.only in each[0]][own::of]
+
+
+def lied_together(only: str) -> dict[str, dict[str, int]]:
+    """What comes of the lies of one of four clients, and of two of eight."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, num_clients in CELLS:
+        if only in name:
+            rounds = max(2, row(name).exchange)
+            for _, _, harm in tell(name, row(name).tasks[0], num_clients, rounds):
+                kind = "ended" if harm.startswith("ended") else "blamed" if harm else "no harm"
+                counts[f"{len(LIARS[num_clients])} of {num_clients}"][kind] += 1
+    return {which: dict(found) for which, found in counts.items()}
 
 
 def report(outcomes: Sequence[Mapping[str, Any]], bad: Sequence[Any]) -> dict[str, Any]:
@@ -508,11 +528,17 @@ def main(argv: Sequence[str] | None = None) -> Mapping[str, Any]:
         shard=flag("0/1", "of so many processes, this one"),
         parts=flag([], "files with cells that are done", type=Path),
         merge=flag(False, "run nothing, write what the parts have"),
+        together=flag(False, "only liars that lie together, added to the parts"),
         verbose=flag(False, "print every outcome"),
     )
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    args.merge |= args.together
     found = measure(args)
+    parts = [json.loads(path.read_text()) for path in args.parts if path.exists()]
+    known = [part["together"] for part in parts if "together" in part]
+    if args.together or known:
+        found["together"] = lied_together(args.only) if args.together else known[-1]
     print({key: found[key] for key in ("mutations", "found")})
     write(found, args.json)
     return found

@@ -3,7 +3,7 @@
     python benchmarks/reliability/processors.py --json benchmarks/results/processors.json
     python benchmarks/reliability/processors.py --settings intel away --files tests/test_run.py
     python benchmarks/reliability/processors.py --quick         what CI runs, a few minutes
-    python benchmarks/reliability/processors.py --report        docs/reliability.md, from that file
+    python benchmarks/reliability/processors.py --report        the table, from that file
 
 A setting is an environment, in which all tests are run: kernels of torch (`ATEN_CPU_CAPABILITY`),
 of oneDNN (`ONEDNN_MAX_CPU_ISA`) and of MKL for other processors, more threads, another seed of

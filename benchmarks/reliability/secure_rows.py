@@ -28,7 +28,7 @@ from fgl.transforms import secure_rows
 
 def case(clients: int, hops: int) -> dict[str, Any]:
     whole = data.load("cora")
-    parts = data.louvain_partition(whole, clients, seed=0)
+    parts = data.partitions.louvain_partition(whole, clients, seed=0)
     rows: list[int] = []
 
     def counted(graphs: Any) -> Any:

@@ -26,7 +26,8 @@ from harness.flags import arguments, flag
 from harness.machine import machine, write
 
 import fgl
-from fgl.federation import Method, Round, Training, unsealed
+from fgl import Method, Training
+from fgl.federation import Round, unsealed
 from fgl.privacy.signatures import signing_key
 from fgl.transforms import Signatures, secure_sum, summed_rounds
 from fgl.transforms.secure_sum.messages import NAMES, PLAIN, ROUNDS, SIGNED
@@ -101,7 +102,7 @@ def case(number: int, exchanges: int, size: tuple[int, int]) -> dict[str, Any]:
     summed = secure_sum(method, threshold=threshold, bits=BITS)
     whole = fgl.run(timed(summed, hidden), clients, num_rounds=ROUNDS * exchanges)
     signed = secure_sum(method, threshold=threshold + 1, bits=BITS, signed=keys(number))
-    vouched = fgl.run(timed(signed, signing), clients, num_rounds=signed.exchange * exchanges)
+    vouched = fgl.run(timed(signed, signing), clients, num_rounds=signed.rules.exchange * exchanges)
     far = [distance(whole, mean), distance(vouched, mean)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # clients that come back too late
@@ -121,7 +122,7 @@ def case(number: int, exchanges: int, size: tuple[int, int]) -> dict[str, Any]:
         "plain": costs(mean.history, plain, number),
         "secure": costs(rounds, hidden, number),
         "secure with dropouts": costs(summed_rounds(some.history), dropping, number),
-        "signed": costs(summed_rounds(vouched.history, signed.exchange), signing, number),
+        "signed": costs(summed_rounds(vouched.history, signed.rules.exchange), signing, number),
         "bytes_up_by_message": by_message(whole, PLAIN, number),
         "bytes_up_by_message_signed": by_message(vouched, SIGNED, number),
         "farthest_in_last_digits": max(far) * 2.0**BITS,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import fgl
-from fgl.federation import Training
+from fgl import Training
 
 
 def federation(num_clients: int = 3, hidden: int = 4) -> tuple[fgl.Method, list[fgl.Graph]]:

@@ -29,7 +29,8 @@ from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
 
 import fgl
-from fgl.federation import Method, unsealed
+from fgl import Method
+from fgl.federation import unsealed
 from fgl.privacy import epsilon, noise_for
 from fgl.transforms import (
     central_gaussian,
@@ -70,7 +71,7 @@ def unmasked(method: Method, *, multiplier: float, colluders: int) -> Method:
         model: Any = message["model"]
         return {**message, "model": {name: value.float() for name, value in model.items()}}, state
 
-    return replace(shares, send=send, max_change=math.inf)
+    return replace(shares, send=send, rules=replace(shares.rules, max_change=math.inf))
 
 
 def with_noise(method: Method, kind: str, wanted: float | None) -> Method:

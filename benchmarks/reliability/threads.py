@@ -20,7 +20,7 @@ from harness.flags import arguments
 from harness.machine import machine, write
 
 import fgl
-from fgl.federation import Training
+from fgl import Training
 from fgl.federation.saved.identity import digest
 
 NETWORKS = {"GCN": fgl.nn.GCN, "GAT": fgl.nn.GAT, "SAGE": fgl.nn.SAGE}

@@ -1,6 +1,6 @@
 """The wire table: what every method sends, how large it is, and what can be read from it.
 
-    python benchmarks/reliability/wire.py      writes the table into docs/privacy.md
+    python benchmarks/reliability/wire.py      writes the long table
 
 Two rounds of every method on a small task: synthetic graphs of Cora's and PROTEINS' kind.
 """
@@ -279,7 +279,7 @@ def flow(name: str, rounds: int = 2) -> Iterator[tuple[str, str, str, int]]:
     loaded = SMALL[kind].load(0)
     made = make(loaded)
     method, task = made if isinstance(made, tuple) else (made, loaded)
-    yield from exchanged(method, task, 3 if method.exchange > 1 else rounds)
+    yield from exchanged(method, task, 3 if method.rules.exchange > 1 else rounds)
     if task.bytes_before and name != "fedsage-plus":  # its generators are a row of their own
         yield BEFORE, "all messages", "", task.bytes_before
 

@@ -1,7 +1,7 @@
 """Seconds of a round of local training on clients of many graphs, beside a plain PyG loop.
 
     python benchmarks/speed/graph_speed.py --json benchmarks/results/graph_speed.json
-    python benchmarks/speed/graph_speed.py --report            docs/papers/gpfl.md, from that file
+    python benchmarks/speed/graph_speed.py --report            the table, from that file
 
 Both train the GIN of GPFL for one epoch on every client's 128-graph minibatches with Adam, whose
 state lives on; the PyG loop is that of a `DataLoader` per client. They take turns; each number is
@@ -34,7 +34,8 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINConv, global_add_pool
 
 import fgl
-from fgl.federation import Batch, Broadcast, Loop, Training, graph_minibatches
+from fgl import Training
+from fgl.federation import Batch, Broadcast, Loop, graph_minibatches
 
 ADAM = {"lr": 1e-3, "weight_decay": 5e-4}
 
@@ -182,8 +183,8 @@ def main() -> None:
     print(servers, flush=True)
     for dataset in args.datasets:
         graph = fgl.Graph.join(*fgl.data.load_graphs(dataset, attributes=False))
-        parts = fgl.data.dirichlet_partition(graph.y, args.clients, alpha=args.alpha)
-        clients, _ = fgl.data.fold_clients(graph, parts, fold=0)
+        parts = fgl.data.partitions.dirichlet_partition(graph.y, args.clients, alpha=args.alpha)
+        clients, _ = fgl.data.splits.fold_clients(graph, parts, fold=0)
         for threads in args.threads:
             torch.set_num_threads(threads)
             rounds = {"pyg": pyg_round(clients, graph.num_classes)}

@@ -111,7 +111,9 @@ def main(argv: list[str] | None = None) -> None:
         return
     torch.set_num_threads(1)
     whole = molecules(args.quick)
-    clients = fgl.data.partition_graph(whole, fgl.data.random_partition(whole, CLIENTS))
+    clients = fgl.data.partitions.partition_graph(
+        whole, fgl.data.partitions.random_partition(whole, CLIENTS)
+    )
     variants = {
         "PyG's loop": plain(clients),
         "loop": ours(clients, 1),

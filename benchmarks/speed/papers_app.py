@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
-from speed.growth import memory
+from harness.machine import process_memory
 
 import fgl
-from fgl.federation import Flower, Steps, Training, client_app
+from fgl import Training
+from fgl.federation import Flower, Steps, client_app
 from fgl.metrics import hit_rows
 from fgl.sampler import NeighbourSampler
 from fgl.tasks.sampled_nodes import sampled_steps
@@ -93,7 +94,7 @@ def server(folder: Path, sizes: Sizes) -> ServerApp:
         line = {name: getattr(record, name) for name in ("round", "seconds", "loss", "metrics")}
         line |= {"participants": record.participants, "dropped": record.dropped}
         line |= {"bytes_down": record.bytes_down, "bytes_up": record.bytes_up}
-        line |= {"server_peak_mb": round(memory("VmHWM")), "server_pid": os.getpid()}
+        line |= {"server_peak_mb": round(process_memory("VmHWM")), "server_pid": os.getpid()}
         with (folder / "rounds.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -101,7 +102,7 @@ def server(folder: Path, sizes: Sizes) -> ServerApp:
     def main(grid: Any, context: Any) -> None:
         fgl.run(
             method(sizes),
-            on=Flower(grid, num_clients=sizes.clients, timeout=3600),
+            Flower(grid, num_clients=sizes.clients, timeout=3600),
             num_rounds=sizes.rounds,
             seed=SEED,
             participation=sizes.participants / sizes.clients,

@@ -28,9 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 import torch
 from harness.flags import SUPPRESS, arguments, flag
-from harness.machine import RESULTS, kept, machine, write
+from harness.machine import RESULTS, kept, machine, process_memory, write
 from harness.report import publish
-from speed.growth import memory
 
 import fgl
 from fgl.progress import shown
@@ -82,15 +81,16 @@ def cut(folder: Path, clients: int, partition: str) -> dict[str, Any]:
     edges = mapped(folder / "graph", "edge_index")
     whole = fgl.Graph(torch.zeros(len(y), 1), edges, y=y, num_classes=CLASSES)
     start = time.process_time()
-    parts = {"ldg": fgl.data.ldg_partition, "metis": fgl.data.metis_partition}[partition](
-        whole, clients
-    )
+    parts = {
+        "ldg": fgl.data.partitions.ldg_partition,
+        "metis": fgl.data.partitions.metis_partition,
+    }[partition](whole, clients)
     seconds = time.process_time() - start
-    whole = fgl.data.random_split(whole, train=TRAIN, val=VAL)
+    whole = fgl.data.splits.random_split(whole, train=TRAIN, val=VAL)
     out: dict[str, Any] = {"cut_seconds": round(seconds, 1), "partition": partition}
-    out["cut_peak_mb"] = round(memory("VmHWM"))
+    out["cut_peak_mb"] = round(process_memory("VmHWM"))
     sizes, entries = [], 0
-    cuts = fgl.data.partition_graph(whole, parts)
+    cuts = fgl.data.partitions.partition_graph(whole, parts)
     with shown("folders", clients, unit="client") as advance:
         for number, own in enumerate(cuts):
             own = own.replace(x=x[own.node_id])
@@ -268,7 +268,7 @@ def main() -> None:
         if args.stage == "clients":
             found |= {"num_clients": args.clients, "partition": args.partition}
         found |= {"seconds": round(time.perf_counter() - start, 1)}
-        write({**found, "peak_mb": round(memory("VmHWM"))}, folder / f"{args.stage}.json")
+        write({**found, "peak_mb": round(process_memory("VmHWM"))}, folder / f"{args.stage}.json")
         return
     folder.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"machine": machine()}

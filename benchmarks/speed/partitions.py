@@ -81,11 +81,11 @@ def dealt(label: torch.Tensor, whole: fgl.Graph, clients: int) -> list[torch.Ten
 
 
 CUTS: dict[str, Callable[..., list[torch.Tensor]]] = {
-    "networkx": fgl.data.louvain_partition,
-    "louvain_igraph": partial(fgl.data.louvain_partition, engine="igraph"),
-    "leiden": fgl.data.leiden_partition,
-    "metis": fgl.data.metis_partition,
-    "ldg": fgl.data.ldg_partition,
+    "networkx": fgl.data.partitions.louvain_partition,
+    "louvain_igraph": partial(fgl.data.partitions.louvain_partition, engine="igraph"),
+    "leiden": fgl.data.partitions.leiden_partition,
+    "metis": fgl.data.partitions.metis_partition,
+    "ldg": fgl.data.partitions.ldg_partition,
     "networkit": networkit,
     "leidenalg": leidenalg,
 }
@@ -107,7 +107,7 @@ def one(cut: str, path: str) -> dict[str, Any]:
         owner[part] = client
     source, target = owner[whole.edge_index[0]], owner[whole.edge_index[1]]
     out["edges_kept"] = float((source == target).double().mean())
-    clients = fgl.data.partition_graph(whole, parts)
+    clients = fgl.data.partitions.partition_graph(whole, parts)
     out["cut_seconds"] = time.process_time() - processor
     sizes = [own.num_nodes for own in clients]
     shares = [own.y.bincount(minlength=whole.num_classes) / own.num_nodes for own in clients]

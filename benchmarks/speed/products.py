@@ -23,9 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import arguments
-from harness.machine import RESULTS, kept, machine, write
+from harness.machine import RESULTS, kept, machine, process_memory, write
 from harness.report import publish
-from speed.growth import memory
 
 import fgl
 from fgl.data.large import LIKE
@@ -36,9 +35,9 @@ def products_clients(folder: str, nodes: int | None, edges: int | None, k: int) 
     options: dict[str, Any] = dict(LIKE["products-like"])
     options |= {"num_nodes": nodes or options["num_nodes"]}
     options |= {"num_edges": edges or options["num_edges"]}
-    whole = fgl.data.split(fgl.data.large_graph(**options), "random")
-    parts = fgl.data.metis_partition(whole, k)
-    return fgl.data.partition_graph(whole, parts, folder=folder)
+    whole = fgl.data.splits.split(fgl.data.large_graph(**options), "random")
+    parts = fgl.data.partitions.metis_partition(whole, k)
+    return fgl.data.partitions.partition_graph(whole, parts, folder=folder)
 
 
 def round_of(clients: list[fgl.Graph]) -> fgl.Result:
@@ -54,7 +53,7 @@ def measured(numbers: dict[str, Any], name: str, work: Callable[[], Any]) -> Any
     done = work()
     numbers[f"{name}/processor_seconds"] = round(time.process_time() - processor, 2)
     numbers[f"{name}/seconds"] = round(time.perf_counter() - wall, 2)
-    numbers[f"{name}/peak_gb"] = round(memory("VmHWM") / 1e3, 2)
+    numbers[f"{name}/peak_gb"] = round(process_memory("VmHWM") / 1e3, 2)
     print(name, {k: v for k, v in numbers.items() if k.startswith(f"{name}/")}, flush=True)
     return done
 

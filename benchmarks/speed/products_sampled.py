@@ -2,7 +2,7 @@
 
     python benchmarks/speed/products_sampled.py --json benchmarks/results/products_sampled.json
     python benchmarks/speed/products_sampled.py --nodes 20000    a small one
-    python benchmarks/speed/products_sampled.py --report         docs/minibatches.md, from that file
+    python benchmarks/speed/products_sampled.py --report         the table, from that file
 
 One client, 8 % of whose nodes train, as in ogbn-products. A round is an epoch of minibatches or one
 step on the whole graph, plus what FedAvg does with it. Each case runs in a process of its own; the
@@ -48,7 +48,7 @@ def client(nodes: int) -> fgl.Graph:
     like = dict(LIKE["products-like"])
     edges = like.pop("num_edges") * nodes // like.pop("num_nodes")
     whole = fgl.data.large_graph(nodes, edges, **like)
-    return fgl.data.random_split(whole, train=0.08, val=0.02)
+    return fgl.data.splits.random_split(whole, train=0.08, val=0.02)
 
 
 def spent(function: Callable[[], Any]) -> tuple[Any, float, float]:

@@ -58,51 +58,6 @@ def kernels_table(kernels: dict[str, Any]) -> list[str]:
     return out
 
 
-def growth_table(found: dict[str, Any]) -> list[str]:
-    """Seconds and memory of a round by what grows."""
-    out = ["| growing | executor | processor seconds of a round | MB over the data | commit |"]
-    out.append("|---" * 5 + "|")
-    for what, each in found["growing"].items():
-        for variant in ("loop", "batch"):
-            if variant not in each:
-                continue
-            own, cells = each[variant], []
-            for value in ("seconds", "megabytes_over_data"):
-                row = [f"{int(size):,}: {v[value]:.4g}" for size, v in own["sizes"].items()]
-                cells.append(f"{', '.join(row)}; slope {own['slopes'][value]}")
-            commit = each["machine"]["commit"]
-            commit += ", by the clock" if each.get("clock") == "wall" else ""
-            out.append(f"| {what} | {variant} | {cells[0]} | {cells[1]} | {commit} |")
-    return out
-
-
-def growth_picture(found: dict[str, Any]) -> None:
-    """A column for each thing that grows: seconds above, memory below."""
-    from harness.machine import pyplot
-
-    plt, growing = pyplot(), found["growing"]
-    how = {"figsize": (3 * len(growing), 5.4), "constrained_layout": True, "squeeze": False}
-    figure, axes = plt.subplots(2, len(growing), sharex="col", sharey="row", **how)
-    names = {"loop": ("one by one", "tab:blue"), "batch": ("batch", "tab:orange")}
-    words = {"seconds": "seconds per round", "megabytes_over_data": "MB over the data"}
-    for column, (what, each) in enumerate(growing.items()):
-        for row, (value, word) in enumerate(words.items()):
-            axis = axes[row, column]
-            for variant, (label, color) in names.items():
-                if variant in each:
-                    sizes = each[variant]["sizes"]
-                    y = [of[value] for of in sizes.values()]
-                    x = [int(size) for size in sizes]
-                    axis.loglog(x, y, marker="o", label=label, color=color)
-            axis.grid(alpha=0.3)
-            if not column:
-                axis.set_ylabel(word)
-        axes[1, column].set_xlabel(what if what == "clients" else f"{what} of a client")
-    axes[0, 0].legend(frameon=False)
-    figure.savefig(DOCS / "images" / "growth.png", dpi=110)
-    plt.close(figure)
-
-
 def picture(speed: dict[str, Any], kernels: dict[str, Any]) -> None:
     import matplotlib
 
@@ -136,15 +91,6 @@ def picture(speed: dict[str, Any], kernels: dict[str, Any]) -> None:
     plt.close(figure)
 
 
-def choice_table(found: dict[str, Any]) -> list[str]:
-    """What auto takes over the best of the loop, 10, 20 and all."""
-    out = ["| case | loop | 10 | 20 | all | auto | auto / best (asked <= 1.1) |", "|---" * 7 + "|"]
-    for name, each in found["cases"].items():
-        cells = [str(each["ms"].get(size, "")) for size in ("1", "10", "20", "all")]
-        out.append(f"| {name} | {' | '.join(cells)} | {each['auto']} | {each['auto_over_best']} |")
-    return out
-
-
 def recipes_table(found: dict[str, Any]) -> list[str]:
     """Local training of the recipes beside PyG twins."""
     out = ["| recipe | clients | steps | twin | loop | batch of all | auto | auto / twin |"]
@@ -174,29 +120,9 @@ def limits_table(found: dict[str, Any]) -> list[str]:
     return out
 
 
-def promise_table(found: dict[str, Any]) -> list[str]:
-    """Memory that was promised, and measured."""
-    out = ["| case | promised, MB | measured, MB | ratio (asked 0.8 to 1.2) |", "|---" * 4 + "|"]
-    for case, each in found["cases"].items():
-        out.append(f"| {case} | {each['promised']} | {each['measured']} | {each['ratio']} |")
-    return out
-
-
-def agreement_table(found: dict[str, Any]) -> list[str]:
-    """Scores of the loop and of the batch."""
-    names = ("seeds", "loop", "batch", "difference", "error", "p", "p_holm")
-    out = [f"| recipe | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for recipe, each in found["table"].items():
-        out.append(f"| {recipe} | {' | '.join(str(each[name]) for name in names)} |")
-    return out
-
-
 MORE = {  # further tables, each from a file that may not have been measured yet
     "recipes.json": ("Recipes beside PyG, milliseconds of all clients' training", recipes_table),
-    "at_once.json": ("Clients at once, milliseconds per round", choice_table),
     "limits.json": ("The limit", limits_table),
-    "promise.json": ("Memory promised", promise_table),
-    "loop_and_batch.json": ("Scores of loop and batch", agreement_table),
 }
 
 
@@ -217,11 +143,6 @@ def write_speed() -> None:
         lines += ["", f"{method}, milliseconds per round", "", *rounds_table(speed, method)]
         if two:
             lines += ["", f"{method}, two threads", "", *rounds_table(two, method)]
-    growth = kept(RESULTS / "growth.json")
-    if growth:
-        lines += ["", "## Growth", "", f"{described(growth)}.", "", "![growth](images/growth.png)"]
-        lines += ["", *growth_table(growth)]
-        growth_picture(growth)
     lines += ["", "## Kernels", "", f"{described(kernels)}.", "", "![kernels](images/kernels.png)"]
     lines += kernels_table(kernels)
     for file, (title, table) in MORE.items():

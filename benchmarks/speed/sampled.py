@@ -1,7 +1,7 @@
 """Sampled neighbourhoods: `NeighbourSampler` and `EgoSampler` against PyG's NeighborLoader.
 
     python benchmarks/speed/sampled.py --json benchmarks/results/sampled.json
-    python benchmarks/speed/sampled.py --report    docs/minibatches.md, from that file
+    python benchmarks/speed/sampled.py --report    the table, from that file
 
 Random graphs of average degree 10, without any locality; the same fan-outs, as many seeds a batch.
 Seconds of this process on one thread, median over batches, the samplers taking turns.

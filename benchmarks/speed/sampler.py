@@ -1,7 +1,7 @@
 """Trees per second: `EgoSampler` against PyG's NeighborLoader and a loop over sampled edges.
 
     python benchmarks/speed/sampler.py --json benchmarks/results/sampler.json
-    python benchmarks/speed/sampler.py --report    docs/papers/fedego.md, from that file
+    python benchmarks/speed/sampler.py --report    the table, from that file
 
 All draw six neighbours and six of each of those, with replacement, on random graphs of average
 degree 10. NeighborLoader (with torch-sparse, or pyg-lib where it is) returns one subgraph per

@@ -43,21 +43,6 @@ OF_A_GPU = [
 ]
 
 
-def largest_choice(found: dict[str, Any]) -> float:
-    """What `clients_at_once="auto"` takes over the best, where that is most."""
-    return float(max(each["auto_over_best"] for each in found["cases"].values()))
-
-
-def wide_choices(found: dict[str, Any]) -> float:
-    """How many cases are more than a tenth above the best."""
-    return sum(each["auto_over_best"] > 1.1 for each in found["cases"].values())
-
-
-def differing(found: dict[str, Any]) -> float:
-    """How many recipes score otherwise in a batch, before any correction for their number."""
-    return sum(each["p"] < 0.05 for each in found["table"].values())
-
-
 def fewest_trees(found: dict[str, Any]) -> float:
     """Trees a second over the loader's, where that is least."""
     return float(min(row["times_faster"]["trees"] for row in found["rows"]))
@@ -83,11 +68,6 @@ def graphs_over_pyg(found: dict[str, Any]) -> float:
     return round(taken["pyg"] / min(t for name, t in taken.items() if name != "pyg"), 2)
 
 
-def slope(found: dict[str, Any]) -> float:
-    """Of a round's seconds in the number of clients."""
-    return float(found["growing"]["clients"]["batch"]["slopes"]["seconds"])
-
-
 def largest_spmm(found: dict[str, Any]) -> float:
     """Our sparse product's time over the best of all, where that is most."""
     ratios = [v for k, v in found.items() if k.startswith("spmm/") and k.endswith("over_best")]
@@ -102,17 +82,6 @@ def of_limit(case: str) -> Reached:
 def of_partition(value: str) -> Reached:
     """What Louvain by igraph takes on products-like."""
     return lambda found: float(found["products-like/louvain_igraph"][value])
-
-
-def promised(pick: Callable[[Sequence[float]], float]) -> Reached:
-    """The memory promised over that measured."""
-    return lambda found: pick([each["ratio"] for each in found["cases"].values()])
-
-
-def fewer_operations(found: dict[str, Any]) -> float:
-    """Operations of a batch's local step of FedAvg over those before they were lowered."""
-    now, before = found["cases"]["gcn_fedavg/K=10"]["batch"], found["before"]["gcn_fedavg/K=10"]
-    return float(now["operations"] / before["batch"]["operations"])
 
 
 def than_before(case: str) -> Reached:
@@ -132,20 +101,13 @@ def share_of_checks(found: dict[str, Any]) -> float:
 
 # Of one thread: what it is, what was asked, the script and its file, and how it is read from there.
 OF_FILES: list[tuple[str, str, str, Reached]] = [
-    ("operations of a batch's step over before", "<= 0.5", "operations", fewer_operations),
     ("round of K = 10, batch: over before", ">= 1.4", "versus", than_before("gcn_fedavg/K=10 all")),
     ("round of the case that gained least", ">= 1", "versus", slowest),
     ("checks' share of a round, K = 100", "<= 0.1", "versus", share_of_checks),
-    ("slope of seconds in clients, batch", "<= 1.05", "growth", slope),
     ("sparse product over the best", "<= 1.1", "kernels", largest_spmm),
-    ("auto over the best, largest", "<= 1.1", "at_once", largest_choice),
-    ("cases above that", "0", "at_once", wide_choices),
-    ("recipes that score otherwise in a batch", "0", "loop_and_batch", differing),
     ("FedAvg, K = 10: share of the limit", ">= 0.5", "limits", of_limit("gcn_fedavg/K=10")),
     ("FedAvg, K = 100: share of the limit", ">= 0.5", "limits", of_limit("gcn_fedavg/K=100")),
     ("graphs of NCI1: best of ours over PyG", ">= 2", "graph_speed", graphs_over_pyg),
-    ("memory promised over measured, least", ">= 0.8", "promise", promised(min)),
-    ("memory promised over measured, most", "<= 1.2", "promise", promised(max)),
     ("products-like, Louvain: seconds", "<= 300", "partitions", of_partition("seconds")),
     ("products-like, Louvain: GB", "<= 16", "partitions", of_partition("peak_gb")),
     ("trees a second over the loader's, least", ">= 10", "sampled", fewest_trees),

@@ -6,9 +6,10 @@
     python benchmarks/speed/versus.py ../graphs --json benchmarks/results/versus_graphs.json
     python benchmarks/speed/versus.py --report
 
-Each number is the median round of a process of its own, after three rounds; the processes of the
-two checkouts take turns. A ratio above 1 says that this checkout is faster; its range is over the
-pairs. Also the share of the processor time of a round that checks of uploads take, on one thread.
+Each number is the median round of a process of its own, after `WARM` rounds, in which a batch's
+step is traced; the processes of the two checkouts take turns. A ratio above 1 says that this
+checkout is faster; its range is over the pairs. Also the share of the processor time of a round
+that checks of uploads take, on one thread.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ if "--one" not in sys.argv:  # else the checkout's own cases are asked for
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 NAMES, ROUNDS = ("versus", "versus_graphs"), 20  # blocks of docs/speed.md, and files
+WARM = 14  # rounds before those that are measured
 CASES = (
     ("gcn_fedavg/K=10", "all"),
     ("gcn_fedavg/K=10", "1"),
@@ -40,6 +43,48 @@ CASES = (
     ("gcn_fedavg/K=100", "all"),
     ("NCI1", "auto"),
 )
+STEPS = (
+    ("gcn_fedavg/K=10", "all"),
+    ("gcn_fedavg/K=10", "1"),
+    ("gcn_fedavg/K=100", "auto"),
+    ("fgssl/K=10", "all"),
+    ("ten of 40 nodes", "all"),
+    ("1000 of 30 nodes", "auto"),
+    ("GCN of 10^5 nodes", "1"),
+    ("SAGE of 10^5 nodes", "1"),
+    ("NCI1", "auto"),
+)
+
+
+def large(kind: str) -> Any:
+    """One client of 10^5 nodes and 10^6 edges with 10 of 100 words a node, three steps."""
+    import torch
+    from speed.cases import ADAM
+    from speed.rounds import synthetic
+
+    import fgl
+
+    graph = synthetic(100_000, 0, degree=10)
+    torch.manual_seed(0)
+    model = getattr(fgl.nn, kind)(100, 64, graph.num_classes, dropout=0.5)
+    return fgl.fedavg(model, train=fgl.Training(ADAM, num_steps=3)), [graph]
+
+
+def of_few_nodes(clients: int, nodes: int, steps: int) -> Any:
+    """Random graphs; with many steps a round, the time of a step counts alone."""
+    from speed.cases import gcn
+    from speed.rounds import synthetic
+
+    graphs = [synthetic(nodes, seed) for seed in range(clients)]
+    return gcn(graphs, 16, steps), graphs
+
+
+OWN: dict[str, Any] = {
+    "ten of 40 nodes": partial(of_few_nodes, 10, 40, 30),
+    "1000 of 30 nodes": partial(of_few_nodes, 1_000, 30, 3),
+    "GCN of 10^5 nodes": partial(large, "GCN"),
+    "SAGE of 10^5 nodes": partial(large, "SAGE"),
+}
 
 
 def one(case: str, at_once: str) -> dict[str, float]:
@@ -51,7 +96,7 @@ def one(case: str, at_once: str) -> dict[str, float]:
     from fgl.federation import round as play
 
     torch.set_num_threads(1)
-    method, clients = CASES[case]()
+    method, clients = (CASES[case] if case in CASES else OWN[case])()
     stamps: list[float] = []
     checks = [0.0]
     sift = play.sift
@@ -64,14 +109,14 @@ def one(case: str, at_once: str) -> dict[str, float]:
 
     def stamp(record: Any, result: Any) -> None:
         stamps.append(time.process_time())
-        if record.round == 2:
+        if record.round == WARM - 1:
             checks[0] = 0.0
 
     play.sift = timed
     number: Any = int(at_once) if at_once.isdigit() else at_once
-    fgl.run(method, clients, clients_at_once=number, num_rounds=ROUNDS + 3, callbacks=[stamp])
-    rounds = [b - a for a, b in itertools.pairwise(stamps[2:])]
-    share = checks[0] / (stamps[-1] - stamps[2])
+    fgl.run(method, clients, clients_at_once=number, num_rounds=ROUNDS + WARM, callbacks=[stamp])
+    rounds = [b - a for a, b in itertools.pairwise(stamps[WARM - 1 :])]
+    share = checks[0] / (stamps[-1] - stamps[WARM - 1])
     return {"ms": 1e3 * statistics.median(rounds), "checks": share}
 
 
@@ -120,6 +165,7 @@ def main() -> None:
     )
     parser.add_argument("before", nargs="?", type=Path, help="the other checkout")
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--steps", action="store_true", help="the cases of `asked.py`")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     parser.add_argument("--report", action="store_true", help="write the table of docs/speed.md")
     parser.add_argument("--one", nargs=2, metavar=("CASE", "AT_ONCE"), help=argparse.SUPPRESS)
@@ -142,7 +188,7 @@ def main() -> None:
     before = subprocess.run(revision, capture_output=True, text=True, check=True).stdout.strip()
     report: dict[str, Any] = {"benchmark": "versus", "machine": machine(), "before": before}
     report["cases"] = {}
-    for case, at_once in CASES:
+    for case, at_once in STEPS if args.steps else CASES:
         found = compared(ROOT, args.before, case, at_once, args.pairs)
         report["cases"][f"{case} {at_once}"] = found
         print(case, at_once, found, flush=True)

@@ -41,7 +41,7 @@ def groups() -> dict[str, list[str]]:
 
 
 def public(module: ModuleType) -> dict[str, Any]:
-    """What a module exports: its `__all__`, or what it defines without an underscore."""
+    """The paths that a module exports: its `__all__`, or what it defines without an underscore."""
     names = getattr(module, "__all__", None)
     if names is None:
         names = [
@@ -49,7 +49,22 @@ def public(module: ModuleType) -> dict[str, Any]:
             for name, value in vars(module).items()
             if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
         ]
-    return {name: getattr(module, name) for name in names}
+    return {f"{module.__name__}.{name}": getattr(module, name) for name in names}
+
+
+def words(room: str) -> dict[str, Any]:
+    """The exports of a room and of the rooms inside it, and those of `fgl` that it defines."""
+    package = importlib.import_module(f"fgl.{room}")
+    own = public(package)
+    for value in list(own.values()):
+        if inspect.ismodule(value) and hasattr(value, "__all__"):
+            own |= public(value)
+    short = {
+        path: value
+        for path, value in public(fgl).items()
+        if getattr(value, "__module__", "").startswith(f"{package.__name__}.")
+    }
+    return own | short
 
 
 def entries(room: str) -> list[str]:
@@ -58,7 +73,7 @@ def entries(room: str) -> list[str]:
     The room's own path would not do for a function whose file has its name: it means the file.
     """
     found = []
-    for name, value in public(importlib.import_module(f"fgl.{room}")).items():
+    for path, value in words(room).items():
         if inspect.isfunction(value) or inspect.isclass(value):
             if value.__module__.split(".")[1] != room:
                 continue  # it is on the page of the room that it comes from
@@ -66,7 +81,7 @@ def entries(room: str) -> list[str]:
         elif inspect.ismodule(value):
             found.append(value.__name__)
         else:
-            found.append(f"fgl.{room}.{name}")
+            found.append(path)
     return found + FURTHER.get(room, [])
 
 

@@ -3,7 +3,7 @@
 python docs/pictures/results.py          all of docs/images/results-*.png
 python docs/pictures/results.py gpfl     one of them
 
-The numbers are read from the tables between the markers of ``docs/results/*.md``.
+The numbers are read from the tables between the markers of ``benchmarks/results/tables/*.md``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Panel:
 
 def rows(page: str, name: str) -> list[dict[str, str]]:
     """The rows of a table of a page, by the heads of its columns."""
-    text = (DOCS / "results" / f"{page}.md").read_text(encoding="utf-8")
+    text = (DOCS.parent / f"benchmarks/results/tables/{page}.md").read_text(encoding="utf-8")
     lines = text.split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0].splitlines()
     table = [line for line in lines if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,25 +18,20 @@ from typing import Any
 
 import fgl
 
+sys.path.insert(0, str(Path(__file__).parent))
+import runs_on
+
 DOCS = Path(__file__).parents[1]
 PAGE = DOCS / "methods.md"
 HEAD = """# All methods
 
-A method is a function of a task's FedAvg: `fgl.methods.fedprox(task.fedavg, mu=0.1)`. A transform
-is a function of any method, and they nest. What a method changes is the first line of its
-docstring. [The idea](idea.md#which-method-runs-where) says what a method needs of a task. Numbers
-are differences in points, means over seeds and standard errors. [The matrix](matrix.md) has them
-from FedAvg of the same network (for FedSage+ from FedSage); it has errors of ESOL too, which are no
-points. [The leaderboard](leaderboard.md) has them from FedAvg where each client is scored on its
-own nodes with its own model. `python docs/tables/methods.py` writes this page.
+**Start with FedAvg, and with training alone beside it. Then ask which model you score.**
 
 ## Which method should I use?
 
-FedAvg first, and training alone beside it: they are one line each. Then ask whom you score.
-
-- **One model for everybody** (as in the table below): with equal trials few methods gain over
-  FedAvg, and most differences are within the errors. Choose by what you need, such as fewer bytes,
-  a secure sum, or a robust mean.
+- **One model for everybody**: with equal trials few methods gain over FedAvg, and most differences
+  are within the errors ([measured](#measured)). Choose by need: fewer bytes, a secure sum, a robust
+  mean.
 - **Each client's own model on its own nodes**, where clients are communities of a graph: tune the
   optimizer, the steps and the server first. With one step of Adam at the clients an average hardly
   learns, with one of SGD and Adam at the server it is as good as the best method that was tried.
@@ -42,6 +39,42 @@ FedAvg first, and training alone beside it: they are one line each. Then ask who
   are below as "measured on clients' own nodes", are of that one step of Adam.
 - **Clients with other features, classes or networks**: [FedPer](guides/clients_that_differ.md).
 
+A method is a function of a task's FedAvg, a transform a function of any method, and they nest:
+
+```python
+import fgl
+
+task = fgl.tasks.Nodes(clients=3, model="gcn", hidden=16).load(seed=0)
+method = fgl.transforms.quantised(fgl.methods.fedprox(task.fedavg, mu=0.1), bits=8)
+result = fgl.run(method, task, num_rounds=2)
+```
+
+The calls on this page are run by a test, some with small sizes (`epochs=1`): leave those out.
+
+"""
+MEASURED = """## Measured
+
+Differences in points from FedAvg of the same network (FedSage+: from FedSage), as means over
+seeds with standard errors. [The matrix](matrix.md) has the details. [The
+leaderboard](leaderboard.md) has scores of each client's own model on its own nodes.
+
+"""
+WHERE = """
+## Which method runs where
+
+A method of `fgl.methods` runs on every task of `fgl.tasks`, with these exceptions. The five
+recipes have commands for their papers' tasks; their builders run elsewhere too.
+
+"""
+AFTER = """
+These need class labels: FGSSL, FedGL, FedEgo, FedSage+, FedTAD, FedGM, O-pFGL, FedSPA, S2FGL,
+AdaFGL, FedDEP, and the tasks `OwnNodes` and `EgoNodes`. Everything else also learns numbers and
+half-known answers ([targets](guides/regression.md)). On other tasks a method is refused with a
+reason; FedGL instead warns for each upload that its server does not take.
+
+On the command line the tasks are `louvain-nodes` (`Nodes`), `sampled-nodes`,
+`overlapping-nodes`, `ego-nodes`, `own-nodes`, `subgraph-nodes`, `links`, `graphs`, `molecules`,
+`pairs` and `typed-nodes`.
 """
 # What the tables call a function, where it is not the function's own name.
 CALLED = {
@@ -75,9 +108,9 @@ class Entry:
     where: str
     changes: str
     published: str
+    call: str
     runs_on: str
     measured: dict[str, str]
-    own: dict[str, str]
     pages: list[str]
 
 
@@ -89,7 +122,9 @@ def plain(name: str) -> str:
 def rows(page: str, head: str) -> Iterator[tuple[str, dict[str, str]]]:
     """The rows of a page's tables whose first column is called so, with the section they are in."""
     section, columns = "", None
-    for line in (DOCS / page).read_text(encoding="utf-8").splitlines():
+    long = DOCS.parent / "benchmarks/results/tables" / page  # tables that are not on the site
+    texts = [path.read_text(encoding="utf-8") for path in (DOCS / page, long) if path.exists()]
+    for line in "\n\n".join(texts).splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("#"):
             section = line.lstrip("# ")
@@ -113,23 +148,28 @@ def gains() -> dict[str, dict[str, str]]:
 
 
 @cache
-def own_gains() -> dict[str, dict[str, str]]:
-    """Each method's difference from FedAvg, by the leaderboard's datasets and layouts."""
-    found: dict[str, dict[str, str]] = {}
-    for block, row in rows("leaderboard.md", "method"):
-        if block.endswith((", disjoint", ", overlapping")) and row["against FedAvg"]:
-            found.setdefault(plain(row["method"]), {})[block] = row["against FedAvg"]
-    return found
+def ran() -> dict[str, dict[str, str]]:
+    """The calls with which each method ran, by task."""
+    stored = json.loads(runs_on.FILE.read_text(encoding="utf-8"))
+    return {plain(name.partition(" (`hops`")[0]): calls for name, calls in stored.items()}
 
 
 @cache
 def places() -> dict[str, str]:
-    """The tasks of the methods that do not run on all, from the page on the idea."""
-    return {
-        plain(name.partition(" (`hops`")[0]): row["so it runs on"]
-        for _, row in rows("idea.md", "method")
-        for name in row["method"].split(", ")
-    }
+    """The tasks of the methods that do not run on all."""
+    names = [name for title in runs_on.NEEDS for name in title.split(", ")]
+    keys = [plain(name.partition(" (`hops`")[0]) for name in names]
+    further = {plain(title): where for title, (_, where) in runs_on.FURTHER.items()}
+    return {key: runs_on.written(ran()[key]) for key in keys} | further
+
+
+def call_of(*names: str) -> str:
+    """The call of a method as a test runs it, with the task that it needs."""
+    calls = next((ran()[plain(name)] for name in names if plain(name) in ran()), {})
+    if not calls:
+        return ""
+    task, _, call = calls.get("Nodes", next(iter(calls.values()))).partition(": ")
+    return f"`{call}`" if task.endswith("()") else f"`{call}` on `{task}`"
 
 
 def source(doc: str) -> str:
@@ -144,14 +184,16 @@ def source(doc: str) -> str:
 @cache
 def spellings() -> dict[str, str]:
     """The methods' names as their papers write them."""
-    pages = ("leaderboard.md", "matrix.md", "idea.md")
-    return {plain(row["method"]): row["method"] for p in pages for _, row in rows(p, "method")}
+    pages = ("leaderboard.md", "matrix.md")
+    found = {plain(row["method"]): row["method"] for p in pages for _, row in rows(p, "method")}
+    return found | {plain(name): name for title in runs_on.NEEDS for name in title.split(", ")}
 
 
 def results(title: str) -> list[str]:
     """Links to the pages of results that have this method in a table."""
     found = []
-    for page in sorted((DOCS / "results").glob("*.md")):
+    for short in sorted((DOCS / "results").glob("*.md")):
+        page = DOCS.parent / "benchmarks/results/tables" / short.name
         lines = page.read_text(encoding="utf-8").splitlines()
         cell = re.compile(rf"\| (?:[^|]*[ ,])?{re.escape(title)}(?:[ ,][^|]*)? \|")
         if any(line.startswith("|") and cell.search(line) for line in lines):
@@ -170,8 +212,8 @@ def entry(name: str, function: Callable[..., Any], where: str) -> Entry:
         changes=doc.split("\n\n")[0].replace("\n", " "),
         published=source(doc),
         runs_on=places().get(key, "every task"),
+        call=call_of(title, CALLED.get(name, name), name) or f"`{function.__name__}`",
         measured=gains().get(key, {}),
-        own=own_gains().get(key, {}),
         pages=results(title),
     )
 
@@ -186,12 +228,12 @@ def recipe(path: Path) -> Entry:
     )
     return Entry(
         title=title,
-        where=f"`examples/{path.name}`, [equations](papers/{path.stem}.md)",
+        where=f"in `examples/{path.name}`, [equations](papers/{path.stem}.md)",
         changes=changes[0].upper() + changes[1:],
         published=published,
         runs_on=places().get(plain(title), "every task"),
+        call=call_of(title),
         measured=gains().get(plain(title), {}),
-        own=own_gains().get(plain(title), {}),
         pages=results(title),
     )
 
@@ -202,15 +244,30 @@ def builders(room: str) -> Iterator[Entry]:
     for name in module.__all__:
         value = getattr(module, name)
         if inspect.isfunction(value) and inspect.signature(value).return_annotation == "Method":
-            yield entry(name, value, f"`fgl.{room}.{name}`")
+            yield entry(name, value, reference(value))
+
+
+def reference(function: Callable[..., Any]) -> str:
+    """A link to a function's place in the reference."""
+    room = function.__module__.split(".")[1]
+    place = f"reference/{room}.md#{function.__module__}.{function.__name__}"
+    return f"[reference]({place})"
 
 
 def groups() -> dict[str, list[Entry]]:
     beside = [
-        entry("fedavg", fgl.fedavg, "`fgl.fedavg`"),
-        entry("centralized", fgl.tasks.centralized, "`fgl.tasks.centralized`"),
-        entry("neighbour_sums", fgl.data.neighbour_sums, "`fgl.data.neighbour_sums`"),
-        entry("mended", fgl.tasks.mended, "`fgl.tasks.mended`"),
+        entry("fedavg", fgl.fedavg, reference(fgl.fedavg)),
+        entry(
+            "centralized",
+            fgl.tasks.centralized,
+            reference(fgl.tasks.centralized),
+        ),
+        entry(
+            "neighbour_sums",
+            fgl.data.neighbour_sums,
+            reference(fgl.data.neighbour_sums),
+        ),
+        entry("mended", fgl.tasks.mended, reference(fgl.tasks.mended)),
     ]
     recipes = [path for path in sorted((DOCS.parent / "examples").glob("*.py"))]
     return {
@@ -234,24 +291,15 @@ def overview(entries: list[Entry]) -> str:
     return text
 
 
-def measurements(head: str, gains: dict[str, str], page: str) -> list[str]:
-    """A line of a method's gains, where there are any."""
-    told = "; ".join(f"{where} {gain}" for where, gain in gains.items())
-    return [f"- **{head}**: {told} ({page})"] if told else []
-
-
 def section(e: Entry) -> str:
     """What the page says of a method."""
-    lines = [f"### {e.title}\n", f"{e.changes}\n", f"- **Where**: {e.where}"]
+    lines = [f"### {e.title}\n", f"{e.changes}\n", f"- {e.call}{', ' * bool(e.call)}{e.where}"]
     if e.published:
-        lines.append(f"- **Published**: {e.published}")
-    lines.append(f"- **Runs on**: {e.runs_on}")
-    lines += measurements("Measured", e.measured, "[the matrix](matrix.md)")
-    lines += measurements(
-        "Measured on clients' own nodes", e.own, "[the leaderboard](leaderboard.md)"
-    )
+        lines.append(f"- Published: {e.published}")
+    if e.runs_on != "every task":
+        lines.append("- [Some tasks](#which-method-runs-where)")
     if e.pages:
-        lines.append(f"- **Tables with it**: {', '.join(e.pages)}")
+        lines.append(f"- Results: {', '.join(e.pages)}")
     return "\n".join(lines) + "\n"
 
 
@@ -259,7 +307,8 @@ def written() -> str:
     """The page."""
     found = groups()
     entries = [e for group in found.values() for e in group if e.measured]
-    text = HEAD + "## Measured\n\n" + overview(entries)
+    stored = json.loads(runs_on.FILE.read_text(encoding="utf-8"))
+    text = HEAD + MEASURED + overview(entries) + WHERE + runs_on.needs_table(stored) + AFTER
     for head, group in found.items():
         text += f"\n## {head}\n\n" + "\n".join(map(section, group))
     return text

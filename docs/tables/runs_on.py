@@ -1,9 +1,9 @@
 """Runs each method on each task, and keeps where it runs, with the call, in `runs_on.json`.
 
-    python docs/tables/runs_on.py                runs all, and writes the file and `idea.md`
+    python docs/tables/runs_on.py                runs all, and writes the file
     python docs/tables/runs_on.py FedProto MOON  runs these anew
 
-Data are small, a run has two rounds.
+Data are small, a run has two rounds. `methods.py` beside this file writes the table into a page.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unittest.mock import patch
 import fgl
 
 ROOT = Path(__file__).parents[2]
-FILE, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs/idea.md"
+FILE = Path(__file__).with_suffix(".json")
 sys.path[:0] = [str(ROOT), str(ROOT / "examples")]  # a recipe is a file, and a package's module
 TASKS = [
     name
@@ -101,6 +101,62 @@ CALLS: dict[str, tuple[list[str], list[dict[str, Any]]]] = {
 }
 
 
+# What a method needs of a task, for the methods that do not run on every task.
+NEEDS = {
+    "MOON": "a model with embeddings; a loss that sees all nodes at once",
+    "centralized training": "a task that knows the whole data (`task.whole`)",
+    "FedProto, FedTGP": "a model with embeddings, an example's embedding in its row; class labels",
+    "FGGP": (
+        "a `GCN` that normalises the client's edges; nodes, all seen at once, with class labels"
+    ),
+    "FedGTA": "nodes with class labels; a model with one output row per node",
+    "Ditto": "a model without buffers, such as a batch norm's statistics",
+    "FedHGN": "a model whose relations share bases: the task's `bases=4`",
+    "FedStar": 'a model with a structure channel, `fgl.nn.Star`: the task\'s `model="star"`',
+    "FedSSP": 'a model that reads spectra, `fgl.nn.SSP`: the task\'s `model="ssp"`',
+    "FedGCN (`hops`)": "nodes cut from one graph, all seen at once; a `GCN`",
+    "FedSage": "nodes cut from one graph; a `SAGE`",
+    "FedSage+": "nodes with labels, a training and a validation mask",
+    "FedDEP": (
+        "a model that generates missing neighbours, `fgl.nn.DeepNeighbours`: the task's "
+        '`model="deep"`; a validation mask'
+    ),
+    "FGSSL": "nodes with labels; a model with embeddings, such as `GCN`, `GAT`, `SAGE`",
+    "FedGL": (
+        "clients with node ids, weighted by their nodes; a model of convolutions, such as `GCN`"
+    ),
+    "FedEgo": "an `EgoSAGE`",
+    "FedVGAE": "as MOON; `shared=` names the shared layers of a model other than `VGAE`",
+    "FED-PUB": "a model that reads no features of edges, such as `GIN`",
+    "AdaFGL": "nodes with class labels, one graph a client, masks to score clients by",
+    "FedAux": 'a model with a learned vector, `fgl.nn.AuxSAGE`: the task\'s `model="aux"`',
+    "S2FGL": (
+        "nodes, all seen at once, with class labels, one graph a client; a model with embeddings"
+    ),
+    "FedSPA": (
+        'a model that scores like and unlike neighbours, `fgl.nn.SPA`: the task\'s `model="spa"`'
+    ),
+    "FedGM": (
+        "nodes with class labels, one graph a client; a model with `reset_parameters`, such "
+        "as `GCN`, `SAGE`"
+    ),
+    "O-pFGL": (
+        "nodes, all seen at once, with class labels, one graph a client; a model that reads "
+        "`x` and `adj`"
+    ),
+    "FedTAD": "nodes with class labels, one graph a client; a model that reads `x` and `adj`",
+    "GPFL": "`probes` without a batch, if clients have one graph",
+}
+# Rows whose tasks cannot be tried here.
+FURTHER = {
+    "generators of FedSage+ (`fedsage_plus`)": ("a `NeighbourGenerator`", "`generator_task`"),
+    "FedPer with `models`, clients that differ": (
+        "networks with a part in common",
+        "clients of your own graphs ([how to](guides/clients_that_differ.md))",
+    ),
+}
+
+
 @cache
 def graph() -> fgl.Graph:
     """As many nodes as `OverlappingNodes` validates and tests, and some to train."""
@@ -132,7 +188,9 @@ def made(call: str, task: fgl.tasks.Task) -> tuple[fgl.Method, fgl.tasks.Task]:
 def runs(call: str, name: str, settings: dict[str, Any]) -> None:
     """Raise unless two rounds run, each upload counts, and the models stay finite."""
     method, task = made(call, task_of(name, tuple(settings.items())))
-    result = fgl.run(method, task, num_rounds=2 * method.exchange, clients_at_once=1, strict=True)
+    result = fgl.run(
+        method, task, num_rounds=2 * method.rules.exchange, clients_at_once=1, strict=True
+    )
     for record in result.history:
         if record.dropped:
             raise ValueError(next(iter(record.dropped.values())))
@@ -176,25 +234,22 @@ def written(places: dict[str, str]) -> str:
     missing = [name for name in TASKS if name not in places]
     if len(missing) > 3:
         return ", ".join(f"`{name}`" for name in places)
-    but = " and ".join(f"`{name}`" for name in missing)
-    return f"every task but {but}" if missing else "every task"
+    without = ", ".join(f"`{name}`" for name in missing)
+    return f"every task except {without}" if missing else "every task"
 
 
-def page(text: str, rows: dict[str, dict[str, str]]) -> str:
-    """The page on the idea, with the tasks of each row that names methods of the table."""
-    lines = text.splitlines(keepends=True)
-    for place, line in enumerate(lines):
-        cells = line.split(" | ")
-        names = cells[0].removeprefix("| ").split(", ")
-        if len(cells) == 3 and all(name in rows for name in names):
-            first = rows[names[0]]
-            common = {name: first[name] for name in first if all(name in rows[n] for n in names)}
-            lines[place] = f"{cells[0]} | {cells[1]} | {written(common)} |\n"
-    return "".join(lines)
+def needs_table(rows: dict[str, dict[str, str]]) -> str:
+    """Markdown of the methods that do not run on every task, with their needs and their tasks."""
+    lines = ["| method | needs | so it runs on |", "|---|---|---|"]
+    for title, needs in NEEDS.items():
+        first, *others = (rows[name] for name in title.split(", "))
+        common = {name: first[name] for name in first if all(name in other for other in others)}
+        lines.append(f"| {title} | {needs} | {written(common)} |")
+    lines += [f"| {title} | {needs} | {where} |" for title, (needs, where) in FURTHER.items()]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
     rows = json.loads(FILE.read_text(encoding="utf-8")) if sys.argv[1:] else {}
     rows |= table(sys.argv[1:] or list(CALLS))
     FILE.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")

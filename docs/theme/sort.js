@@ -1,6 +1,6 @@
-// A long text in a cell gets room. A click on the head of a table with numbers sorts its rows, by the
-// first number of a cell or else by its words. A table whose rows belong to the row above them stays
-// as it is.
+// A long text in a cell gets space, and a number keeps its error. A click on the head of a table with
+// numbers sorts its rows, by the first number of a cell or else by its words. A table whose rows
+// belong to the row above them stays as it is.
 const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
 const number = word => parseFloat(word.replace(/[,\u00a0 ](?=\d{3})/g, "").replace("−", "-"));
 const numeric = (rows, column) => {
@@ -27,6 +27,7 @@ document.querySelectorAll(".md-typeset table:not([class])").forEach(table => {
   const rows = [...(table.tBodies[0]?.rows ?? [])];
   for (const cell of rows.flatMap(row => [...row.cells]))
     if (cell.textContent.trim().length > 30) cell.classList.add("long");
+    else if (/\d ± \d/.test(cell.textContent)) cell.classList.add("number");
   const heads = [...table.querySelectorAll("thead th")];
   if (rows.length < 3 || rows.some(row => !text(row, 0))) return;
   if (!heads.some((_, column) => numeric(rows, column))) return;
@@ -37,5 +38,17 @@ document.querySelectorAll(".md-typeset table:not([class])").forEach(table => {
     head.addEventListener("keydown", event => {
       if (event.key === "Enter") sort(table, head, column);
     });
+  });
+});
+
+// A table that is wider than the text keeps its first column, and shows while there is more of it.
+function edges(wrap) {
+  wrap.classList.toggle("wide", wrap.scrollWidth > wrap.clientWidth + 1);
+  wrap.classList.toggle("more", wrap.scrollLeft + wrap.clientWidth < wrap.scrollWidth - 1);
+}
+addEventListener("load", () => {
+  document.querySelectorAll(".md-typeset__scrollwrap").forEach(wrap => {
+    wrap.addEventListener("scroll", () => edges(wrap), { passive: true });
+    new ResizeObserver(() => edges(wrap)).observe(wrap);
   });
 });

@@ -21,7 +21,7 @@ def main(grid, context):
     config = context.run_config
     result = fgl.run(
         task.method(config),
-        on=Flower(grid, num_clients=config["num-clients"], timeout=config["timeout"]),
+        Flower(grid, num_clients=config["num-clients"], timeout=config["timeout"]),
         num_rounds=config["rounds"],
         seed=config["seed"],
         checkpoint=config["checkpoint"] or None,

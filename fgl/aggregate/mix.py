@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_share
-from .mean import exact, folded
+from ..checks import check_share, reject_if
+from ..kinds import explained
+from .mean import as_dtype, exact, folded
 
 
+@explained
 def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> dict[str, Tensor]:
     """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
 
@@ -48,11 +50,9 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     if isinstance(matrix, Tensor) and not matrix.is_floating_point():
         raise TypeError(f"Expected matrix to be floating point, but got {matrix.dtype}")
     shape = list(matrix.shape)
-    if len(shape) != 2 or shape[0] != shape[1]:
-        raise ValueError(f"Expected matrix to have shape [K, K], but got {shape}")
+    reject_if(len(shape) != 2 or shape[0] != shape[1], "matrix to have shape [K, K]", shape)
     dense = _dense(matrix)
-    if not torch.isfinite(dense).all():
-        raise ValueError("Expected matrix to be finite, but got NaN or infinity")
+    reject_if(not torch.isfinite(dense).all(), "matrix to be finite", "NaN or infinity")
     sparse = not isinstance(matrix, Tensor) or matrix.layout != torch.strided
     others = dense * (1 - self_weight)
     out = {}
@@ -60,17 +60,19 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
         if value.shape[:1] != (shape[0],):
             got = list(value.shape)
             raise ValueError(f"Expected stack[{name!r}] to have {shape[0]} clients, but got {got}")
-        dtype = exact(value)
-        if self_weight == 1 or not value.numel():
-            out[name] = value.clone()
-            continue
-        places = sorted(range(1, value.dim()), key=value.stride, reverse=True)
-        turned = value.permute(0, *places)  # in the order of memory it is often flat for free
-        flat = turned.reshape(shape[0], -1).to(dtype)
-        mixed = _mixed(flat, others, self_weight, sparse).reshape(turned.shape)
-        mixed = mixed.permute(0, *(1 + places.index(dim) for dim in range(1, value.dim())))
-        out[name] = (mixed if value.is_floating_point() else mixed.round()).to(value.dtype)
+        dtype, same = exact(value), self_weight == 1 or not value.numel()
+        out[name] = value.clone() if same else _mix_one(value, others, self_weight, sparse, dtype)
     return out
+
+
+def _mix_one(value: Tensor, others: Tensor, own: float, sparse: bool, dtype: torch.dtype) -> Tensor:
+    """The mix of one stacked tensor, computed in a dtype and returned in its own."""
+    places = sorted(range(1, value.dim()), key=value.stride, reverse=True)
+    turned = value.permute(0, *places)  # in the order of memory it is often flat for free
+    flat = turned.reshape(len(value), -1).to(dtype)
+    mixed = _mixed(flat, others, own, sparse).reshape(turned.shape)
+    mixed = mixed.permute(0, *(1 + places.index(dim) for dim in range(1, value.dim())))
+    return as_dtype(mixed, value.dtype)
 
 
 def _dense(matrix: Any) -> Tensor:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ..checks import check_choice
+from ..checks import check_choice, reject_if
+from ..kinds import explained
 from .root import root
 
 Params = dict[str, Tensor]
 
 
+@explained
 def server_step(
     params: Mapping[str, Tensor],
     target: Mapping[str, Tensor],
@@ -63,39 +65,60 @@ def server_step(
     Kingma and Ba 2015, https://arxiv.org/abs/1412.6980, Algorithm 1
     """
     check_choice("rule", rule, ("sgd", "adam", "yogi", "adagrad"))
-    if bias_correction and rule != "adam":
-        raise ValueError(f"Expected rule to be adam with bias_correction, but got {rule!r}")
-    if bias_correction and state and "t" not in state:
-        raise ValueError("Expected state['t'] to count the steps, but got none")
-    t = 1 + int(state["t"]["t"]) if bias_correction and state else 1
-    new: Params = {}
-    first: Params = {}
-    second: Params = {}
+    _check_target(params, target)
+    _check_state(params, state, rule, bias_correction)
+    floats = {name: old for name, old in params.items() if old.is_floating_point()}
+    delta = {name: target[name] - old for name, old in floats.items()}
+    before = state or _no_moments(floats, 0.0 if bias_correction else tau**2)
+    new = {name: target[name] for name in params}
+    if rule == "sgd":
+        first = {name: beta1 * before["m"][name] + each for name, each in delta.items()}
+        return new | {name: old + lr * first[name] for name, old in floats.items()}, {"m": first}
+    first, second = _moments(rule, before, delta, beta1, beta2)
+    t = 1 + int(before["t"]["t"]) if bias_correction else 1
+    m_size, v_size = (1 - beta1**t, 1 - beta2**t) if bias_correction else (1.0, 1.0)
+    for name, old in floats.items():
+        step = lr * (first[name] / m_size) / (root(second[name] / v_size) + tau)
+        new[name] = old + step
+    steps = {"t": {"t": torch.tensor(t)}} if bias_correction else {}
+    return new, {"m": first} | ({"v": second} if second else {}) | steps
+
+
+def _moments(
+    rule: str, before: Any, delta: Mapping[str, Tensor], beta1: float, beta2: float
+) -> tuple[Params, Params]:
+    """The first and second moments after a step."""
+    first = {n: beta1 * before["m"][n] + (1 - beta1) * each for n, each in delta.items()}
+    second = {n: _second_moment(rule, before["v"][n], d * d, beta2) for n, d in delta.items()}
+    return first, second
+
+
+def _no_moments(params: Mapping[str, Tensor], square: float) -> dict[str, Params]:
+    """Moments before the first step: m of 0, v of `square`, no step counted."""
+    first = {name: torch.zeros_like(each) for name, each in params.items()}
+    second = {name: torch.full_like(each, square) for name, each in params.items()}
+    return {"m": first, "v": second, "t": {"t": torch.tensor(0)}}
+
+
+def _check_target(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
+    """Raise a ValueError unless the target has each tensor of the model, in its shape."""
     for name, old in params.items():
         if name not in target or target[name].shape != old.shape:
             got = list(target[name].shape) if name in target else "no such tensor"
             raise ValueError(
                 f"Expected target[{name!r}] to have shape {list(old.shape)}, but got {got}"
             )
-        if not old.is_floating_point():
-            new[name] = target[name]
-            continue
-        delta = target[name] - old
-        m = state["m"][name] if state else torch.zeros_like(old)
-        if state and rule != "sgd" and name not in state.get("v", {}):
+
+
+def _check_state(params: Mapping[str, Tensor], state: Any, rule: str, correction: bool) -> None:
+    """Raise a ValueError unless a state has the moments, and the count, that the rule reads."""
+    reject_if(correction and rule != "adam", "rule to be adam with bias_correction", repr(rule))
+    reject_if(correction and state and "t" not in state, "state['t'] to count the steps", "none")
+    if not state or rule == "sgd":
+        return
+    for name, old in params.items():
+        if old.is_floating_point() and name not in state.get("v", {}):
             raise ValueError(f"Expected state['v'] to hold {name!r} for {rule}, but got none")
-        if rule == "sgd":
-            first[name] = beta1 * m + delta
-            new[name] = old + lr * first[name]
-            continue
-        v = state["v"][name] if state else torch.full_like(old, 0.0 if bias_correction else tau**2)
-        first[name] = m = beta1 * m + (1 - beta1) * delta
-        second[name] = v = _second_moment(rule, v, delta * delta, beta2)
-        if bias_correction:
-            m, v = m / (1 - beta1**t), v / (1 - beta2**t)
-        new[name] = old + lr * m / (root(v) + tau)
-    steps = {"t": {"t": torch.tensor(t)}} if bias_correction else {}
-    return new, {"m": first} | ({"v": second} if second else {}) | steps
 
 
 def _second_moment(rule: str, v: Tensor, square: Tensor, beta2: float) -> Tensor:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_rows
+from ..checks import check_rows, reject_if
+from ..kinds import explained
 
 
+@explained
 def project_to_simplex(rows: Tensor) -> Tensor:
     """Each row's nearest point on the simplex: ``argmin_x ||x - r||^2``, x not negative, sum 1.
 
@@ -32,8 +34,7 @@ def project_to_simplex(rows: Tensor) -> Tensor:
     Source: Duchi et al. 2008, https://doi.org/10.1145/1390156.1390191
     """
     check_rows("rows", rows, "n, k")
-    if not rows.shape[1]:
-        raise ValueError(f"Expected rows to have a column, but got shape {list(rows.shape)}")
+    reject_if(not rows.shape[1], "rows to have a column", f"shape {list(rows.shape)}")
     rows = rows - rows.amax(1, keepdim=True)  # the answer stays; now the largest keeps its digits
     down = rows.sort(dim=1, descending=True).values
     count = torch.arange(1, rows.shape[1] + 1, dtype=rows.dtype, device=rows.device)

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number, check_rows, check_share, check_weight
+from ..kinds import explained
 
 
+@explained
 def softmax_attention(alike: Tensor, *, scale: float = 10.0, own: float | None = None) -> Tensor:
     """Rows of ``exp(scale S_ij) / sum_k exp(scale S_ik)`` (FED-PUB; HeurFedAMP).
 
@@ -45,6 +47,7 @@ def softmax_attention(alike: Tensor, *, scale: float = 10.0, own: float | None =
     return own * itself + (1 - own) * others
 
 
+@explained
 def distance_attention(rows: Tensor, *, sigma: float = 1.0, lr: float = 1.0) -> Tensor:
     """A step towards the clients that are near: ``xi_ij = lr A'(||r_i - r_j||^2)`` (FedAMP).
 

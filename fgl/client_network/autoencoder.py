@@ -10,11 +10,13 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from ..checks import check_count, check_number, check_rows
-from ..sparse import full_precision
+from ..kinds import explained
+from ..sparse.precision import full_precision
 
 EPS = 1e-6
 
 
+@explained
 def init_encoder(
     width: int,
     *,
@@ -58,6 +60,7 @@ def init_encoder(
     }
 
 
+@explained
 def encode(network: Tensor, features: Tensor, params: dict[str, Tensor]) -> Tensor:
     """Two graph convolutions: ``Z = A (ReLU(LayerNorm(A X W_0 + b_0)) W_1) + b_1``.
 
@@ -80,6 +83,7 @@ def encode(network: Tensor, features: Tensor, params: dict[str, Tensor]) -> Tens
     return network @ (normed.relu() @ params["weight1"]) + params["bias1"]
 
 
+@explained
 def link_probability(z: Tensor) -> Tensor:
     """Probability of a link between two clients: ``a_ij = sigmoid(z_i . z_j)``.
 
@@ -99,6 +103,7 @@ def link_probability(z: Tensor) -> Tensor:
     return torch.sigmoid(z @ z.T)
 
 
+@explained
 def link_entropy(probability: Tensor) -> Tensor:
     """Entropy of the links: ``mean_ij(-a log(a + e) - (1 - a) log(1 - a + e))``.
 
@@ -119,6 +124,7 @@ def link_entropy(probability: Tensor) -> Tensor:
     return -entropy.mean()
 
 
+@explained
 def link_cost(probability: Tensor) -> Tensor:
     """Cost of links, which keeps links few: ``mean_ij(-log(1 + e - a))``.
 
@@ -138,6 +144,7 @@ def link_cost(probability: Tensor) -> Tensor:
     return -torch.log(1 + EPS - wide).mean().to(probability.dtype)
 
 
+@explained
 def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
     """Loss of `reconstruct`: `link_entropy` + weight `link_cost`, of `link_probability`.
 
@@ -158,6 +165,7 @@ def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
     return link_entropy(probability) + weight * link_cost(probability)
 
 
+@explained
 @full_precision
 def reconstruct(
     network: Tensor,

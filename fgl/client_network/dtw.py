@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_rows
+from ..kinds import explained
 
 
+@explained
 def dtw_distances(sequences: Tensor) -> Tensor:
     """Distance of every two sequences under the best warping, for all pairs at once.
 

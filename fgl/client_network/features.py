@@ -10,9 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import check_choice, check_count, check_rows, check_share
+from ..kinds import explained
 from .rows import centred, unit_centred
 
 
+@explained
 def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
     """Flatten each client's parameters into a row, side by side.
 
@@ -69,6 +71,7 @@ def marginal_parameters(flat: Tensor) -> Tensor:
     return centred(flat)
 
 
+@explained
 def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -> Tensor:
     """About 100 numbers per client: means of consecutive parameters, centred, of length 1.
 
@@ -104,6 +107,7 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
     return unit_centred(flat) if l2 else centred(flat)
 
 
+@explained
 def functional_embedding(outputs: Tensor) -> Tensor:
     """Outputs of every client's model on the same probe graphs, side by side.
 
@@ -131,6 +135,7 @@ def functional_embedding(outputs: Tensor) -> Tensor:
     return outputs.flatten(1)
 
 
+@explained
 def probe_graphs(
     num: int = 20,
     num_nodes: int = 30,

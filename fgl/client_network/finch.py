@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..kinds import explained
 from .rows import unit
 
 
+@explained
 def finch(rows: Tensor) -> Tensor:
     """Clusters of rows by first neighbours: the coarsest partition that is not a single cluster.
 
@@ -57,6 +59,7 @@ def linked(rows: Tensor) -> Tensor:
     return torch.from_numpy(labels).long().to(rows.device)
 
 
+@explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
     """The nearest other rows of each row by cosine, int64 ``[n, count]``, all if there are fewer.
 

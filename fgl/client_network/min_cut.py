@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_rows
+from ..kinds import explained
 
 
+@explained
 def min_cut(weight: Tensor) -> Tensor:
     """The smaller part under the cut of least weight (Stoer and Wagner).
 

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from ..checks import check_rows, check_share
+from ..kinds import explained
 from .rows import unit, unit_centred
 
 
+@explained
 def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tensor:
     """Cosine of every two rows, after subtracting the rows' mean.
 
@@ -43,6 +45,7 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
     return cosine.clamp(min=0) if clip else cosine
 
 
+@explained
 def property_network(properties: Tensor) -> Tensor:
     """Clients with similar graphs: the `similarity` of their mean properties, without negatives.
 
@@ -70,6 +73,7 @@ def property_network(properties: Tensor) -> Tensor:
     return similarity(properties, clip=True)
 
 
+@explained
 def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tensor:
     """The properties whose network is closest to the similarity of the clients' models.
 
@@ -113,6 +117,7 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
     return torch.tensor(chosen, dtype=torch.int64, device=properties.device)
 
 
+@explained
 def normalize_rows(network: Tensor) -> Tensor:
     """Each row divided by its sum: ``D^-1 A``; a row of zeros stays.
 
@@ -143,6 +148,7 @@ def normalize_rows(network: Tensor) -> Tensor:
     return network / torch.where(total > 0, total, 1)  # an epsilon would be 0 in a half
 
 
+@explained
 def running_network(
     previous: Tensor, embedding_similarity: Tensor, *, beta: float = 0.95
 ) -> Tensor:
@@ -175,6 +181,7 @@ def running_network(
     return normalize_rows(mixed.clamp(min=0))
 
 
+@explained
 def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None = None) -> Tensor:
     """From embeddings to equal shares: ``1[softmax_row(z z^T) >= threshold]``, rows with sum 1.
 

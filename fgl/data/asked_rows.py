@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..graph import Graph
 from ..kinds import typed
-from ..sparse import SparseMatrix
+from ..sparse.matrix import dense
 
 Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
@@ -76,9 +75,3 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
         mask = torch.cat([torch.zeros_like(part, dtype=torch.bool), wanting == client])
         uploads.append(Graph(x, edges, train_mask=mask))
     return uploads
-
-
-def dense(x: Any) -> Tensor:
-    """Features as a plain tensor."""
-    values: Tensor = x.to_dense() if isinstance(x, SparseMatrix) else x
-    return values

@@ -18,7 +18,8 @@ from ..checks import check_number
 from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from ..graph.fields import present
 from ..kinds import typed
-from ..sparse import Pattern, SparseMatrix
+from ..sparse import SparseMatrix
+from ..sparse.pattern import Pattern
 from .download import replacing
 from .readers.matrices import check_columns
 
@@ -125,13 +126,11 @@ def open_client(
 
 
 def _tensors(graph: Graph) -> dict[str, Tensor]:
-    x = graph.x
-    if isinstance(x, Tensor):
-        features = {"x": x}
-    else:
-        parts = (x.pattern.crow, x.pattern.col, x.values)
-        features = dict(zip(SPARSE, parts, strict=True))
-    return {**features, "edge_index": graph.edge_index, **present(graph, FIELDS)}
+    fields = {"edge_index": graph.edge_index, **present(graph, FIELDS)}
+    if isinstance(graph.x, Tensor):
+        return {"x": graph.x, **fields}
+    parts = (graph.x.pattern.crow, graph.x.pattern.col, graph.x.values)
+    return {**dict(zip(SPARSE, parts, strict=True)), **fields}
 
 
 def _sha256(path: Path) -> str:
@@ -161,35 +160,46 @@ def _list(folder: Path) -> dict[str, Any]:
 
 def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Tensor:
     """Read an array of the list as a tensor."""
-    keys = ("file", "dtype", "shape", "sha256")
-    if not isinstance(entry, dict) or any(key not in entry for key in keys):
-        raise ValueError(f"Expected {name} of {folder / LIST} to have {keys}, but got {entry!r}")
-    file = str(entry["file"])
-    path = folder / file
-    if path.resolve().parent != folder.resolve():  # nothing outside of the folder is read
-        raise ValueError(f"Expected the file of {name} to lie in {folder}, but got {file!r}")
-    _check_file(path)
+    path = _path(folder, name, entry)
     if check and _sha256(path) != entry["sha256"]:
         raise ValueError(
             f"Expected {path} to have the SHA-256 of {folder / LIST}, but got another: it was "
             "changed, or not written to its end"
         )
+    array = _loaded(path, mapped)
+    shape = list(array.shape)
+    if (array.dtype.name, shape) != (entry["dtype"], entry["shape"]) or not array.dtype.isnative:
+        want = f"{entry['dtype']} {entry['shape']}"
+        raise ValueError(f"Expected {path} to hold {want}, but got {array.dtype} {shape}")
+    if array.dtype.kind not in "bifuc":
+        raise ValueError(f"Expected {path} to hold numbers, but got {array.dtype}")
+    return torch.from_numpy(array)
+
+
+def _path(folder: Path, name: str, entry: Any) -> Path:
+    """The file of an entry of the list; nothing outside of the folder is read."""
+    keys = ("file", "dtype", "shape", "sha256")
+    if not isinstance(entry, dict) or any(key not in entry for key in keys):
+        raise ValueError(f"Expected {name} of {folder / LIST} to have {keys}, but got {entry!r}")
+    path = folder / str(entry["file"])
+    if path.resolve().parent != folder.resolve():
+        got = str(entry["file"])
+        raise ValueError(f"Expected the file of {name} to lie in {folder}, but got {got!r}")
+    _check_file(path)
+    return path
+
+
+def _loaded(path: Path, mapped: bool) -> np.ndarray[Any, Any]:
     try:
         _check_size(path)
-        array = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
+        array: Any = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
     except (OSError, MemoryError):
         raise
     except Exception as error:  # a damaged header raises anything
         raise ValueError(f"Expected {path} to be an array of numpy, but got {error}") from None
     if not isinstance(array, np.ndarray):
         raise ValueError(f"Expected {path} to be an array of numpy, but got an archive of arrays")
-    got = (array.dtype.name, list(array.shape))
-    if got != (entry["dtype"], entry["shape"]) or not array.dtype.isnative:
-        want = f"{entry['dtype']} {entry['shape']}"
-        raise ValueError(f"Expected {path} to hold {want}, but got {array.dtype} {got[1]}")
-    if array.dtype.kind not in "bifuc":
-        raise ValueError(f"Expected {path} to hold numbers, but got {array.dtype}")
-    return torch.from_numpy(array)
+    return array
 
 
 def _check_file(path: Path) -> None:

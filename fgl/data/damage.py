@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,8 @@ from ..graph.arguments import check_graphs
 from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
+from ..sparse.matrix import dense
+from ..warn import warn
 from .damaged_labels import Draws, lose_labels, share_nodes, wrong_labels, wrong_nodes
 from .splits.free_pairs import FreePairs
 
@@ -85,7 +86,7 @@ def damaged(
 ) -> list[Graph]:
     """Clients' graphs after damage to edges, features and labels, in this order.
 
-    Where clients overlap and train on the same nodes of one graph (`node_id`), wrong labels are
+    If clients overlap and train on the same nodes of one graph (`node_id`), wrong labels are
     drawn by node: the share is one of all nodes that train, and a node has the same wrong label at
     every client that trains on it. All else that is missing or wrong is each client's own.
 
@@ -104,7 +105,7 @@ def damaged(
         ValueError: as the functions of each kind of damage do.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> made = damaged([graph], Damage(missing_labels=0.2))[0]
         >>> graph.num_train, made.num_train
         (1625, 1300)
@@ -249,11 +250,10 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
     place[order] = torch.arange(len(row)) - (count.cumsum(0) - count)[row[order]]
     lost = (share * count.double() + 1e-9).floor()  # 0.29 * 100 is 28.999...
     if share and len(row) and not lost.any():
-        warnings.warn(
+        warn(
             f"Expected the share of missing features to be at least {1 / int(count.max()):.4g} for "
             f"a node to lose one, since none has more than {int(count.max())} that are not 0, but "
             f"got {share}: nothing is lost",
-            stacklevel=5,
         )
     return place >= lost[row]
 
@@ -278,6 +278,6 @@ def noisy_features(graph: Graph, deviation: float, *, generator: Draws = None) -
     Source: "random_feature_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
     check_weight(deviation=deviation)
-    x: Any = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
+    x = dense(graph.x)
     noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
     return graph.replace(x=x + deviation * noise.to(x.device))

@@ -104,15 +104,18 @@ def share_nodes(graphs: Sequence[Graph]) -> bool:
         >>> share_nodes([own, own]), share_nodes([graph, graph])  # the latter has no node_id
         (True, False)
     """
-    by_node = all(own.batch is None and own.edge_label_index is None for own in graphs)
-    if not by_node or any(own.node_id is None or own.y is None for own in graphs):
-        return False
-    if any(own.y.is_floating_point() for own in graphs):  # type: ignore[union-attr]  # checked
+    if not all(map(_has_classes_by_node, graphs)):
         return False
     node = torch.cat([own.node_id[unscored(own)] for own in graphs])  # type: ignore[index]  # checked
     label = torch.cat([own.labels[unscored(own)] for own in graphs])
     different = torch.stack([node, label]).unique(dim=1)[0]
     return len(different) < len(node) and len(different) == len(node.unique())
+
+
+def _has_classes_by_node(graph: Graph) -> bool:
+    of_nodes = graph.batch is None and graph.edge_label_index is None
+    classes = graph.y is not None and not graph.y.is_floating_point()
+    return of_nodes and classes and graph.node_id is not None
 
 
 def wrong_nodes(graphs: Sequence[Graph], share: float, seed: int) -> list[Graph]:

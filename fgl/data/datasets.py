@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..checks import about
 from ..graph import Graph
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -49,8 +50,8 @@ def load(
 
     Edges are undirected, without self-loops and repeats; directed in a heterophilous graph whose
     name ends with ``_directed``. Features are as stored, not row-normalised, except cora_full's,
-    which become 0 and 1 as in PyG. Where the files have none (polblogs), they are the degree,
-    one-hot, 64 wide, the last column for 63 and above. Masks are None, but for the files that hold
+    which become 0 and 1 as in PyG. If the files have none (polblogs), they are the degree,
+    one-hot, 64 wide, the last column for 63 and above. Masks are None, except for files with
     a public split. For Planetoid these are 20 training nodes per class, 500 for validation, 1000
     for test; Wiki-CS has twenty splits, a heterophilous graph the ten official ones: see `split`.
     CiteSeer's 15 ids without a row get zero features and class 0, as in PyG, and are in no mask.
@@ -84,9 +85,7 @@ def load(
     Source: https://github.com/kimiyoung/planetoid; Yang et al., https://arxiv.org/abs/1603.08861;
     the homes of the others are in ``fgl/data/catalogue.py``
     """
-    options: dict[str, Any] = {} if split is None else {"split": split}
-    options |= {} if targets is None else {"targets": targets}
-    options |= {"ignore": ignore} if ignore else {}
+    options = _given(split=split, targets=targets, ignore=ignore or None)
     if name == "synthetic":
         graph = _accepting(csbm, name, options)()
     elif name in LIKE:
@@ -115,7 +114,7 @@ def load_graphs(
     or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
     ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
     file, the degree, one-hot, 64 wide, the last column for 63 and above. Edges are undirected,
-    without self-loops and repeats. Where there is ``NAME_graph_attributes.txt`` in the place of
+    without self-loops and repeats. If there is ``NAME_graph_attributes.txt`` instead of
     ``NAME_graph_labels.txt``, its numbers take the place of classes. Molecules are as in
     `load_molecules`, with numbers for classes. ``NAME_edge_attributes.txt`` is not read; a warning
     says so.
@@ -161,9 +160,11 @@ def load_graphs(
             raise ValueError('Expected edge_labels to be False for "synthetic", but got True')
         return small_graphs()
     places = _places(root)
-    options: dict[str, Any] = {} if attributes else {"attributes": False}
-    options |= {"edge_labels": True} if edge_labels else {}
-    options |= {"ignore": ignore} if ignore else {}
+    options = _given(
+        attributes=None if attributes else False,
+        edge_labels=edge_labels or None,
+        ignore=ignore or None,
+    )
     collection = _read(name, places, catalogue.COLLECTIONS, catalogue.COLLECTION_LAYOUTS, **options)
     return (collection.graphs, collection.y) if isinstance(collection, Molecules) else collection
 
@@ -215,9 +216,13 @@ def load_molecules(
 
     Source: Wu et al. 2018, MoleculeNet, https://arxiv.org/abs/1703.00564
     """
-    options: dict[str, Any] = {} if targets is None else {"targets": targets}
-    options |= {"smiles": smiles, "ignore": ignore}
+    options = _given(targets=targets, smiles=smiles, ignore=ignore)
     return _read(name, _places(root), catalogue.MOLECULES, catalogue.MOLECULE_LAYOUTS, **options)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that are not None, which a reader need not have otherwise."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _places(root: str | os.PathLike[str] | None) -> list[Path]:
@@ -250,12 +255,13 @@ def _read(
     if name not in folders:
         where = " or ".join(str(place) for place in places)
         rows = {row for row in entries if any((place / row).is_dir() for place in places)}
-        raise ValueError(
+        text = (
             f"Expected name to be one of {_names(entries)}, or a folder in {where} with "
             f"{' or '.join(layouts).format(name='NAME')} "
             f"(found: {', '.join(sorted({*folders} | rows)) or 'none'}), "
             f"but got {name!r}{_elsewhere(name, entries, where)}"
         )
+        raise about("dataset", ValueError(text))
     folder, read = folders[name]
     return _accepting(read, name, options)(folder, name, **options)
 
@@ -294,18 +300,22 @@ def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
     """The folder with a known dataset's files, each of them checked."""
     needed = [file for file in entry.sha256 if not file.endswith(".xz")]
     folders = [folder for place in places for folder in (place / name / "raw", place / name)]
-    for folder in folders:
-        if all(_there(folder, file, entry) for file in needed):
-            break
-    else:
-        folder = places[-1] / name / "raw"
-        if not entry.url:
-            raise FileNotFoundError(
-                f"Expected {' or '.join(map(str, folders[::2]))} to hold {', '.join(needed)}, "
-                f"but got no {_first_missing(folders, needed, entry)}: {entry.how}"
-            )
+    complete = (f for f in folders if all(_there(f, file, entry) for file in needed))
+    folder = next(complete, None)
+    if folder is None and not entry.url:
+        raise FileNotFoundError(
+            f"Expected {' or '.join(map(str, folders[::2]))} to hold {', '.join(needed)}, "
+            f"but got no {_first_missing(folders, needed, entry)}: {entry.how}"
+        )
+    folder = folder or places[-1] / name / "raw"
+    _complete(folder, needed, entry)
+    return folder
+
+
+def _complete(folder: Path, files: list[str], entry: Entry[Any]) -> None:
+    """Check the files that a folder has, and download the others."""
     missing = {}
-    for file in needed:
+    for file in files:
         path = _there(folder, file, entry)
         if path is None:
             missing[file] = entry.sha256[file]
@@ -316,7 +326,6 @@ def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
     else:
         for file, sha256 in missing.items():
             download(f"{entry.url}/{file}", folder / file, sha256)
-    return folder
 
 
 def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:

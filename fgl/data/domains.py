@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
 
 from ..graph import Graph
 from ..kinds import typed
-from ..sparse import Pattern, SparseMatrix
+from ..sparse import SparseMatrix
+from ..sparse.pattern import Pattern
 
 
 @typed
@@ -40,13 +42,11 @@ def one_space(graphs: Sequence[Graph]) -> list[Graph]:
     if not graphs or any(own.y is None or not own.num_classes for own in graphs):
         raise ValueError("Expected graphs to have classes, each of them, but got none")
     width = max(own.num_features for own in graphs)
-    classes = sum(int(own.num_classes or 0) for own in graphs)
-    widened, first = [], 0
-    for own in graphs:
-        y = own.labels + first
-        first += int(own.num_classes or 0)
-        widened.append(own.replace(x=_widened(own.x, width), y=y, num_classes=classes))
-    return widened
+    *first, classes = accumulate((int(own.num_classes or 0) for own in graphs), initial=0)
+    return [
+        own.replace(x=_widened(own.x, width), y=own.labels + start, num_classes=classes)
+        for own, start in zip(graphs, first, strict=True)
+    ]
 
 
 def _widened(x: Any, width: int) -> Any:

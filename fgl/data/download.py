@@ -32,7 +32,7 @@ def download(
     """Download a file, unless its content is not the expected one.
 
     The content is written beside `path` and renamed, so an interrupted download leaves nothing.
-    Where tqdm is installed and stderr is a terminal, a bar shows the progress; else a line does,
+    If tqdm is installed and stderr is a terminal, a bar shows the progress; else a line does,
     after ten seconds.
 
     Args:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from ..graph import Graph
 from ..kinds import typed
-from ..sparse import Pattern, SparseMatrix, row_sum
+from ..sparse import SparseMatrix, row_sum
+from ..sparse.pattern import Pattern
 
 DEGREES = 64
 

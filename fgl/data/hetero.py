@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -11,11 +11,13 @@ from torch import Tensor
 
 from ..graph import MASKS, Graph
 from ..graph.checks import check_index
+from ..graph.fields import taken
 from ..graph.pyg import (
     ALL_IDS,
     edges_of,
     flat,
     hint,
+    in_columns,
     masks_of_ids,
     narrowed,
     one_split,
@@ -71,98 +73,121 @@ def from_hetero(
     """
     _check_types("data", data)
     fields = _fields(data, ignore)
-    for of, adj in fields["adj_t"].items():
-        own = edges_of(adj)
-        fields["edge_index"][of] = own["edge_index"]
-        if len(own) > 1:
-            fields["edge_attr"][of] = own.get("edge_weight", own.get("edge_attr"))
-    nodes = {of: narrowed(fields["x"].get(of, data[of].num_nodes)) for of in data.node_types}
-    unknown = [of for of, own in nodes.items() if own is None]
-    if unknown:
+    nodes = _nodes(data, fields["x"])
+    _read_adj(fields)
+    _read_masks(data, fields, split)
+    labels = _of_targets(fields, targets)
+    edges = {of: fields["edge_index"][of] for of in data.edge_types}
+    attr = {of: narrowed(in_columns(own)) for of, own in fields["edge_attr"].items()}
+    of_edges: dict[str, Any] = {"edge_attr": attr or None, "edge_time": fields["edge_time"] or None}
+    if not fields["edge_label"]:
+        return typed_graph(nodes, edges, both=both, **of_edges, **labels)
+    of_nodes = [name for name, own in labels.items() if own]
+    if of_nodes:
         raise ValueError(
-            f"Expected data[{unknown[0]!r}] to have x or num_nodes, but got neither: "
-            f"data[{unknown[0]!r}].num_nodes = ..."
+            f"Expected labels of nodes or of pairs, but got edge_label and {of_nodes}: "
+            f"ignore={of_nodes} learns edge_label, and ignore={[*PAIR_KEYS]} learns y"
         )
+    return typed_graph(nodes, edges, both=both, **of_edges).replace(**_pairs(data, fields))
+
+
+Fields = dict[str, dict[Any, Any]]  # of each name, the value of each type of nodes or edges
+
+
+def _fields(data: Any, ignore: Collection[str]) -> Fields:
+    """Each field by the types of nodes or edges that have it.
+
+    Raises:
+        ValueError: for one that has no place in a typed graph and is not ignored.
+    """
+    fields: Fields = {n: {} for n in (*NODE_KEYS, *EDGE_KEYS, "adj_t")}
+    for of, values in data.to_dict().items():
+        keys = _keys(data, of, values)
+        read = {k: value for k, value in values.items() if value is not None and k not in ignore}
+        unread = [key for key in read if key not in keys]
+        if unread:
+            where = "data itself" if of == "_global_store" else f"data[{of!r}]"
+            raise ValueError(
+                f"Expected {where} to have {list(keys)}, but got {unread} besides: "
+                f"{hint(unread, of_nodes=of in data.node_types)}"
+                f"leave them out by ignore={unread}"
+            )
+        for key, value in read.items():
+            fields[key][of] = value
+    return fields
+
+
+def _keys(data: Any, of: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the fields that a type of nodes or edges may have."""
+    if of in data.node_types:
+        return NODE_KEYS
+    if of not in data.edge_types:
+        return ()
+    return EDGE_KEYS if values.get("edge_index") is not None else (*EDGE_KEYS, "adj_t")
+
+
+def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
+    """Features of each type of nodes, or the number of its nodes."""
+    nodes = {of: narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
+    for of, own in nodes.items():
+        if own is None:
+            raise ValueError(
+                f"Expected data[{of!r}] to have x or num_nodes, but got neither: "
+                f"data[{of!r}].num_nodes = ..."
+            )
+    return nodes
+
+
+def _read_adj(fields: Fields) -> None:
+    """Add edges, and weights or features of edges, of the relations that have ``adj_t``."""
+    for of, adj in fields["adj_t"].items():
+        for name, value in edges_of(adj).items():
+            fields["edge_attr" if name == "edge_weight" else name][of] = value
+
+
+def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
+    """Choose one split of each mask, and add masks of the types that have ids instead."""
     for name in MASKS:
         fields[name] = {of: one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
         masks, ids = ({n: fields[n].get(of) for n in names} for names in (MASKS, ALL_IDS))
         for name, mask in masks_of_ids(masks, ids, data[of].num_nodes).items():
             fields[name][of] = mask
-    labels = _of_targets(fields, targets)
-    attr = {of: a[:, None] if a.dim() == 1 else a for of, a in fields["edge_attr"].items()}
-    attr = {of: narrowed(a) for of, a in attr.items()}
-    edges = {of: fields["edge_index"][of] for of in data.edge_types}
-    times = fields["edge_time"] or None
-    if not fields["edge_label"]:
-        return typed_graph(
-            nodes, edges, both=both, edge_attr=attr or None, edge_time=times, **labels
-        )
-    if any(labels.values()):
-        of_nodes = [name for name, own in labels.items() if own]
-        raise ValueError(
-            f"Expected labels of nodes or of pairs, but got edge_label and {of_nodes}: "
-            f"ignore={of_nodes} learns edge_label, and ignore={[*PAIR_KEYS]} learns y"
-        )
-    graph = typed_graph(nodes, edges, both=both, edge_attr=attr or None, edge_time=times)
-    return graph.replace(**_pairs(data, fields))
 
 
-def _fields(data: Any, ignore: Collection[str]) -> dict[str, dict[Any, Any]]:
-    """Each field by the types of nodes or edges that have it.
-
-    Raises:
-        ValueError: for one that has no place in a typed graph and is not ignored.
-    """
-    fields: dict[str, dict[Any, Any]] = {n: {} for n in (*NODE_KEYS, *EDGE_KEYS, "adj_t")}
-    for of, values in data.to_dict().items():
-        keys = NODE_KEYS if of in data.node_types else EDGE_KEYS if of in data.edge_types else ()
-        if keys is EDGE_KEYS and values.get("edge_index") is None:
-            keys = (*keys, "adj_t")
-        left = [key for key, value in values.items() if value is not None and key not in keys]
-        unread = [key for key in left if key not in ignore]
-        if unread:
-            where = "data itself" if of == "_global_store" else f"data[{of!r}]"
-            raise ValueError(
-                f"Expected {where} to have {list(keys)}, but got {unread} besides: {hint(unread)}"
-                f"leave them out by ignore={unread}"
-            )
-        for key in keys:
-            if values.get(key) is not None and key not in ignore:
-                fields[key][of] = values[key]
-    return fields
-
-
-def _of_targets(
-    fields: dict[str, dict[Any, Any]], targets: Collection[str] | None
-) -> dict[str, Any]:
+def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, Any]:
     """Labels and masks of the types of nodes that are learned, for `typed_graph`."""
-    y = {of: flat(own) for of, own in fields["y"].items()}
-    wrong = [name for name in targets or () if name not in y]
-    if isinstance(targets, str) or wrong:
+    y: dict[str, Any] = {of: flat(own) for of, own in fields["y"].items()}
+    chosen = list(y) if targets is None else targets
+    if isinstance(chosen, str) or not all(name in y for name in chosen):
         raise ValueError(f"Expected targets to be a list of {list(y)}, but got {targets!r}")
-    several = [of for of, own in y.items() if own is not None and not own.is_floating_point()]
-    if targets is None and len(several) > 1:
+    classes = [of for of, own in y.items() if not own.is_floating_point()]
+    if targets is None and len(classes) > 1:
         raise ValueError(
             "Expected y of one type of nodes, since the classes of two types are not one, but got "
-            f"y of {several}: targets={several[:1]} reads the first alone"
+            f"y of {classes}: targets={classes[:1]} reads the first alone"
         )
-    read = y if targets is None else {of: y[of] for of in targets}
+    read = {of: y[of] for of in chosen}
     labels: dict[str, Any] = {"y": read or None}
     for name in MASKS:
-        others = [of for of in fields[name] if y and of not in read]
-        if others and targets is None:
-            raise ValueError(
-                f"Expected {name} to be of types with y, but got it of {others}: "
-                f"targets={list(read)} leaves it out"
-            )
-        labels[name] = {of: m for of, m in fields[name].items() if of not in others} or None
-    if len([of for of in read if of in several]) > 1:
-        labels["num_classes"] = 1 + max(int(own.max()) for own in read.values() if own is not None)
+        labels[name] = _of_types(name, fields[name], read, targets is None) if y else fields[name]
+    if len({*classes} & {*read}) > 1:
+        labels["num_classes"] = 1 + max(int(own.max()) for own in read.values())
     return labels
 
 
-def _pairs(data: Any, fields: dict[str, dict[Any, Any]]) -> dict[str, Any]:
+def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bool) -> Any:
+    """A mask of these types; None if it has none."""
+    others = [of for of in masks if of not in types]
+    if others and all_:
+        raise ValueError(
+            f"Expected {name} to be of types with y, but got it of {others}: "
+            f"targets={list(types)} leaves it out"
+        )
+    return {of: mask for of, mask in masks.items() if of in types} or None
+
+
+def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
     """The pairs that one relation asks about, in the numbers of all nodes, and their answers."""
     copies = {(end, f"rev_{name}", start) for start, name, end in fields["edge_label"]}
     relations = [of for of in fields["edge_label"] if of not in copies]  # ToUndirected copies them
@@ -224,30 +249,36 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     for number, (of, block) in enumerate(zip(like.node_types, blocks, strict=True)):
         own = (graph.node_type == number).nonzero().squeeze(1)
         place[own] = torch.arange(len(own), device=graph.device)
-        data[of].num_nodes = len(own)
-        if "x" in like[of]:
-            data[of].x = _cut(graph.x, own, block)
-        if graph.node_id is not None:
-            data[of].n_id = graph.node_id[own]
-        for name in ("y", *MASKS):
-            value = getattr(graph, name)
-            if value is not None and (name in like[of] or "y" in like[of]):
-                data[of][name] = value[own]
-    attr = graph.edge_attr
-    width = 0 if attr is None else attr.shape[1]
-    widths = [0 if attr is None else _width(like[of], "edge_attr", 0) for of in like.edge_types]
-    blocks = _blocks("edge_attr", width, widths)
-    for number, of in enumerate(_relations(graph.edge_type, like.edge_types)):
-        own = (graph.edge_type == number).nonzero().squeeze(1)
-        _check_ends(of, graph.node_type[graph.edge_index[:, own]], like.node_types)
-        data[of].edge_index = place[graph.edge_index[:, own]]
-        block = blocks[number % len(blocks)]
-        if attr is not None and len(block):
-            data[of].edge_attr = attr[own][:, block.start : block.stop]
-        for name in ("edge_time", "edge_weight"):
-            if (value := getattr(graph, name)) is not None:
-                data[of][name] = value[own]
+        _write_nodes(data[of], like[of], graph, own, block)
+    _write_edges(data, like, graph, place)
     return data
+
+
+def _write_nodes(stored: Any, like: Any, graph: Graph, own: Tensor, columns: range) -> None:
+    """Write the fields of the nodes of one type."""
+    stored.num_nodes = len(own)
+    if "x" in like:
+        stored.x = _cut(graph.x, own, columns)
+    named = [name for name in ("y", *MASKS) if name in like or "y" in like]
+    for name, value in taken(graph, ["node_id", *named], own).items():
+        stored["n_id" if name == "node_id" else name] = value
+
+
+def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
+    """Write each relation; `place` is the number of each node among those of its type."""
+    attr, types = graph.edge_attr, graph.edge_type
+    widths = [0 if attr is None else _width(like[of], "edge_attr", 0) for of in like.edge_types]
+    blocks = _blocks("edge_attr", 0 if attr is None else attr.shape[1], widths)
+    for number, of in enumerate(_relations(types, like.edge_types)):
+        own = (types == number).nonzero().squeeze(1)
+        ends = graph.edge_index[:, own]
+        _check_ends(of, graph.node_type[ends], like.node_types)
+        data[of].edge_index = place[ends]
+        columns = blocks[number % len(blocks)]
+        if attr is not None and len(columns):
+            data[of].edge_attr = _cut(attr, own, columns)
+        for name, value in taken(graph, ("edge_time", "edge_weight"), own).items():
+            data[of][name] = value
 
 
 def _check_types(name: str, data: Any) -> None:

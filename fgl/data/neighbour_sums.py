@@ -11,8 +11,9 @@ from torch import Tensor
 from ..checks import check_choice
 from ..graph import Graph
 from ..kinds import typed
-from ..sparse import SparseMatrix, rows_of
-from .asked_rows import Total, asked_rows, dense
+from ..sparse import SparseMatrix
+from ..sparse.matrix import dense, rows_of
+from .asked_rows import Total, asked_rows
 from .borders import Borders, borders
 
 

@@ -76,41 +76,26 @@ def typed_graph(
         raise ValueError("Expected nodes to have a type, but got none")
     blocks = {name: _features(name, x) for name, x in nodes.items()}
     sizes = {name: x.shape[0] for name, x in blocks.items()}
-    types = {name: place for place, name in enumerate(blocks)}
     start = dict(zip(blocks, [0, *accumulate(sizes.values())], strict=False))
     ends = [_ends(each, edges, sizes, start) for each, edges in relations.items()]
-    of_edges = {"edge_attr": edge_attr, "edge_time": edge_time}
-    for name, value in of_edges.items():
-        _check_names(name, value, relations)
+    edge_index = torch.cat([torch.zeros(2, 0, dtype=torch.int64), *ends], 1)
     fields: dict[str, Any] = {
+        "edge_type": _numbers([edges.shape[1] for edges in ends]),
         "edge_attr": _side_by_side(relations, edge_attr),
         "edge_time": _one_by_one(relations, edge_time),
     }
-    counts = [edges.shape[1] for edges in ends]
     if both:
-        ends = ends + [edges.flip(0) for edges in ends]
-        counts = counts * 2
-        fields = {k: None if v is None else torch.cat([v, v]) for k, v in fields.items()}
-    empty = torch.zeros(2, 0, dtype=torch.int64)
-    masks: dict[str, Any] = {"train_mask": train_mask, "val_mask": val_mask, "test_mask": test_mask}
-    if y is not None and train_mask is None:
-        masks["train_mask"] = {name: _others(name, own, masks) for name, own in y.items()}
-    for name, value in {"y": y, **masks}.items():
-        _check_names(name, value, types if y is None or name == "y" else y)
-    labelled = [name for name, own in (y or {}).items() if not own.is_floating_point()]
-    if len(labelled) > 1 and num_classes is None:
-        raise ValueError(
-            "Expected y to be of one type of nodes, since the classes of two types are not one, "
-            f"but got {labelled}: leave out the others, or give num_classes if all count the same"
-        )
-    of_nodes: dict[str, Any] = {n: _of_nodes(n, v, sizes) for n, v in {"y": y, **masks}.items()}
+        edge_index = torch.cat([edge_index, edge_index.flip(0)], 1)
+        twice = {k: torch.cat([v, v]) for k, v in fields.items() if v is not None}
+        twice["edge_type"][len(fields["edge_type"]) :] += len(ends)
+        fields = twice
+    masks = {"train_mask": train_mask, "val_mask": val_mask, "test_mask": test_mask}
     return Graph(
         _block_diagonal(list(blocks.values())),
-        torch.cat([empty, *ends], 1),
+        edge_index,
         num_classes=num_classes,
-        edge_type=_numbers(counts),
         node_type=_numbers(list(sizes.values())),
-        **of_nodes,
+        **_answers(y, masks, num_classes, sizes),
         **fields,
     )
 
@@ -172,12 +157,35 @@ def _block_diagonal(blocks: Sequence[SparseMatrix]) -> SparseMatrix:
     return SparseMatrix.from_entries(row, col, (rows[-1], cols[-1]), values)
 
 
-def _others(name: str, y: Tensor, masks: Mapping[str, Mapping[str, Tensor] | None]) -> Tensor:
+def _answers(
+    y: Mapping[str, Tensor] | None,
+    masks: dict[str, Mapping[str, Tensor] | None],
+    num_classes: int | None,
+    sizes: Mapping[str, int],
+) -> dict[str, Any]:
+    """Labels and masks of all nodes from the labels and masks of each type."""
+    if y is not None and masks["train_mask"] is None:
+        masks = {**masks, "train_mask": {name: _others(name, y, masks) for name in y}}
+    _check_names("y", y, sizes)
+    for name, value in masks.items():
+        _check_names(name, value, sizes if y is None else y)
+    labelled = [name for name, own in (y or {}).items() if not own.is_floating_point()]
+    if len(labelled) > 1 and num_classes is None:
+        raise ValueError(
+            "Expected y to be of one type of nodes, since the classes of two types are not one, "
+            f"but got {labelled}: leave out the others, or give num_classes if all count the same"
+        )
+    return {name: _of_nodes(name, value, sizes) for name, value in {"y": y, **masks}.items()}
+
+
+def _others(
+    name: str, y: Mapping[str, Tensor], masks: Mapping[str, Mapping[str, Tensor] | None]
+) -> Tensor:
     """The nodes of a type that are in none of its masks."""
-    others = torch.ones(len(y), dtype=torch.bool)
+    others = torch.ones(len(y[name]), dtype=torch.bool)
     for mask in masks.values():
         own = (mask or {}).get(name)
-        if own is not None and own.dtype == torch.bool and len(own) == len(y):
+        if own is not None and own.dtype == torch.bool and own.shape == others.shape:
             others &= ~own
     return others
 
@@ -233,6 +241,7 @@ def _side_by_side(
     relations: Mapping[Relation, Tensor], values: Mapping[Relation, Tensor] | None
 ) -> Tensor | None:
     """Features of edges, each relation's in columns of its own."""
+    _check_names("edge_attr", values, relations)
     if not values:
         return None
     for of, own in values.items():
@@ -241,20 +250,19 @@ def _side_by_side(
                 f"Expected edge_attr of {of} to have shape [{relations[of].shape[1]}, *], but got "
                 f"{list(own.shape)}"
             )
-    bounds = [0, *accumulate(own.shape[1] for own in values.values())]
-    columns = dict(zip(values, pairwise(bounds), strict=True))
-    rows = []
-    for of, edges in relations.items():
-        row = next(iter(values.values())).new_zeros(edges.shape[1], bounds[-1])
-        if of in values:
-            row[:, slice(*columns[of])] = values[of]
-        rows.append(row)
-    return torch.cat(rows)
+    bounds = pairwise([0, *accumulate(own.shape[1] for own in values.values())])
+    width = sum(own.shape[1] for own in values.values())
+    like = next(iter(values.values()))
+    rows = {of: like.new_zeros(edges.shape[1], width) for of, edges in relations.items()}
+    for (of, own), (first, end) in zip(values.items(), bounds, strict=True):
+        rows[of][:, first:end] = own
+    return torch.cat([*rows.values()])
 
 
 def _one_by_one(
     relations: Mapping[Relation, Tensor], values: Mapping[Relation, Tensor] | None
 ) -> Tensor | None:
+    _check_names("edge_time", values, relations)
     if not values:
         return None
     lacking = [of for of in relations if of not in values]

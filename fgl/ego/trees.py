@@ -6,22 +6,24 @@ the centre, its children, the children of the first child, those of the second, 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from operator import index
+from itertools import accumulate, pairwise
+from operator import index, mul
 
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_number
+from ..checks import check_count, check_fanouts, check_number
 from ..graph import Graph
 from ..graph.checks import check_index
+from ..kinds import explained
 from ..sparse import SparseMatrix
+from ..warn import warn
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
 
 
+@explained
 def levels(fanouts: Sequence[int]) -> list[int]:
     """Index of the first node of each level of a tree, and last the tree's size.
 
@@ -39,17 +41,8 @@ def levels(fanouts: Sequence[int]) -> list[int]:
         >>> levels((6, 6))
         [0, 1, 7, 43]
     """
-    if not isinstance(fanouts, Sequence) or not fanouts:
-        raise ValueError(f"Expected fanouts to be a sequence of at least one, but got {fanouts}")
-    bounds, width = [0, 1], 1
-    for fanout in fanouts:
-        if not isinstance(fanout, int) or isinstance(fanout, bool):
-            raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
-        if fanout < 1:
-            raise ValueError(f"Expected fanouts to be at least 1, but got {tuple(fanouts)}")
-        width *= fanout
-        bounds.append(bounds[-1] + width)
-    return bounds
+    widths = accumulate(check_fanouts(fanouts), mul, initial=1)
+    return [*accumulate(widths, initial=0)]
 
 
 class EgoSampler:
@@ -125,6 +118,7 @@ class EgoSampler:
         return torch.cat(layers, 1)
 
 
+@explained
 def training_trees(
     graph: Graph, fanouts: Sequence[int] = (6, 6), *, shuffle: bool = True
 ) -> Tensor:
@@ -151,6 +145,7 @@ def training_trees(
     return EgoSampler(graph, fanouts)(nodes)
 
 
+@explained
 def resample(
     trees: Tensor, *, fanouts: Sequence[int] = (6, 6), generator: torch.Generator | None = None
 ) -> Tensor:
@@ -197,6 +192,7 @@ def resample(
     return trees[torch.arange(count, device=trees.device)[:, None], position]
 
 
+@explained
 def mash(
     values: Tensor, trees: Tensor, *, batch_size: int | None = None, least: int | None = None
 ) -> Tensor:
@@ -236,10 +232,9 @@ def mash(
     if not 1 <= batch <= max(count, 1):
         raise ValueError(f"Expected batch_size to be in [1, {count}], but got {batch}")
     if batch == 1 and count:
-        warnings.warn(
+        warn(
             "Expected means of several ego-graphs, but got batch_size 1: they stay as they are, "
             "and whoever sees them reads the features and labels of their nodes",
-            stacklevel=2,
         )
     least = batch if least is None else least
     check_number("least", least, at_least=1, at_most=batch, integer=True)
@@ -256,6 +251,7 @@ def mash(
     return out
 
 
+@explained
 def tree_minibatches(
     trees: Tensor,
     labels: Tensor,
@@ -294,6 +290,7 @@ def tree_minibatches(
             yield batch if fanouts is None else resample(batch, fanouts=fanouts), labels[chosen]
 
 
+@explained
 def check_steps(epochs: int, batch_size: int) -> None:
     """Refuse passes below 0 and batches below 1.
 

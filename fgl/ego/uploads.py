@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kinds import explained
 from .trees import check_float, levels
 
 
+@explained
 def check_mashed(
     embeddings: Tensor, labels: Tensor, *, shape: Sequence[int], dtype: torch.dtype | None = None
 ) -> None:
@@ -65,6 +67,7 @@ def check_mashed(
         raise ValueError(f"Expected labels to have rows that {rule} {where}")
 
 
+@explained
 def mashed_check(
     fanouts: Sequence[int],
     head: Tensor,

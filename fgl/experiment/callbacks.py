@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from ..federation import Result, Round, best_round
+from ..kinds import explained, typed
 
 
+@explained
 def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
     """A callback that shows a progress bar if tqdm is installed, and otherwise does nothing.
 
@@ -51,13 +53,14 @@ class Bar:
         self._bar.close()
 
 
+@typed
 def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, Result], bool]:
     """A callback that ends a run after `patience` rounds without a better validation.
 
     Args:
         patience: number of rounds to wait for a better one.
         select: the metric that decides which round is best, with a minus before it if smaller is
-            better; see `fgl.experiment.best_round`.
+            better; see `fgl.federation.best_round`.
 
     Returns:
         A callback for `fgl.run`.

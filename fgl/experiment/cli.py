@@ -7,20 +7,17 @@ import dataclasses
 import functools
 import inspect
 import itertools
-import re
 import sys
-import traceback
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..checks import install
-from ..federation import run
+from ..checks import imported, install
+from ..kinds import explained
 from .fields import changed, flat, leaves, members
-from .repeat import over_seeds
-from .run import NOT_CONFIG, Run, command
+from .run import NOT_CONFIG, Run, command, over_seeds
 from .words import choose_names, first_line, option, preset_table, sentence
 
 Main = Callable[..., Any]
@@ -28,6 +25,7 @@ Presets = Mapping[str, Mapping[str, Any]]
 REQUIRED: Any = inspect.Parameter.empty  # the default of what a command must say
 
 
+@explained
 def cli(
     main: Main | Mapping[str, Main],
     *,
@@ -55,7 +53,8 @@ def cli(
         The result of `main`; with several ``--seeds``, a list of the results.
 
     Raises:
-        SystemExit: after ``--help``; code 2 for wrong flags, 130 for an interrupt.
+        SystemExit: after ``--help``; code 2 for a wrong flag, any ValueError before the first
+            round, and an OSError; 130 for an interrupt.
         ImportError: if tyro is not installed.
         TypeError: if two flags have the same name, or a flag has neither a type nor a default.
         ValueError: for a preset with an unknown flag, or with a refused value.
@@ -72,34 +71,51 @@ def cli(
         (3, 0.1)
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    config: dict[str, Any] = {}
-    siblings = [*main.values()] if isinstance(main, Mapping) else []
+    presets, config = presets or {}, {}
+    siblings: list[Main] = []
     if isinstance(main, Mapping):
+        siblings = [*main.values()]
         about = inspect.getdoc(inspect.getmodule(siblings[0])) or ""
         (word,), argv = choose_names(about, argv, task=main)
-        unknown = [name for name in presets or {} if name not in main]
-        if unknown:
-            listed = ", ".join(main)
-            raise ValueError(f"Expected presets to be those of {listed}, but got {unknown[0]}")
-        main, presets = main[word], (presets or {}).get(word)
+        _check_tasks(presets, main)
+        main, presets = main[word], presets.get(word)
         config, words = {"task": word}, (*words, word)
     program = " ".join([Path(sys.argv[0]).name, *words])
     arguments = _parse(main, presets, argv, program, siblings)
     flags = flat(arguments)
-    config |= {name: value for name, value in flags.items() if name not in NOT_CONFIG}
-    origin: dict[str, Any] = {}
-    if any(isinstance(value, Run) for value in arguments.values()):
-        recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
-        origin = {"recipe": recipe, "dataset": flags.get("dataset", ""), "config": config}
+    origin = _origin(main, arguments, flags, config)
     try:
         with command(origin):
             return over_seeds(main, arguments)
     except (OSError, TypeError, ValueError) as error:
-        if not _is_the_commands(error):
+        own = isinstance(error, TypeError) and "argument" not in vars(error)  # of the code
+        if own or (origin.get("began") and not isinstance(error, OSError)):
             raise
         _refuse(program, error, flags)
 
 
+def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
+    for name in presets:
+        if name not in mains:
+            raise ValueError(f"Expected presets to be those of {', '.join(mains)}, but got {name}")
+
+
+def _origin(
+    main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The recipe, dataset and other flags of a command, for its report; empty without a `Run`."""
+    if not any(isinstance(value, Run) for value in arguments.values()):
+        return {}
+    recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
+    others = {name: value for name, value in flags.items() if name not in NOT_CONFIG}
+    return {
+        "recipe": recipe,
+        "dataset": flags.get("dataset", ""),
+        "config": {**config, **others},
+    }
+
+
+@explained
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
     """A decorator that gives a `main` the keyword-only parameters of `builder` as ``**options``.
 
@@ -138,12 +154,8 @@ def _parse(
     main: Main, presets: Any, argv: Sequence[str], program: str, siblings: Sequence[Main]
 ) -> dict[str, Any]:
     """The arguments of a main, by tyro."""
-    try:
-        import tyro
-    except ImportError as error:
-        raise ImportError(
-            f"Expected tyro to be installed for a command line, but got none: {install('examples')}"
-        ) from error
+    imported("tyro", "for a command line", install("examples"))
+    import tyro
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
 
     words = " ".join(argv).replace("--dataset=", "--dataset ").split()
@@ -220,20 +232,7 @@ def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
     """Types and defaults of a main's parameters, then of its builder's options."""
-    parameters: list[tuple[Main, inspect.Parameter]] = []
-    for parameter in inspect.signature(main).parameters.values():
-        if parameter.kind is not parameter.VAR_KEYWORD:
-            parameters.append((main, parameter))
-            continue
-        builder, decided = _builder(main)
-        if builder is None:
-            raise TypeError(
-                f"Expected {main.__qualname__} to be marked by takes_options_of, "
-                f"but got **{parameter.name} alone"
-            )
-        options = inspect.signature(builder).parameters.values()
-        own = [p for p in options if p.kind is p.KEYWORD_ONLY and p.name not in decided]
-        parameters += [(builder, option) for option in own]
+    parameters = _sources(main)
     hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in parameters}
     kinds: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
@@ -251,6 +250,23 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
         if default is REQUIRED or not _is_function(kind):
             kinds[name], defaults[name] = kind, default
     return kinds, defaults
+
+
+def _sources(main: Main) -> list[tuple[Main, inspect.Parameter]]:
+    """The parameters of a main and the options of its builder, each with its function."""
+    parameters = list(inspect.signature(main).parameters.values())
+    own = [(main, each) for each in parameters if each.kind is not each.VAR_KEYWORD]
+    if len(own) == len(parameters):
+        return own
+    builder, decided = _builder(main)
+    if builder is None:
+        raise TypeError(
+            f"Expected {main.__qualname__} to be marked by takes_options_of, "
+            f"but got **{parameters[-1].name} alone"
+        )
+    options = inspect.signature(builder).parameters.values()
+    free = [each for each in options if each.kind is each.KEYWORD_ONLY and each.name not in decided]
+    return [*own, *((builder, option) for option in free)]
 
 
 def _is_function(kind: Any) -> bool:
@@ -279,16 +295,7 @@ def _usual(
     for name, place, _ in leaves(defaults):
         if (first := places.setdefault(name, place)) != place:
             raise TypeError(f"Expected each flag to have one meaning, but got {first} and {place}")
-    table: dict[str, dict[str, Any]] = {}
-    for some in (*_published(defaults), presets or {}):
-        for name, preset in some.items():
-            unknown = [flag for flag in preset if flag not in places or flag == "dataset"]
-            if unknown:
-                raise ValueError(
-                    f"Expected the preset of {name} to name flags, but got {', '.join(unknown)}"
-                )
-            name = _spelled(name, table)
-            table[name] = table.get(name, {}) | dict(preset)
+    table = _joined([*_published(defaults), presets or {}], places.keys() - {"dataset"})
     for name, preset in table.items():
         try:
             changed(defaults, preset)
@@ -296,6 +303,20 @@ def _usual(
             raise type(error)(f"{error} in the preset of {name}") from error
     named = str(flat(defaults).get("dataset", "")) if dataset is None else dataset
     return changed(defaults, table.get(_spelled(named, table), {})), table
+
+
+def _joined(tables: Iterable[Presets], flags: Collection[str]) -> dict[str, dict[str, Any]]:
+    """One table of presets, of which a later one overrides an earlier one's flags."""
+    table: dict[str, dict[str, Any]] = {}
+    for name, preset in itertools.chain.from_iterable(some.items() for some in tables):
+        unknown = [flag for flag in preset if flag not in flags]
+        if unknown:
+            raise ValueError(
+                f"Expected the preset of {name} to name flags, but got {', '.join(unknown)}"
+            )
+        name = _spelled(name, table)
+        table[name] = table.get(name, {}) | dict(preset)
+    return table
 
 
 def _spelled(dataset: str, table: Presets) -> str:
@@ -309,22 +330,9 @@ def _about(main: Main) -> str:
     return next((line for line in map(first_line, sources) if line), "")
 
 
-def _is_the_commands(error: Exception) -> bool:
-    """Return whether a wrong flag, and not the run itself, caused the error."""
-    text = str(error)
-    if not (text.startswith("Expected ") and "but got" in text):
-        return False
-    inside = any(f.f_code is run.__code__ for f, _ in traceback.walk_tb(error.__traceback__))
-    return not inside or text.startswith("Expected checkpoint ")
-
-
 def _refuse(program: str, error: Exception, flags: Mapping[str, Any]) -> NoReturn:
     """Print the wrong flag and the reason, and exit with the code of a wrong command."""
-    text = str(error)
-    subject = re.match(r"Expected ([\w-]+)", text)
-    name = subject[1] if subject else ""
-    if name == "name" and repr(flags.get("dataset")) in text:
-        name = "dataset"  # an unknown dataset
-    text = f"{option(name)}: {text}" if name in flags else text
+    name = vars(error).get("argument", "")
+    text = f"{option(name)}: {error}" if name in flags else str(error)
     print(f"{program}: error: {text}\nFor all flags, run {program} --help", file=sys.stderr)
-    raise SystemExit(2)
+    raise SystemExit(2) from error

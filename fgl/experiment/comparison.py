@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ..checks import check_count, check_number
 from ..federation import Callback, Method, Result, Round, run
-from ..kinds import typed
+from ..kinds import check_options, typed
 from ..progress import shown
 from ..tasks import Task
 from .callbacks import early_stop
@@ -143,6 +143,7 @@ def compare(
         >>> [line.method for line in comparison.lines]
         ['FedAvg', 'SCAFFOLD']
     """
+    check_options(compare, how, run, taken=("seed",))
     seeds = _checked(methods, setting, seeds)
     check_number("num_rounds", num_rounds, at_least=1, integer=True)
     if patience is not None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checks import imported
 from ..federation import Result, Round
+from ..kinds import typed
 
 
 class TensorBoard:
@@ -26,11 +28,8 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise _missing("tensorboard") from error
-        self.folder, self._make = os.fspath(folder), SummaryWriter
+        tensorboard = _imported("torch.utils.tensorboard", "tensorboard")
+        self.folder, self._make = os.fspath(folder), tensorboard.SummaryWriter
 
     def begin(self, result: Result) -> None:
         """Open a file; rounds that an interrupted run repeats replace the earlier ones."""
@@ -61,11 +60,7 @@ class WandB:
     """
 
     def __init__(self, **how: Any) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise _missing("wandb") from error
-        self.how, self._wandb = how, wandb
+        self.how, self._wandb = how, _imported("wandb", "wandb")
 
     def begin(self, result: Result) -> None:
         """Open a run with the result's config."""
@@ -95,11 +90,7 @@ class MLflow:
     """
 
     def __init__(self, **how: Any) -> None:
-        try:
-            import mlflow
-        except ImportError as error:
-            raise _missing("mlflow") from error
-        self.how, self._mlflow = how, mlflow
+        self.how, self._mlflow = how, _imported("mlflow", "mlflow")
 
     def begin(self, result: Result) -> None:
         """Open a run with the result's config as its parameters."""
@@ -114,6 +105,7 @@ class MLflow:
         self._mlflow.end_run()
 
 
+@typed
 @dataclass
 class CSV:
     """A callback that keeps a table as a file, a line per round, as `Result.to_csv` writes it.
@@ -165,7 +157,5 @@ def _short(value: Any) -> str:
     return (value if isinstance(value, str) else json.dumps(value))[:500]
 
 
-def _missing(package: str) -> ImportError:
-    return ImportError(
-        f"Expected {package} to be installed for its logger, but got none: pip install {package}"
-    )
+def _imported(module: str, package: str) -> Any:
+    return imported(module, "for its logger", f"pip install {package}", package)

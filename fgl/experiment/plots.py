@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checks import check_choice, check_disk
+from ..checks import check_choice, check_disk, imported
 from ..federation import Result, best_round
+from ..kinds import explained
 from .comparison import Comparison
 from .tables import mean_and_deviation
 
@@ -33,6 +34,7 @@ class Curve:
         return [total / 1e6 for total in itertools.accumulate(self.bytes)]
 
 
+@explained
 def plot(
     what: Result | Comparison | Mapping[str, Runs],
     *,
@@ -68,72 +70,72 @@ def plot(
         >>> figure = plot({"FedAvg": result}, metrics=["test_accuracy"])  # doctest: +SKIP
     """
     curves = _curves(what)
-    recorded = dict.fromkeys(n for runs in curves.values() for run in runs for n in run.metrics)
+    every = list(itertools.chain(*curves.values()))
+    recorded = dict.fromkeys(name for run in every for name in run.metrics)
     if metrics is None:
         metrics = [what.metric] if isinstance(what, Comparison) else _usual(list(recorded))
-    for name in metrics:
-        check_choice("metrics", name, list(recorded))
-    pyplot = _pyplot()
-    drops = any(run.dropped for runs in curves.values() for run in runs)
+    _check(metrics, recorded)
+    pyplot = imported("matplotlib.pyplot", "for a plot", "pip install matplotlib")
+    drops = any(run.dropped for run in every)
     rows = len(metrics) + drops
     size = {"figsize": (9, 3.2 * rows), "layout": "constrained"}
     figure, axes = pyplot.subplots(rows, 2, squeeze=False, **size)
     for name, runs in curves.items():
-        for metric, (by_round, by_bytes) in zip(metrics, axes, strict=False):
-            _draw(by_round, by_bytes, name, runs, metric)
+        for metric, (left, right) in zip(metrics, axes, strict=False):
+            _draw(left, right, name, runs, metric)
         if drops:
             _draw_dropped(axes[-1][0], axes[-1][1], name, runs)
-    for metric, (by_round, by_bytes) in zip(metrics, axes, strict=False):
-        by_round.set(xlabel="round", ylabel=metric)
-        by_bytes.set(xlabel="MB sent, up and down", ylabel=metric)
-    if drops:
-        axes[-1][0].set(xlabel="round", ylabel="dropped clients")
-        axes[-1][1].set(xlabel="client", ylabel="rounds in which it was dropped")
-    for each in axes.flat:
-        each.grid(alpha=0.25)
+    labels = [("round", metric, "MB sent, up and down", metric) for metric in metrics]
+    labels += [("round", "dropped clients", "client", "rounds in which it was dropped")] * drops
+    for (left, right), (x, y, other_x, other_y) in zip(axes, labels, strict=True):
+        left.set(xlabel=x, ylabel=y)
+        right.set(xlabel=other_x, ylabel=other_y)
+        left.grid(alpha=0.25)
+        right.grid(alpha=0.25)
     if any(curves):
         axes[0][0].legend()
     if title:
         figure.suptitle(title)
     if path is not None:
-        with check_disk(f"path to be a file that can be written, which {path} is not"):
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=150)
+        _save(figure, Path(path))
     pyplot.close(figure)  # else a notebook shows it twice, and a script keeps all
     return figure
 
 
-def _pyplot() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError(
-            "Expected matplotlib to be installed for a plot, but got none: pip install matplotlib"
-        ) from error
-    return pyplot
+def _check(metrics: Sequence[str], recorded: Mapping[str, None]) -> None:
+    for name in metrics:
+        check_choice("metrics", name, list(recorded))
+
+
+def _save(figure: Any, path: Path) -> None:
+    with check_disk(f"path to be a file that can be written, which {path} is not"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
 
 
 def _curves(what: Any) -> dict[str, list[Curve]]:
     """The curves to draw, by the name in the legend."""
     if isinstance(what, Comparison):
-        return {
-            name: [_of_report(report) for report in runs.values()]
-            for name, runs in what.reports.items()
-        }
+        reports = what.reports.items()
+        return {name: list(map(_of_report, runs.values())) for name, runs in reports}
     if isinstance(what, Result):
         what = {"" if what.method is None else repr(what.method): what}
     if not isinstance(what, Mapping) or not what:
         raise ValueError(
             f"Expected a result, results by name or a comparison to be drawn, but got {what!r}"
         )
-    named = {n: [runs] if isinstance(runs, Result) else list(runs) for n, runs in what.items()}
-    for name, runs in named.items():
-        if not runs or not all(isinstance(run, Result) and run.history for run in runs):
-            raise ValueError(
-                f"Expected {name or 'what is drawn'} to be results of at least one round, "
-                f"but got {runs}"
-            )
-    return {name: [_of_result(run) for run in runs] for name, runs in named.items()}
+    return {name: list(map(_of_result, _results(name, runs))) for name, runs in what.items()}
+
+
+def _results(name: str, runs: Runs) -> list[Result]:
+    """The results to draw under one name; raise unless each has a round."""
+    results = [runs] if isinstance(runs, Result) else list(runs)
+    if not results or not all(isinstance(run, Result) and run.history for run in results):
+        raise ValueError(
+            f"Expected {name or 'what is drawn'} to be results of at least one round, "
+            f"but got {results}"
+        )
+    return results
 
 
 def _of_result(result: Result) -> Curve:

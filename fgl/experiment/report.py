@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..federation import Result, Round, best_round
+from ..kinds import explained
 
 DESCRIBED = {
     "last": "last",
@@ -18,6 +19,7 @@ DESCRIBED = {
 }
 
 
+@explained
 def report(
     result: Result,
     *,
@@ -121,15 +123,18 @@ def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float
     for name in (name for name in names if not name.endswith("_loss")):
         last = history[-1].metrics[name]
         if not _selects(history, select):
-            recent = [record.metrics[name] for record in history[-5:] if name in record.metrics]
-            metrics[name] = {"last": last, "mean_last5": statistics.mean(recent)}
+            recent = statistics.mean(_recorded(history[-5:], name))
+            metrics[name] = {"last": last, "mean_last5": recent}
         elif name in (best := best_round(history, select).metrics):
             metrics[name] = {"last": last, "best_val": best[name]}
         each = [other for other in names if other.startswith(f"{name}/")]
         if each:
             best_of = min if select.startswith("-") else max
-            top = [
-                best_of(r.metrics[other] for r in history if other in r.metrics) for other in each
-            ]
+            top = [best_of(_recorded(history, other)) for other in each]
             metrics[name]["best_test"] = statistics.mean(top)
     return metrics
+
+
+def _recorded(history: Sequence[Round], name: str) -> list[float]:
+    """The values of a metric in the rounds that have it."""
+    return [record.metrics[name] for record in history if name in record.metrics]

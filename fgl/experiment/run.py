@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from ..checks import check_count, check_disk, check_number
-from ..federation import Callback, Evaluate, Method, Result, Watch, choose, run
+from ..checks import about, check_count, check_disk, check_number
+from ..federation import Callback, Evaluate, Method, Result, Round, Watch, choose, run
 from .callbacks import early_stop, progress, tell_memory
 from .plots import plot
 from .report import DESCRIBED, report, to_json
+from .tables import mean_and_deviation, spread
 
 if TYPE_CHECKING:
     from ..tasks import Task
@@ -27,7 +29,7 @@ NOT_CONFIG = (
     *("recipe", "dataset", "clients", "rounds", "seed", "seeds"),
     *("json", "plot", "checkpoint", "device"),
 )
-_ORIGIN: ContextVar[Mapping[str, Any]] = ContextVar("_ORIGIN")  # see `command`
+_ORIGIN: ContextVar[dict[str, Any]] = ContextVar("_ORIGIN")  # see `command`
 
 
 @dataclass(frozen=True)
@@ -114,21 +116,10 @@ class Run:
             ValueError: for `patience` on a task that has no validation, for several `seeds`, which
                 a command line runs one by one, and all that `fgl.run` raises.
         """
-        if self.patience is not None and not task.select:
-            raise ValueError(
-                "Expected patience to be None for a task that has no validation score, "
-                f"but got {self.patience}"
-            )
-        if self.seeds > 1:
-            raise ValueError(
-                "Expected seeds to be 1 where a Run is called, since a task has one seed, but got "
-                f"{self.seeds}: fgl.experiment.cli and fgl.compare run several"
-            )
-        for name in ("json", "plot"):
-            if getattr(self, name):
-                try_writing(name, Path(getattr(self, name)))
+        self._check(task)
         torch.set_num_threads(self.threads)
         origin = _ORIGIN.get({})
+        origin["began"] = False
         recipe = recipe or origin.get("recipe", "")
         dataset = dataset or origin.get("dataset", "")
         config = {**(config or {}), **origin.get("config", {})}
@@ -142,7 +133,7 @@ class Run:
         if "clients_at_once" in config:  # a checkpoint compares the number, given or chosen
             agreed["clients_at_once"] = at_once
         memory = tell_memory(name, task.clients[0].device)
-        callbacks: list[Callback] = [memory, progress(self.rounds, name)]
+        callbacks: list[Callback] = [memory, progress(self.rounds, name), _Beginning(origin)]
         if self.patience is not None:
             callbacks.append(early_stop(self.patience, task.select))
         result = run(
@@ -169,10 +160,8 @@ class Run:
             select=task.select,
         )
         summary["layers"] = result.config["layers"]
-        if task.bytes_before:
-            summary["bytes_before"] = task.bytes_before
-        if task.new_nodes is not None:
-            summary["new_nodes"] = task.new_nodes
+        summary |= {"bytes_before": task.bytes_before} if task.bytes_before else {}
+        summary |= {} if task.new_nodes is None else {"new_nodes": task.new_nodes}
         _tell(name, summary, result)
         if self.json:
             write(Path(self.json), to_json(summary))
@@ -180,10 +169,42 @@ class Run:
             plot({name: result}, path=self.plot)
         return summary, result
 
+    def _check(self, task: Task) -> None:
+        """Raise unless these settings fit the task and the files can be written."""
+        if self.patience is not None and not task.select:
+            raise ValueError(
+                "Expected patience to be None for a task that has no validation score, "
+                f"but got {self.patience}"
+            )
+        if self.seeds > 1:
+            raise ValueError(
+                "Expected seeds to be 1 where a Run is called, since a task has one seed, but got "
+                f"{self.seeds}: fgl.experiment.cli and fgl.compare run several"
+            )
+        for name in ("json", "plot"):
+            if getattr(self, name):
+                try_writing(name, Path(getattr(self, name)))
+
+
+class _Beginning:
+    """A callback that notes when the rounds of a run begin."""
+
+    def __init__(self, origin: dict[str, Any]) -> None:
+        self.origin = origin
+
+    def begin(self, result: Result) -> None:
+        self.origin["began"] = True
+
+    def __call__(self, record: Round, result: Result) -> None:
+        return None
+
 
 @contextmanager
-def command(origin: Mapping[str, Any]) -> Iterator[None]:
-    """A context that gives each `Run` the command line's ``recipe``, ``dataset`` and ``config``."""
+def command(origin: dict[str, Any]) -> Iterator[None]:
+    """A context that gives each `Run` the command line's ``recipe``, ``dataset`` and ``config``.
+
+    The run sets ``began`` before its first round: an error from then on is not about a flag.
+    """
     token = _ORIGIN.set(origin)
     try:
         yield
@@ -197,15 +218,18 @@ def command(origin: Mapping[str, Any]) -> Iterator[None]:
 def _check_file(name: str, path: Path) -> None:
     """Raise now, and not after hours, if a file cannot be written there."""
     if path.is_dir():
-        raise ValueError(f"Expected {name} to name a file, but got the folder {path}")
+        text = f"Expected {name} to name a file, but got the folder {path}"
+        raise about(name, ValueError(text))
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     if existing != path and not existing.is_dir():
-        raise ValueError(f"Expected {name} to name a file in a folder, but got {path} in a file")
+        text = f"Expected {name} to name a file in a folder, but got {path} in a file"
+        raise about(name, ValueError(text))
     if not os.access(existing, os.W_OK):
-        raise ValueError(
+        text = (
             f"Expected {name} to name a file that can be written, but got {path}: {existing} is "
             "read-only for you"
         )
+        raise about(name, ValueError(text))
 
 
 def try_writing(name: str, path: Path) -> None:
@@ -228,7 +252,8 @@ def _check_at_once(value: Any) -> None:
     try:
         check_count(clients_at_once=value)
     except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace(">= 1", '>= 1, "all" or "auto"')) from None
+        text = str(error).replace(">= 1", '>= 1, "all" or "auto"')
+        raise about("clients_at_once", type(error)(text)) from None
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
@@ -244,3 +269,84 @@ def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
     refused = [(r.round, r.one_by_one) for r in result.history if r.one_by_one]
     if refused:
         print(f"{name}: one client after the other since round {refused[0][0]}: {refused[0][1]}")
+
+
+def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Call a `main` once, or with each seed of the `Run` among its arguments.
+
+    With several seeds each seed has its own checkpoint folder, ``seed-0`` and so on. One report and
+    one picture cover all seeds.
+
+    Args:
+        main: the function; with several seeds it must return the result of its `Run`.
+        arguments: arguments of `main`.
+
+    Returns:
+        The result of `main`; with several seeds a list of results.
+
+    Raises:
+        TypeError: if there are several seeds and `main` returns anything else.
+
+    Example:
+        >>> over_seeds(lambda run: run.rounds, {"run": Run(rounds=3)})
+        3
+    """
+    named = [name for name, value in arguments.items() if isinstance(value, Run)]
+    if not named or arguments[named[0]].seeds == 1:
+        return main(**arguments)
+    name, first = named[0], arguments[named[0]]
+    for kind in ("json", "plot"):
+        if getattr(first, kind):
+            try_writing(kind, Path(getattr(first, kind)))
+    pairs = []
+    for seed in range(first.seed, first.seed + first.seeds):
+        folder = first.checkpoint and str(Path(first.checkpoint) / f"seed-{seed}")
+        one = replace(first, seed=seed, seeds=1, checkpoint=folder, json=None, plot=None)
+        pairs.append(_checked(main(**{**arguments, name: one})))
+    summary = summed(reports := [report for report, _ in pairs])
+    what = f"{reports[0]['recipe']} {reports[0]['dataset']}".strip() or "run"
+    for metric, ways in summary["metrics"].items():
+        scores = [f"{DESCRIBED[way]} {spread(*values)}" for way, values in ways.items()]
+        print(f"{what}, {first.seeds} seeds: {metric} {', '.join(scores)}")
+    if first.json:
+        write(Path(first.json), to_json(summary))
+    if first.plot:
+        plot({what: [result for _, result in pairs]}, path=first.plot)
+    return pairs
+
+
+def summed(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Join reports of several seeds: mean and deviation of each metric, and the reports.
+
+    Args:
+        reports: see `fgl.experiment.report`.
+
+    Returns:
+        ``{"seeds", "metrics", "runs"}``; a metric has a mean and a deviation for each way to choose
+        a round. Metrics of single clients are left out.
+
+    Example:
+        >>> metrics = [{"auc": {"last": 0.5}}, {"auc": {"last": 0.7}}]
+        >>> summed([{"seed": k, "metrics": found} for k, found in enumerate(metrics)])["metrics"]
+        {'auc': {'last': (0.6, 0.1414...)}}
+    """
+    metrics: dict[str, dict[str, tuple[float, float]]] = {}
+    for metric, ways in reports[0]["metrics"].items():
+        if "/" in metric:
+            continue
+        each = [report["metrics"].get(metric, {}) for report in reports]
+        metrics[metric] = {
+            way: mean_and_deviation([values.get(way, math.nan) for values in each]) for way in ways
+        }
+    seeds = [report["seed"] for report in reports]
+    return {"seeds": seeds, "metrics": metrics, "runs": list(reports)}
+
+
+def _checked(returned: Any) -> tuple[dict[str, Any], Result]:
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Result):
+        return returned
+    text = (
+        "Expected main to return what its Run returned, the report and the result, where there are "
+        f"several seeds, but got {type(returned).__name__}"
+    )
+    raise about("main", TypeError(text))

@@ -3,62 +3,67 @@
 from typing import TYPE_CHECKING, Any
 
 from ..checks import install
-from ..predict import predict, stand_in, standing_in
-from ..seeds import fold_in
-from .best import best_round
-from .callbacks import Callback
-from .evaluate import deployed, evaluate_on, scored, together
+from ..predict import predict as predict
+from ..predict import stand_in as stand_in
+from ..predict import standing_in as standing_in
+from ..seeds import fold_in, stage
+from .evaluate import deployed, together
+from .evaluate import evaluate_on as evaluate_on
+from .evaluate import means as means
+from .evaluate import scored as scored
 from .executors import Answer, Executor
 from .executors.batch.batch import Batch
 from .executors.batch.choice import choose
-from .executors.batch.cohort import Cohort, batch_norms
-from .executors.batch.train_cohort import train_cohort
+from .executors.batch.cohort import Cohort
+from .executors.batch.cohort import batch_norms as batch_norms
 from .executors.here import Here, Place
 from .executors.loop import Loop, Score
-from .gate.guard import check_whole, checked, pair
-from .gate.limits import Limits
-from .gate.uploads import Absent
-from .history import Result, Round
-from .method.checks import check_keys, check_model, first_not_finite
-from .method.compose import (
-    check_averages,
-    check_model_alone,
-    check_no_joining,
-    check_one_architecture,
-    layer,
-    refuse,
-    unsealed,
-)
-from .method.fedavg import (
-    accept_all,
-    accept_equally,
-    adopt_model,
-    average,
-    deploy_received,
-    fedavg,
-    send_model,
-    supervised,
-)
-from .method.inbox import Broadcast, Inbox, changed_messages, one_for_all
-from .method.message import Message, Params, leaves, num_bytes
-from .method.method import Evaluate, Joining, Loss, Method, OptimizerFactory, State, Training, Watch
-from .method.models import Models
-from .method.ragged import Ragged
+from .gate.guard import check_whole as check_whole
+from .gate.guard import checked
+from .gate.guard import pair as pair
+from .gate.uploads import Absent as Absent
+from .gate.uploads import Limits
+from .history import Result as Result
+from .history import Round, best_round
+from .method.compose import check_averages as check_averages
+from .method.compose import check_model_alone as check_model_alone
+from .method.compose import check_no_joining as check_no_joining
+from .method.compose import check_one_architecture as check_one_architecture
+from .method.compose import layer as layer
+from .method.compose import refuse, unsealed
+from .method.fedavg import accept_all as accept_all
+from .method.fedavg import accept_equally as accept_equally
+from .method.fedavg import adopt_model, average, deploy_received, send_model, supervised
+from .method.fedavg import fedavg as fedavg
+from .method.inbox import Broadcast, Inbox, changed_messages
+from .method.inbox import one_for_all as one_for_all
+from .method.message import Message as Message
+from .method.message import Outbox as Outbox
+from .method.message import Params, State, check_model, num_bytes
+from .method.message import check_keys as check_keys
+from .method.message import combine as combine
+from .method.message import drop as drop
+from .method.message import first_not_finite as first_not_finite
+from .method.message import leaves as leaves
+from .method.message import pick as pick
+from .method.method import Evaluate, Loss, Watch
+from .method.method import Method as Method
+from .method.method import OptimizerFactory as OptimizerFactory
+from .method.method import Training as Training
+from .method.models import Models as Models
+from .method.ragged import Ragged as Ragged
+from .method.rules import Joining as Joining
+from .method.rules import Own, Privacy, Rules
 from .method.sums import Means, OfMeans, OfSums, after
-from .participants import num_participants
-from .run import run
-from .scores import means
-from .seeds import stage
-from .training.minibatches import (
-    Steps,
-    graph_minibatches,
-    local_steps,
-    node_minibatches,
-    num_steps,
-    training_examples,
-    with_train_mask,
-)
-from .training.train import Trained, gradient, in_mode, minimise, train, trainable
+from .run import Callback
+from .run import run as run
+from .training.minibatches import Steps, graph_minibatches, node_minibatches
+from .training.minibatches import local_steps as local_steps
+from .training.minibatches import num_steps as num_steps
+from .training.minibatches import training_examples as training_examples
+from .training.minibatches import with_train_mask as with_train_mask
+from .training.train import Trained as Trained
+from .training.train import gradient, in_mode, minimise, train, trainable
 
 if TYPE_CHECKING:
     from .executors.remote.flower import Flower as Flower
@@ -79,7 +84,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Absent",
     "Answer",
     "Batch",
     "Broadcast",
@@ -89,79 +93,45 @@ __all__ = [
     "Executor",
     "Here",
     "Inbox",
-    "Joining",
     "Limits",
     "Loop",
     "Loss",
     "Means",
-    "Message",
-    "Method",
-    "Models",
     "OfMeans",
     "OfSums",
-    "OptimizerFactory",
+    "Own",
     "Params",
     "Place",
-    "Ragged",
-    "Result",
+    "Privacy",
     "Round",
+    "Rules",
     "Score",
     "State",
     "Steps",
-    "Trained",
-    "Training",
     "Watch",
-    "accept_all",
-    "accept_equally",
     "adopt_model",
     "after",
     "average",
-    "batch_norms",
     "best_round",
     "changed_messages",
-    "check_averages",
-    "check_keys",
     "check_model",
-    "check_model_alone",
-    "check_no_joining",
-    "check_one_architecture",
-    "check_whole",
     "checked",
     "choose",
     "deploy_received",
     "deployed",
-    "evaluate_on",
-    "fedavg",
-    "first_not_finite",
     "fold_in",
     "gradient",
     "graph_minibatches",
     "in_mode",
-    "layer",
-    "leaves",
-    "local_steps",
-    "means",
     "minimise",
     "node_minibatches",
     "num_bytes",
-    "num_participants",
-    "num_steps",
-    "one_for_all",
-    "pair",
-    "predict",
     "refuse",
-    "run",
-    "scored",
     "send_model",
     "stage",
-    "stand_in",
-    "standing_in",
     "supervised",
     "together",
     "train",
-    "train_cohort",
     "trainable",
-    "training_examples",
     "unsealed",
-    "with_train_mask",
 ]

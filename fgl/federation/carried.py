@@ -9,9 +9,9 @@ from typing import Any
 
 from ..privacy.record import NONE, Record, with_answers, with_noise
 from .history import Result
-from .method.inbox import Inbox
-from .method.message import Message
-from .method.method import Aggregate, Method, State
+from .method.inbox import Aggregate, Inbox
+from .method.message import Message, State
+from .method.method import Method
 from .round import DROPPED
 
 KEY = "privacy"  # of the server's state
@@ -37,18 +37,38 @@ def carried(method: Method, start: Result, state: State) -> State:
         >>> list(carried(method, start, start.server_state))
         ['model']
     """
-    if method.account is None:
+    if method.privacy.account is None:
         return state
     number = len(start.outbox)
-    if KEY not in state and start.history:
-        answers = Counter(
-            client
-            for record in start.history
-            for client in record.participants
-            if record.dropped.get(client) != DROPPED
-        )
+    answers = _answers(start)
+    if answers:
         state = {**state, KEY: _without_protection({}, number, answers)}
-    return method.account(Inbox({}, number, asked=[]), state)
+    return method.privacy.account(Inbox({}, number, asked=[]), state)
+
+
+def unprotected(method: Method, start: Result) -> dict[int, int]:
+    """Each client's answers without protection before a run that does not count answers itself.
+
+    Example:
+        >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
+        >>> start = Result({0: {}}, {}, {}, [fgl.federation.Round(0, [0])], unprotected={0: 2})
+        >>> unprotected(method, start)
+        {0: 3}
+    """
+    return dict(_answers(start)) if method.privacy.account is None else {}
+
+
+def _answers(start: Result) -> Counter[int]:
+    """Answers that no transform counted, of a run and of the runs that it started from."""
+    if KEY in start.server_state:
+        return Counter()
+    own = (
+        client
+        for record in start.history
+        for client in record.participants
+        if record.dropped.get(client) != DROPPED
+    )
+    return Counter(start.unprotected) + Counter(own)
 
 
 def counted_on(method: Method, state: State) -> Method:
@@ -66,12 +86,14 @@ def counted_on(method: Method, state: State) -> Method:
         True
     """
     record: Any = state.get(KEY)
-    if method.account is not None or not isinstance(record, Mapping) or "rounds" not in record:
+    if method.privacy.account is not None:
+        return method
+    if not isinstance(record, Mapping) or "rounds" not in record:
         return method
 
     def account(inbox: Inbox, state: State) -> State:
         before: Any = state[KEY]
-        answers = Counter(k for k in inbox.asked if method.costs(inbox.sent.get(k, {})))
+        answers = Counter(k for k in inbox.asked if method.privacy.costs(inbox.sent.get(k, {})))
         return {**state, KEY: _without_protection(before, inbox.num_clients, answers)}
 
     def counting(serve: Aggregate) -> Aggregate:
@@ -82,9 +104,12 @@ def counted_on(method: Method, state: State) -> Method:
 
         return counted
 
-    joining = method.joining and replace(method.joining, welcome=counting(method.joining.welcome))
-    aggregate = counting(method.aggregate)
-    return replace(method, aggregate=aggregate, account=account, joining=joining)
+    rules, aggregate = method.rules, counting(method.aggregate)
+    if rules.joining is not None:
+        welcome = counting(rules.joining.welcome)
+        rules = replace(rules, joining=replace(rules.joining, welcome=welcome))
+    privacy = replace(method.privacy, account=account)
+    return replace(method, aggregate=aggregate, rules=rules, privacy=privacy)
 
 
 def _without_protection(

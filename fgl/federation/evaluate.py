@@ -1,26 +1,32 @@
-"""Scores of the models that clients deploy: on one graph, or each on its own graph."""
+"""Scores of a round, and of the models that clients deploy: on one graph, or each on its own."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from ..graph import Graph
-from ..kinds import typed
-from ..metrics import on_host
+from ..kinds import explained, typed
+from ..metrics.host import on_host
 from ..predict import predict, standing_in
+from ..seeds import stage
 from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, warn_undefined
+from ..warn import warn
+from .executors import Executor, Value
 from .executors.loop import Score
-from .gate.guard import check_whole
-from .method.message import Message, Params
-from .method.method import Evaluate, Method, State
-from .scores import means
+from .gate.guard import check_whole, unchanged
+from .history import Result, Round
+from .method.message import Message, Params, State, as_number, check_names
+from .method.method import Evaluate, Method
+from .round import Plan, kept
 from .training.train import in_mode
 
 Key = TypeVar("Key")
@@ -38,6 +44,7 @@ def running(method: Method) -> Iterator[None]:
         _RUNNING.reset(token)
 
 
+@explained
 def deployed(
     method: Method, clients: Sequence[Graph]
 ) -> Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]:
@@ -66,30 +73,40 @@ def deployed(
     warned: set[str] = set()
 
     def models(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[int, Params]:
-        used: dict[int, Params] = {}
-        whole: set[int] = set()
-        common = method.common()
-        for client, message in outbox.items():
-            graph = clients[client]
-            try:
-                with method.at(graph):
-                    params = method.deploy(message, states.get(client, {}), graph)
-                if id(params) not in whole:
-                    check_whole(method, params, graph, f"client {client}'s model", common)
-            except (KeyError, ValueError) as error:
-                raise ValueError(f"{error}. {_cause(method)}") from error
-            whole.add(id(params))
-            used[client] = params
+        used = _whole_models(method, clients, outbox, states)
         first = next(iter(used), None)  # one client is enough, since this costs
         if first is not None:
             arguments = outbox[first], states.get(first, {}), clients[first], used[first]
             other = _deploys_otherwise(method, *arguments)
             if other and other not in warned:
                 warned.add(other)
-                warnings.warn(f"{other}. {_cause(method)}", stacklevel=2)
+                warn(f"{other}. {_cause(method)}")
         return used
 
     return models
+
+
+def _whole_models(
+    method: Method,
+    clients: Sequence[Graph],
+    outbox: Mapping[int, Message],
+    states: Mapping[int, State],
+) -> dict[int, Params]:
+    """The parameters that each client deploys; the same parameters are checked once."""
+    used: dict[int, Params] = {}
+    whole, common = set(), method.common()
+    for client, message in outbox.items():
+        graph = clients[client]
+        try:
+            with method.at(graph):
+                params = method.deploy(message, states.get(client, {}), graph)
+            if id(params) not in whole:
+                check_whole(method, params, graph, f"client {client}'s model", common)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{error}. {_cause(method)}") from error
+        whole.add(id(params))
+        used[client] = params
+    return used
 
 
 def _deploys_otherwise(
@@ -117,6 +134,7 @@ def _cause(method: Method) -> str:
     )
 
 
+@explained
 def scored(
     model: nn.Module,
     score: Score,
@@ -170,8 +188,9 @@ def evaluate_on(
             test mask, to score each client on its own data. If there are fewer clients than graphs
             (a centralized run), the first client's model is scored on all.
         clients: the clients' graphs.
-        score: ``(params, graph) -> metrics``: numbers, or tensors such as `fgl.metrics.hit_counts`
-            and `fgl.metrics.class_counts` return. By default accuracy and others, see below.
+        score: ``(params, graph) -> metrics``: numbers, or tensors such as `hit_counts` and
+            `class_counts` in `fgl.metrics.classes` return. By default accuracy and others,
+            see below.
         logits_of: ``(model, params, graph) -> logits`` for the default score; by default the
             model's output on the whole graph.
         target: meaning of the values of ``graph.y``, for the default score; default class labels.
@@ -195,7 +214,7 @@ def evaluate_on(
         UserWarning: by default, naming the clients whose answers do not define a metric, and why.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=3)
         >>> sorted(evaluate_on(fgl.fedavg(model), graph, [graph] * 3)(outbox, {}))
@@ -274,6 +293,7 @@ def _local_score(
     return score
 
 
+@explained
 def together(*evaluates: Evaluate) -> Evaluate:
     """Join several `evaluate` functions into one that returns all their metrics.
 
@@ -286,3 +306,83 @@ def together(*evaluates: Evaluate) -> Evaluate:
         return {k: v for each in evaluates for k, v in each(outbox, states).items()}
 
     return evaluate
+
+
+def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
+    """Score a round by the clients, `evaluate` and `watch`; the record gets the metrics."""
+    start = time.perf_counter()
+    record.metrics = _scores(executor, result, record.round, plan)
+    record.seconds += time.perf_counter() - start
+
+
+def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:
+    """The means of the clients' scores, and the metrics of `evaluate` and `watch`."""
+    scores = executor.score(index, result.outbox)
+    taken = {} if executor.elsewhere else means(scores.values())
+    own: dict[str, float] = {}
+    if plan.evaluate is not None:
+        states = MappingProxyType(executor.states)
+        with stage(plan.seed, index, None, "evaluate"), unchanged(*kept(result)):
+            own |= _numbers("evaluate", plan.evaluate(result.outbox, states), taken)
+    if plan.watch is not None:
+        with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
+            own |= _numbers("watch", plan.watch(result.server_state), taken | own)
+    return (means(_without(own, scores, index).values()) if executor.elsewhere else taken) | own
+
+
+def _without(
+    taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
+) -> dict[int, Mapping[str, Value]]:
+    """The scores of clients that use none of the server's names; the other scores do not count."""
+    out: dict[int, Mapping[str, Value]] = {}
+    for client, score in scores.items():
+        both = sorted(set(score) & set(taken))
+        if not both:
+            out[client] = score
+            continue
+        warn(
+            f"Round {index}, client {client}, score: Expected metrics that nothing else has, but "
+            f"got {both[0]!r} again",
+        )
+    return out
+
+
+def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, float]:
+    """The metrics as numbers; raise if a name is in use."""
+    check_names(name, metrics)
+    for key in metrics:
+        if key in others:
+            raise ValueError(
+                f"Expected {name} to return metrics that nothing else has, but got {key!r} again"
+            )
+    return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
+
+
+@explained
+def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
+    """The mean of each metric over the clients that have it; a rate is a sum over a sum.
+
+    A value is a number, or a pair of a sum and its divisor, such as right answers and all answers.
+    A pair with divisor 0 does not count.
+
+    Example:
+        >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])
+        {'auc': 0.75}
+        >>> means([{"accuracy": (1, 2)}, {"accuracy": (8, 8)}])
+        {'accuracy': 0.9}
+        >>> means([{"accuracy": (1, 2)}, {"accuracy": (5, 0)}])
+        {'accuracy': 0.5}
+    """
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for score in scores:
+        for name, value in score.items():
+            pairs.setdefault(name, []).append(value if isinstance(value, tuple) else (value, 1))
+    return {name: _rate([pair for pair in each if pair[1]]) for name, each in pairs.items()}
+
+
+def _rate(pairs: Sequence[tuple[float, float]]) -> float:
+    """The sum of the first numbers over the sum of the second ones; NaN without pairs."""
+    if not pairs:
+        return math.nan
+    total, count = (sum(map(float, part)) for part in zip(*pairs, strict=True))
+    return total / count if count else math.nan

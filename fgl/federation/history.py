@@ -9,17 +9,121 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import nn
 
-from ..checks import check_disk
+from ..checks import check_disk, check_number, imported
 from ..graph import Graph
-from .best import best_round, checked_select, usual_select
+from ..kinds import explained
+from ..predict import predict
+from ..targets import less_is_better, selected
 from .method.fedavg import deploy_received
-from .method.message import Message, Params
-from .method.method import Method, State
+from .method.message import Message, Params, State
+from .method.method import Method
+
+
+class HasMetrics(Protocol):
+    """Anything with a round's metrics."""
+
+    metrics: dict[str, float]
+
+
+Scored = TypeVar("Scored", bound=HasMetrics)
+
+
+def names_of(history: Sequence[HasMetrics]) -> list[str]:
+    """The names of all metrics in a history.
+
+    Example:
+        >>> names_of([fgl.federation.Round(0, [0], metrics={"auc": 0.5})])
+        ['auc']
+    """
+    return list(dict.fromkeys(name for record in history for name in record.metrics))
+
+
+def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
+    """The metric that decides which round is best; "" if there is no validation.
+
+    Args:
+        history: the rounds of a run.
+        select: the task's metric; default the first validation metric.
+
+    Example:
+        >>> usual_select([fgl.federation.Round(0, [0], metrics={"val_loss": 1.0, "val_rmse": 0.5})])
+        '-val_rmse'
+    """
+    names = names_of(history)
+    if select.removeprefix("-") in names:
+        return select
+    validation = [name for name in names if name.startswith("val_") and "/" not in name]
+    # A loss is chosen only if there is nothing else.
+    validation.sort(key=lambda name: name.endswith("_loss"))
+    return f"{'-' * less_is_better(validation[0])}{validation[0]}" if validation else ""
+
+
+def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
+    """The name of the metric that decides which round is best, checked.
+
+    Args:
+        history: the rounds of a run.
+        metric: a name, with a minus before it if smaller is better.
+        select: the task's metric.
+
+    Raises:
+        ValueError: for a metric that no round has, or one without a minus although less is better.
+    """
+    names = names_of(history)
+    if not names:
+        raise ValueError(
+            f"Expected rounds with {metric or select or 'a metric'}, but got none that has metrics:"
+            " no client had examples to score, or the run had neither a task nor evaluate="
+        )
+    if metric.removeprefix("-") not in names:
+        lacks = f", and no round has {select}" if select and not metric else ""
+        raise ValueError(
+            f"Expected metric to be one of {', '.join(names)}, perhaps with a minus before it, "
+            f"but got {metric or 'none'}{lacks}"
+        )
+    if f"-{metric}" == select or less_is_better(metric):
+        raise ValueError(
+            f'Expected metric to be "-{metric}", since less is better, but got "{metric}"'
+        )
+    return metric
+
+
+@explained
+def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Scored:
+    """The round with the largest `select`; among equals the smaller ``val_loss``, then the earlier.
+
+    With a minus before the name, ``"-val_rmse"``, it is the round with the smallest. Only rounds
+    with the most ``scored_clients`` are compared, since a mean over fewer clients says less.
+
+    Args:
+        history: the rounds of a run, at least one.
+        select: the metric's name, with a minus before it if smaller is better.
+
+    Returns:
+        One of the rounds.
+
+    Example:
+        >>> scores = [0.7, 0.8, 0.8]
+        >>> rounds = [
+        ...     fgl.federation.Round(index, [0], metrics={"val_accuracy": score})
+        ...     for index, score in enumerate(scores)
+        ... ]
+        >>> best_round(rounds).round
+        1
+    """
+
+    def key(record: Scored) -> tuple[bool, float, float, float]:
+        metrics = record.metrics
+        value = selected(metrics, select)  # NaN if no client could be scored
+        clients, loss = metrics.get("scored_clients", 0.0), metrics.get("val_loss", 0.0)
+        return not math.isnan(value), clients, value, -loss
+
+    return max(history, key=key)
 
 
 @dataclass
@@ -38,6 +142,8 @@ class Round:
         one_by_one: the reason why clients could not train as a batch, if there was one. They
             trained one at a time, and so do all clients of later rounds. Empty if `clients_at_once`
             was set.
+        untraced: the reason why local steps of a batch are ordinary ones from this round on, in the
+            first round with one; ignored when rounds are compared.
         bytes_down, bytes_up: size of the messages to and from the clients, without malformed ones.
             In round 0 `bytes_up` also counts what all clients said when they joined.
         seconds: time from the broadcast to the end of evaluation; ignored when rounds are compared.
@@ -55,6 +161,7 @@ class Round:
     loss: float = math.nan
     padding: float = 0.0
     one_by_one: str = ""
+    untraced: str = field(default="", compare=False)
     bytes_down: int = 0
     bytes_up: int = 0
     seconds: float = field(default=0.0, compare=False)
@@ -108,6 +215,8 @@ class Result:
         method: the method that was run; None for a result that was made by hand or unpickled.
         clients: the clients' graphs, if they are in this process.
         select: the task's metric that decides which round is best; "" without a task.
+        unprotected: each client's answers without protection in the runs before this one, one of
+            which was its `start`; empty for a method that counts answers in its state.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -128,6 +237,7 @@ class Result:
     method: Method | None = field(default=None, compare=False)
     clients: Sequence[Graph] = field(default=(), compare=False)
     select: str = field(default="", compare=False)
+    unprotected: dict[int, int] = field(default_factory=dict, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields to pickle, without the method's functions and the clients' data."""
@@ -199,6 +309,30 @@ class Result:
         """
         return self._module(client, self._deployed(client))
 
+    def predict(self, graph: Graph, *, client: int | None = None, **options: Any) -> Any:
+        """The trained model's output for a graph, in evaluation mode and without gradients.
+
+        Args:
+            graph: any graph with the fields that the model reads, such as one of a new client.
+            client: whose model, where clients have models of their own; default all clients' model.
+            options: passed on by name, such as ``return_embedding=True``.
+
+        Returns:
+            The output, such as logits ``[num_nodes, num_classes]``.
+
+        Raises:
+            ValueError: as `model` and `model_of`; or if the graph lacks a field.
+
+        Example:
+            >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+            >>> result = fgl.run(task.fedavg, task, num_rounds=1)
+            >>> result.predict(task.whole).shape
+            torch.Size([2708, 7])
+        """
+        model = self.model if client is None else self.model_of(client)
+        with torch.no_grad():
+            return predict(model, model.state_dict(), graph, **options)
+
     def _deployed(self, client: int) -> Params:
         """The parameters that a client uses now."""
         if self.method is None:
@@ -206,11 +340,12 @@ class Result:
                 "Expected the result to be what fgl.run returned, which knows its method, but got "
                 "one that was made by hand or pickled"
             )
+        check_number("client", client, at_least=0, integer=True)
         if client not in self.outbox:
             raise ValueError(f"Expected client to be < {len(self.outbox)}, but got {client}")
         message, state = self.outbox[client], self.client_states.get(client, {})
         if not self.clients:
-            if self.method.deploy is not deploy_received or self.method.models is not None:
+            if self.method.deploy is not deploy_received or self.method.own.models is not None:
                 raise ValueError(
                     "Expected the clients to be in this process, since their models depend on what "
                     "they keep, but got clients elsewhere"
@@ -227,6 +362,7 @@ class Result:
             model = self.method.model_of(self.clients[client])
         model = copy.deepcopy(model).eval()
         model.load_state_dict(params)
+        model.register_forward_pre_hook(_takes_no_graph)
         return model
 
     def best(self, metric: str = "") -> Round:
@@ -301,14 +437,18 @@ class Result:
             >>> result.to_pandas()["auc"].max()  # doctest: +SKIP
             0.5
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "Expected pandas to be installed for to_pandas, but got none: pip install pandas; "
-                "to_dict and to_csv need nothing"
-            ) from error
+        how = "pip install pandas; to_dict and to_csv need nothing"
+        pandas = imported("pandas", "for to_pandas", how)
         return pandas.DataFrame([record.numbers() for record in self.history]).set_index("round")
+
+
+def _takes_no_graph(model: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Raise if a trained model is called with a graph: it takes tensors, as before training."""
+    if arguments and isinstance(arguments[0], Graph):
+        raise TypeError(
+            f"Expected {type(model).__name__} to be called with tensors, but got a Graph: "
+            "result.predict(graph) calls it with what it reads"
+        )
 
 
 def _some(count: int, what: str) -> str:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..seeds import fold_in
+import torch
+
+from ..kinds import check_kind, explained
+from ..seeds import fold_in, stage
+from ..warn import warn
 from .executors import Answer, Executor
 from .gate.distances import Diverged, farthest
 from .gate.guard import ChangedInPlace
-from .gate.limits import Limits
-from .gate.uploads import NO_MORE, Absent, of_whom, reason, sift
+from .gate.uploads import NO_MORE, Absent, Limits, of_whom, reason, sift
 from .history import Result, Round
 from .method.fedavg import accept_all
-from .method.inbox import Broadcast, Inbox
-from .method.message import Message, compact, num_bytes
-from .method.method import Aggregate, Evaluate, Method, State, Watch
-from .participants import participants
-from .seeds import stage
+from .method.inbox import Aggregate, Broadcast, Inbox
+from .method.message import Message, State, compact, num_bytes
+from .method.method import Evaluate, Method, Watch
 
 Dropouts = float | Callable[[int, int], bool]
 FARTHEST_LOSS = 300.0  # times the median client's
@@ -82,15 +82,14 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         if bad_model and result.older
         else _served(method.aggregate, "aggregate", inbox, result, plan, executor.elsewhere)
     )
-    for client, error in sorted({**refused, **left_out}.items()):
-        record.dropped[client] = reason(error)
-        warnings.warn(f"Round {index}, client {client}: {reason(error)}", stacklevel=3)
+    if errors := {**refused, **left_out}:
+        _note_refused(record, errors)
     counted = [client for client in uploads if client not in left_out]
     executor.keep(index, counted)
     if not counted:
-        cause = next((error.__cause__ for error in left_out.values()), None)
-        check_goes_on([*result.history, record], plan.limits.empty_rounds, cause)
-        check_exchanges([*result.history, record], plan.limits.empty_rounds, method.exchange)
+        history, most = [*result.history, record], plan.limits.empty_rounds
+        check_goes_on(history, most, _cause(left_out))
+        check_exchanges(history, most, method.rules.exchange)
     _note_training(record, executor, result.history)
     if new is None:
         nobody = Inbox({}, executor.num_clients, result.outbox, index, payers)
@@ -105,16 +104,29 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     return record
 
 
+def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
+    """Record why each upload was refused, and warn."""
+    for client, error in sorted(refused.items()):
+        record.dropped[client] = reason(error)
+        text = f"Round {record.round}, client {client}: {reason(error)}"
+        warn(text)
+
+
+def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
+    """The server's error for which it left uploads out."""
+    return next((error.__cause__ for error in left_out.values()), None)
+
+
 def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
     """The record of the next round: its participants, and the participants that drop out."""
     index = len(result.history)
     invited = participants(
         executor.num_clients,
         plan.participation,
-        fold_in(plan.seed, index // method.exchange, "who"),
+        fold_in(plan.seed, index // method.rules.exchange, "who"),
     )
     record = Round(index, invited)
-    if method.joining is not None and not result.history:
+    if method.rules.joining is not None and not result.history:
         record.bytes_up = join(method, executor, result, plan)
     for client in invited:
         record.bytes_down += num_bytes(result.outbox[client])
@@ -126,11 +138,12 @@ def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> 
 def _note_training(record: Round, executor: Executor, history: Sequence[Round]) -> None:
     """Record how the executor trained; it warns once if it could not train a batch."""
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
+    if not any(each.untraced for each in history):
+        record.untraced = executor.untraced
     if record.one_by_one and not any(each.one_by_one for each in history):
-        warnings.warn(
+        warn(
             f"Training one client after the other from round {record.round} on, since a batch "
             f"refused these: {record.one_by_one}",
-            stacklevel=4,
         )
 
 
@@ -140,22 +153,22 @@ def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
     Returns:
         Bytes of the clients' messages.
     """
-    assert method.joining is not None
+    assert method.rules.joining is not None
     everybody = list(range(executor.num_clients))
     start = Result(Broadcast({}, len(everybody)), result.server_state, {}, [])
     record, answers = Round(0, everybody), dict(executor.join())
-    plain = replace(method, accept=accept_all, ragged=(), max_examples=method.joining.max_examples)
+    rules = replace(method.rules, ragged=(), max_examples=method.rules.joining.max_examples)
+    plain = replace(method, accept=accept_all, rules=rules)
     messages, refused = _uploads(plain, answers, start, record, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in refused.items()}
     inbox = Inbox(messages, len(everybody), result.outbox, asked=everybody)
-    welcome = method.joining.welcome
+    welcome = method.rules.joining.welcome
     new, left_out = _served(welcome, "welcome", inbox, result, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in left_out.items()}
     for client, text in sorted(record.dropped.items()):
-        warnings.warn(f"Round 0, client {client}, when it joins: {text}", stacklevel=5)
+        warn(f"Round 0, client {client}, when it joins: {text}")
     if new is None:
-        cause = next((error.__cause__ for error in left_out.values()), None)
-        raise _nobody(record, " when clients join") from cause
+        raise _nobody(record, " when clients join") from _cause(left_out)
     outbox, result.server_state = new
     result.outbox = _merged(result.outbox, outbox)
     return record.bytes_up
@@ -184,18 +197,29 @@ def _uploads(
     sifted = sift(method, uploads, result.outbox, result.server_state, result.form, plan.limits)
     result.form, refused = sifted.form, sifted.refused
     record.bytes_up += sum(num_bytes(uploads[k]) for k in uploads if k not in sifted.malformed)
+    fatal = refused if plan.strict else [] if elsewhere else sifted.malformed
     for client, error in refused.items():
-        fatal = plan.strict or (client in sifted.malformed and not elsewhere)
-        if fatal and not isinstance(error, Absent):
+        if client in fatal and not isinstance(error, Absent):
             with stage(plan.seed, record.round, client, "send"):
                 raise error
-    cause = _bad_model(refused, answers, result.history) if refused else ""
-    for client, error in refused.items() if cause else ():
-        if isinstance(error, Diverged):
-            refused[client] = BadModel(
-                f"{cause}, so it is not this client's fault: {reason(error)}"
-            )
+    if refused:
+        refused = _without_blame(refused, answers, result.history)
     return sifted.taken, refused
+
+
+def _without_blame(
+    refused: dict[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
+) -> dict[int, Exception]:
+    """The errors, those of clients that diverged from a bad model as `BadModel`."""
+    cause = _bad_model(refused, answers, history)
+    if not cause:
+        return refused
+    return {
+        client: BadModel(f"{cause}, so it is not this client's fault: {reason(error)}")
+        if isinstance(error, Diverged)
+        else error
+        for client, error in refused.items()
+    }
 
 
 def _bad_model(
@@ -288,13 +312,13 @@ def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made 
 
     In an exchange, `aggregate` gets an empty inbox and may abandon the exchange.
     """
-    if method.exchange > 1:
+    if method.rules.exchange > 1:
         with suppress(Exception), stage(plan.seed, nobody.round or 0, None, "aggregate"):
             return method.aggregate(nobody, state)
-    if method.account is None:
+    if method.privacy.account is None:
         return None
     with stage(plan.seed, nobody.round or 0, None, "account"):
-        return {}, method.account(nobody, state)
+        return {}, method.privacy.account(nobody, state)
 
 
 def check_goes_on(
@@ -362,5 +386,27 @@ def kept(result: Result) -> list[Mapping[str, Any]]:
 def drops(plan: Plan, index: int, client: int) -> bool:
     """Whether a participant drops out in a round after it has received its message."""
     if callable(plan.dropouts):
-        return plan.dropouts(index, client)
+        lost: Any = plan.dropouts(index, client)
+        check_kind("the value of dropouts", lost, bool)
+        return bool(lost)
     return fold_in(plan.seed, index, client, "dropout") < plan.dropouts * 2**63
+
+
+def participants(num_clients: int, participation: float, seed: int) -> list[int]:
+    """The participants of a round, in order: a share of the clients, at least one."""
+    count = num_participants(num_clients, participation)
+    if count == num_clients:
+        return list(range(num_clients))
+    generator = torch.Generator().manual_seed(seed)
+    return sorted(torch.randperm(num_clients, generator=generator)[:count].tolist())
+
+
+@explained
+def num_participants(num_clients: int, participation: float) -> int:
+    """The number of participants of a round: a share of the clients, rounded, at least one.
+
+    Example:
+        >>> num_participants(10, 0.25), num_participants(10, 0.01)
+        (2, 1)
+    """
+    return max(1, round(participation * num_clients))

@@ -6,49 +6,44 @@ import json
 import operator
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 
 from ..checks import check_number, check_share
 from ..graph import Graph
-from ..kinds import check_kind
+from ..kinds import check_kind, check_takes, explained
 from ..seeds import one_thread
-from .callbacks import Callback, heard
-from .carried import carried, counted_on
-from .evaluate import running
+from ..warn import warn
+from .carried import carried, counted_on, unprotected
+from .evaluate import running, score_round
+from .executors import Executor
 from .executors.here import Here, Place, TaskLike
 from .executors.loop import Score
 from .gate.guard import checked, unchanged
-from .gate.limits import Limits
-from .gate.uploads import NO_MORE
+from .gate.uploads import NO_MORE, Limits
 from .history import Result, Round
 from .method.inbox import Broadcast
 from .method.layers import short
-from .method.message import Message
-from .method.method import Evaluate, Method, State, Watch, without_noise
-from .participants import num_participants
+from .method.message import Message, State
+from .method.method import Evaluate, Method, Watch
+from .method.rules import without_noise
 from .process import memory_kept, young_only
-from .round import (
-    Dropouts,
-    Plan,
-    check_exchanges,
-    check_goes_on,
-    kept,
-    play,
-)
+from .round import Dropouts, Plan, check_exchanges, check_goes_on, kept, num_participants, play
 from .saved.checkpoint import Folder, opened
 from .saved.identity import digest, identity, with_layers
-from .scores import score_round
 from .training.train import in_mode
 
+Callback = Callable[[Round, Result], bool | None]
 
+
+@explained
 def run(
     method: Method,
-    clients: Sequence[Graph] | TaskLike | None = None,
+    clients: Sequence[Graph] | TaskLike | Place | None = None,
     *,
     num_rounds: int,
     on: Place | None = None,
@@ -75,11 +70,12 @@ def run(
 
     Args:
         method: the method to run.
-        clients: one graph per client, or a task, which also scores the method; None with `on`.
+        clients: one graph per client; a task, which also scores the method; or a place, such as
+            ``fgl.federation.Flower(grid, num_clients=4)`` for clients on machines of their own.
+            These bring their own `score`, and their states stay with them: `evaluate` does not see
+            them.
         num_rounds: total number of rounds, including the rounds before a resume.
-        on: the place of the clients, if they are not in this process, such as
-            ``fgl.federation.Flower(grid, num_clients=4)``. These clients bring their own `score`,
-            and their states stay with them: `evaluate` does not see them.
+        on: former name of `clients` for a place.
         seed: seed of the whole run; it does not change the initial model, which is `method.model`.
         participation: share of the clients that take part in each round; at least one client does.
         dropouts: to simulate faults: the probability that a participant drops out after it has
@@ -123,7 +119,7 @@ def run(
             message with a missing or extra key or a wrong shape, a checkpoint of another run or
             another format, or a folder that another run uses. An error inside a client is raised
             again with its round, client and stage.
-        TypeError: for features of another floating type than the model, a model in the place of the
+        TypeError: for features of another floating type than the model, a model instead of the
             method, and the like.
         RuntimeError: if no upload counted in three rounds in a row, in a round of three exchanges
             in a row, or in the whole run, with each client's reason. These rounds are not saved.
@@ -136,8 +132,9 @@ def run(
     that moved farthest, up to half of them. A round without an upload keeps the old model.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
-        >>> clients = fgl.data.partition_graph(graph, fgl.data.louvain_partition(graph, 3))
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+        >>> parts = fgl.data.partitions.louvain_partition(graph, 3)
+        >>> clients = fgl.data.partitions.partition_graph(graph, parts)
         >>> model = fgl.nn.GCN(graph.num_features, 16, graph.num_classes)
         >>> method = fgl.fedavg(model)
         >>> evaluate = fgl.evaluate_on(method, graph, clients)
@@ -145,80 +142,122 @@ def run(
         >>> [r.round for r in result.history]
         [0, 1]
     """
-    check_kinds(method, start, callbacks, evaluate=evaluate, score=score, watch=watch)
+    check_kinds(method, start, callbacks, limits, evaluate=evaluate, score=score, watch=watch)
     check_kind("strict", strict, bool)
     check_kind("checkpoint", checkpoint, str | os.PathLike | None)
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
     check_numbers(num_rounds, participation, dropouts, config)
-    place = _place(on, clients, clients_at_once, score, start)
+    place = _place(clients, on, clients_at_once, score, start)
     place.check(method)
-    evaluate = evaluate or place.evaluate(method)
     _check_participants(method, place.num_clients, participation)
-    if not isinstance(limits, Limits):
-        raise TypeError(f"Expected limits to be fgl.federation.Limits(...), but got {limits!r}")
-    guarded = checked(method)
+    guarded, evaluate = checked(method), evaluate or place.evaluate(method)
     result = _first(method, place.num_clients, start)
     _check_go_back(method, go_back, result.server_state)
-    values: dict[str, Any] = {}
-    if checkpoint is not None:
-        values = identity(method, seed, participation, dropouts, config)
-        values |= {**place.identity(method), "start": start and digest(start)}
-        values |= {"go_back": go_back} if go_back else {}
+    plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits, go_back)
+    values = {} if checkpoint is None else _identity(method, place, plan, config, start)
     with ExitStack() as stack:
         stack.enter_context(one_thread())
         folder = stack.enter_context(opened(checkpoint, values))
         stack.enter_context(memory_kept())
         stack.enter_context(running(method))
-        if folder is not None:
-            saved = folder.load(_device(method, place))
-            if saved is not None and method.unknown:
-                _warn_of_unknown(method)
-            result = saved or result
+        before = result.unprotected
+        result = _resumed(folder, method, place) or result
+        result.unprotected = before
         result.config = with_layers(method, config)
         result.method, result.clients = method, getattr(place, "graphs", ())
         result.select = getattr(getattr(place, "clients", None), "select", "")
-        if folder is not None and not _goes_on(folder, result, num_rounds):
+        if checkpoint is not None and not _goes_on(folder, result, num_rounds):
             return result
         guarded = counted_on(guarded, result.server_state)
-        states = result.client_states
-        executor = place(method, seed=seed, states=states, config=config or {})
-        whys = [record.one_by_one for record in result.history if record.one_by_one]
-        executor.one_by_one = whys[0] if whys else executor.one_by_one
-        executor.limits = limits
-        result.client_states = executor.states
-        plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits, go_back)
+        executor = _executor(place, method, result, plan, config)
         cuda = [device for device in place.devices if device.type == "cuda"]
         stack.enter_context(heard(callbacks, result))
-        while len(result.history) < num_rounds:
-            rng = torch.random.fork_rng(cuda)
-            with rng, in_mode(method.model, False), young_only():
-                record = folder.unscored if folder is not None else None
-                if record is None:
-                    record = play(guarded, executor, result, plan)
-                    if folder is not None and method.account is not None and not record.is_empty:
-                        folder.save(result, unscored=record)
-                score_round(executor, result, record, plan)
-            result.history.append(record)
-            if limits.empty_rounds is not None and len(result.history) == num_rounds:
-                _check_counted(result.history, method.exchange)
-            if folder is not None and (not record.is_empty or len(result.history) == num_rounds):
+        stopped = False
+        while len(result.history) < num_rounds and not stopped:
+            with torch.random.fork_rng(cuda), in_mode(method.model, False), young_only():
+                result.history.append(_next_round(guarded, executor, result, plan, folder))
+            last = len(result.history) == num_rounds
+            if last:
+                _check_counted(result.history, method.rules.exchange, limits)
+            whole = last or not result.history[-1].is_empty
+            if whole:
                 folder.save(result)
-            rounds = tuple(result.history)
-            with unchanged(*kept(result)):
-                ends = any([callback(record, result) is True for callback in callbacks])
-            _check_history(result, rounds)
-            if ends:
-                if folder is not None:
-                    if record.is_empty:
-                        folder.save(result)
-                    folder.stop(len(result.history))
-                break
+            stopped = _ended(callbacks, result, folder, saved=whole)
     return result
 
 
-def _check_counted(history: Sequence[Round], exchange: int) -> None:
+def _identity(
+    method: Method,
+    place: Place,
+    plan: Plan,
+    config: Mapping[str, Any] | None,
+    start: Result | None,
+) -> dict[str, Any]:
+    """The values that a checkpoint compares, of the method, the place and the run."""
+    values = identity(method, plan.seed, plan.participation, plan.dropouts, config)
+    values |= {**place.identity(method), "start": start and digest(start)}
+    return values | ({"go_back": plan.go_back} if plan.go_back else {})
+
+
+def _next_round(
+    method: Method, executor: Executor, result: Result, plan: Plan, folder: Folder
+) -> Round:
+    """Play and score the next round; a checkpoint may hold a round that was not scored yet."""
+    record = folder.unscored
+    if record is None:
+        record = play(method, executor, result, plan)
+        assert result.method is not None
+        if result.method.privacy.account is not None and not record.is_empty:
+            folder.save(result, unscored=record)
+    score_round(executor, result, record, plan)
+    return record
+
+
+def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, saved: bool) -> bool:
+    """Call the callbacks after a round; return whether one of them ended the run."""
+    rounds = tuple(result.history)
+    with unchanged(*kept(result)):
+        ends = any([callback(rounds[-1], result) is True for callback in callbacks])
+    _check_history(result, rounds)
+    if ends:
+        if not saved:
+            folder.save(result)
+        folder.stop(len(rounds))
+    return ends
+
+
+def _executor(
+    place: Place, method: Method, result: Result, plan: Plan, config: Mapping[str, Any] | None
+) -> Executor:
+    """The executor that goes on with a result, whose states it shares."""
+    how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
+    executor = place(method, seed=plan.seed, **how)
+    reasons = (record.one_by_one for record in result.history if record.one_by_one)
+    executor.one_by_one = next(reasons, executor.one_by_one)
+    executor.limits = plan.limits
+    result.client_states = executor.states
+    return executor
+
+
+def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
+    """The run in a checkpoint folder, on the device of the clients or else of the model."""
+    tensors = method.model.state_dict().values()
+    devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
+    saved = folder.load(devices[0])
+    if saved is not None and method.unknown:
+        warn(
+            f"Expected the checkpoint to know all settings of {method}, but got "
+            f"{' and '.join(method.unknown)} of a builder without fgl.layer: make sure that its "
+            "settings are unchanged",
+        )
+    return saved
+
+
+def _check_counted(history: Sequence[Round], exchange: int, limits: Limits) -> None:
     """Raise at the end of a run in which no round, or no whole exchange, counted."""
+    if limits.empty_rounds is None:
+        return
     check_goes_on(history, len(history))
     if whole := len(history) // exchange:
         check_exchanges(history[: whole * exchange], whole, exchange)
@@ -227,9 +266,9 @@ def _check_counted(history: Sequence[Round], exchange: int) -> None:
 def _check_participants(method: Method, num_clients: int, participation: float) -> None:
     """Raise if a round has fewer participants than the method needs."""
     count = num_participants(num_clients, participation)
-    if count < method.participants:
+    if count < method.rules.participants:
         raise ValueError(
-            f"Expected participation to give at least {method.participants} participants, as "
+            f"Expected participation to give at least {method.rules.participants} participants, as "
             f"{method.layers[-1].name if method.layers else 'the method'} needs them, but got "
             f"{count} of {num_clients} clients"
         )
@@ -238,9 +277,9 @@ def _check_participants(method: Method, num_clients: int, participation: float) 
 def _check_go_back(method: Method, go_back: int, state: State) -> None:
     """An older state would forget what clients have paid for noise, or stand inside an exchange."""
     check_number("go_back", go_back, at_least=0, integer=True)
-    noisy = method.account is not None or method.costs is not without_noise
+    noisy = method.privacy.account is not None or method.privacy.costs is not without_noise
     noisy = noisy or counted_on(method, state) is not method  # after a start with noise
-    if go_back and (noisy or method.exchange > 1):
+    if go_back and (noisy or method.rules.exchange > 1):
         cause = "counts noise in its state" if noisy else "has exchanges of several rounds"
         raise ValueError(f"Expected go_back to be 0, since {method} {cause}, but got {go_back}")
 
@@ -257,47 +296,33 @@ def _check_history(result: Result, rounds: Sequence[Round]) -> None:
 
 
 def _place(
+    clients: Sequence[Graph] | TaskLike | Place | None,
     on: Place | None,
-    clients: Sequence[Graph] | TaskLike | None,
     at_once: int | Literal["all", "auto"],
     score: Score | None,
     start: Result | None,
 ) -> Place:
-    """The place of the clients: this process, unless `on` is another place."""
-    if on is None:
-        return Here(clients, at_once, score)
-    if isinstance(on, type) or not all(hasattr(on, name) for name in ("num_clients", "identity")):
-        raise TypeError(
-            "Expected on to be a place, such as fgl.federation.Here(clients) or Flower(grid, "
-            f"num_clients=4), but got {short(on)}"
+    """The place of the clients: this process, unless `clients` are another place."""
+    if on is not None:
+        warnings.warn(
+            "fgl.run(method, on=place) is fgl.run(method, place) now",
+            DeprecationWarning,
+            stacklevel=3,
         )
-    if isinstance(on, Here) and at_once != "auto":
+        if clients is not None:
+            raise ValueError("Expected clients to be left out beside on, but got both")
+        clients = on
+    place: Any = clients
+    if isinstance(place, type) or not hasattr(place, "identity"):
+        return Here(place, at_once, score)
+    if at_once != "auto" or score is not None:
         raise ValueError(
-            f"Expected clients_at_once to be said to Here, as at_once, but got {at_once} beside it"
+            "Expected clients_at_once and score to be left out beside a place, which has its own, "
+            f"as Here(task, at_once=1, score=score), but got {at_once!r} and {short(score)}"
         )
-    if clients is not None or at_once not in ("auto", 1) or score is not None:
-        raise ValueError(
-            "Expected clients, clients_at_once and score to be left out with on, whose clients "
-            "have their own, but got one of them"
-        )
-    if start is not None and start.client_states and not isinstance(on, Here):
-        raise ValueError("Expected start to hold no client's state with on, but got some")
-    return on
-
-
-def _device(method: Method, place: Place) -> torch.device:
-    """The device for a checkpoint's tensors: the clients' device, or else the model's."""
-    tensors = method.model.state_dict().values()
-    return next(iter([*place.devices, *(t.device for t in tensors)]), torch.device("cpu"))
-
-
-def _warn_of_unknown(method: Method) -> None:
-    names = " and ".join(method.unknown)
-    warnings.warn(
-        f"Expected the checkpoint to know all settings of {method}, but got {names} of a builder "
-        "without fgl.layer: make sure that its settings are unchanged",
-        stacklevel=3,
-    )
+    if start is not None and start.client_states and not isinstance(place, Here):
+        raise ValueError("Expected start to hold no client's state with clients elsewhere")
+    return cast(Place, place)
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:
@@ -309,8 +334,20 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
         raise ValueError(
             f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
         )
-    state = carried(method, start, start.server_state)
-    return replace(start, server_state=state, history=[], form={}, older=[])
+    _check_whole_exchange(start)
+    state, before = carried(method, start, start.server_state), unprotected(method, start)
+    return replace(start, server_state=state, history=[], form={}, older=[], unprotected=before)
+
+
+def _check_whole_exchange(start: Result) -> None:
+    """Raise if a start ended inside an exchange of several rounds, which a new run begins anew."""
+    exchange = 1 if start.method is None else start.method.rules.exchange
+    if len(start.history) % exchange:
+        raise ValueError(
+            f"Expected start to be a run of whole exchanges, each of {exchange} rounds of "
+            f"{start.method}, but got {len(start.history)} rounds: "
+            f"num_rounds={-(-len(start.history) // exchange) * exchange} ends the last exchange"
+        )
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
@@ -328,7 +365,17 @@ def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
     return True
 
 
-def check_kinds(method: Any, start: Any, callbacks: Any, **functions: Any) -> None:
+# The arguments of each function that a run is given.
+TAKES = {
+    "evaluate": ["outbox", "client_states"],
+    "watch": ["server_state"],
+    "score": ["params", "graph"],
+}
+
+
+def check_kinds(
+    method: Any, start: Any, callbacks: Any, limits: Any = NO_MORE, **functions: Any
+) -> None:
     """Raise a TypeError for arguments of a wrong kind, such as a model instead of a method.
 
     Example:
@@ -341,9 +388,13 @@ def check_kinds(method: Any, start: Any, callbacks: Any, **functions: Any) -> No
         raise TypeError(f"Expected start to be a run's Result, but got {type(start).__name__}")
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(f"Expected callbacks to be a list of functions, but got {callbacks!r}")
+    for number, callback in enumerate(callbacks):
+        check_takes(f"callbacks[{number}]", callback, ["record", "result"])
+    if not isinstance(limits, Limits):
+        raise TypeError(f"Expected limits to be fgl.federation.Limits(...), but got {limits!r}")
     for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise TypeError(f"Expected {name} to be a function, but got {function!r}")
+        if function is not None:
+            check_takes(name, function, TAKES[name])
 
 
 def check_numbers(
@@ -358,9 +409,30 @@ def check_numbers(
     """
     check_number("num_rounds", num_rounds, at_least=0, integer=True)
     check_number("participation", participation, above=0, at_most=1)
-    if not callable(dropouts):
+    if callable(dropouts):
+        check_takes("dropouts", dropouts, ["round", "client"])
+    else:
         check_share(dropouts=dropouts)
     try:
         json.dumps(dict(config or {}))
     except (TypeError, ValueError) as error:
         raise TypeError(f"Expected config to hold JSON's types only, but got {config}") from error
+
+
+@contextmanager
+def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
+    """A context that calls the callbacks' ``begin(result)`` first and their ``end(result)`` last.
+
+    Both are optional. ``end`` is called after an error in a round too, so that a file or a
+    progress bar can be closed.
+    """
+    with ExitStack() as stack:
+        for callback in callbacks:
+            with unchanged(*kept(result)):
+                getattr(callback, "begin", _nothing)(result)
+            stack.callback(getattr(callback, "end", _nothing), result)
+        yield
+
+
+def _nothing(result: Result) -> None:
+    """Do nothing, in place of a missing ``begin`` or ``end``."""

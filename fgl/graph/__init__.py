@@ -11,28 +11,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_count
-from ..sparse import Pattern, SparseMatrix, rows_of
-from ..sparse.pattern import outside
+from ..checks import check_count, check_device
+from ..sparse import SparseMatrix
+from ..sparse.matrix import rows_of
+from ..sparse.pattern import Pattern, outside
 from . import collection
 from .append import appended
 from .checks import MASKS as MASKS
-from .checks import check_batch, check_devices, check_features, check_index, check_mask, check_roles
+from .checks import (
+    check_batch,
+    check_devices,
+    check_features,
+    check_index,
+    check_pairs,
+    check_roles,
+)
 from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
 from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
+from .fields import FIELDS, TENSORS, check_field, check_y, counted_classes, inside, present, taken
 from .fields import NODE_FIELDS as NODE_FIELDS
-from .fields import (
-    check_edge_field,
-    check_pair_type,
-    check_y,
-    counted_classes,
-    inside,
-    present,
-    taken,
-)
-from .pyg import PAIR_FIELDS, fields_of, pyg_fields
+from .pyg import fields_of, pyg_fields
 from .reading import Reading
+from .tables import of_networkx
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -99,31 +100,19 @@ class Graph(Facts):
 
     def __post_init__(self) -> None:
         check_features(self.x)
-        backend = self.x.pattern.backend if isinstance(self.x, SparseMatrix) else "torch"
-        object.__setattr__(self, "backend", self.backend or backend)
-        if isinstance(self.x, SparseMatrix) and backend != self.backend:
-            object.__setattr__(self, "x", self.x.using(str(self.backend)))
-        n = self.x.shape[0]
-        check_index("edge_index", self.edge_index, (2, None), n)
-        fields = ("x", "y", *MASKS, *NODE_FIELDS, *EDGE_FIELDS, "batch", *PAIR_FIELDS)
-        check_devices(present(self, fields), self.edge_index.device)
-        for name, value in present(self, EDGE_FIELDS).items():
-            check_edge_field(name, value, self.edge_index.shape[1])
-        for name, value in present(self, NODE_FIELDS).items():
-            check_index(name, value, (n,), None)
+        self._choose_backend()
+        check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
+        check_devices(present(self, TENSORS), self.edge_index.device)
         if self.batch is not None:
-            check_batch(self.batch, self.edge_index, n)
-        if self.edge_label_index is not None:
-            check_index("edge_label_index", self.edge_label_index, (2, None), n)
-            if self.batch is not None:
-                raise ValueError("Expected edge_label_index or batch, but got both")
-        if self.edge_label_type is not None:
-            check_pair_type(self.edge_label_type, self.edge_label_index)
+            check_batch(self.batch, self.edge_index, self.num_nodes)
+        check_pairs(self.edge_label_index, self.edge_label_type, self.batch, self.num_nodes)
+        sizes = {"node": self.num_nodes, "edge": self.num_edges}
+        for name, value in present(self, FIELDS).items():
+            check_field(name, value, sizes.get(FIELDS[name].owner, self.num_examples))
         masks = present(self, MASKS)
-        for name, mask in masks.items():
-            check_mask(name, mask, self.num_examples)
-            object.__setattr__(self, name, mask.contiguous())  # a column of masks of many splits
         check_roles(masks)
+        for name, mask in masks.items():  # a column of masks of many splits is not contiguous
+            object.__setattr__(self, name, mask.contiguous())
         if self.num_classes is not None:
             check_count(num_classes=self.num_classes)
         if self.y is None:
@@ -131,6 +120,15 @@ class Graph(Facts):
         check_y(self.y, self.num_examples, self.num_classes)
         if self.num_classes is None and self.y.numel() and not self.y.is_floating_point():
             object.__setattr__(self, "num_classes", counted_classes(self.y))
+
+    def _choose_backend(self) -> None:
+        if not isinstance(self.x, SparseMatrix):
+            object.__setattr__(self, "backend", self.backend or "torch")
+            return
+        backend = self.backend or self.x.pattern.backend
+        object.__setattr__(self, "backend", backend)
+        if backend != self.x.pattern.backend:
+            object.__setattr__(self, "x", self.x.using(backend))
 
     @cached_property
     def pool(self) -> SparseMatrix:
@@ -215,7 +213,7 @@ class Graph(Facts):
         """The induced subgraph on `nodes` (int64 ``[m]``, no repeats), in that order.
 
         Edges and pairs with an end outside are lost. `node_id` is carried along, or set to `nodes`.
-        Where the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
+        If the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
         """
         if self.batch is not None:
             raise ValueError("Expected a graph without batch (see select), but got one with it")
@@ -255,7 +253,7 @@ class Graph(Facts):
     ) -> Graph:
         """The graph with new nodes after its own, which nothing is trained or scored on.
 
-        They are in no mask, and their label is 0, which stands for none, or their number NaN; where
+        They are in no mask, and their label is 0, which means none, or their number NaN; where
         all nodes trained there is a training mask of the old ones. Features become dense unless
         both are sparse.
 
@@ -331,13 +329,13 @@ class Graph(Facts):
             device: where to.
             features: whether `x` moves too. Features that stay where they are, such as mapped ones
                 (`fgl.data.map_features`), are read by minibatches (`fgl.sampler.NeighbourSampler`).
+
+        Raises:
+            ValueError: if torch has no such device here.
         """
-        fields: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            stays = not hasattr(value, "to") or (field.name == "x" and not features)
-            fields[field.name] = value if stays else value.to(device)
-        return Graph(**fields)
+        check_device(device)
+        names = TENSORS if features else TENSORS[1:]
+        return self.replace(**{k: value.to(device) for k, value in present(self, names).items()})
 
     @classmethod
     def from_pyg(
@@ -365,6 +363,55 @@ class Graph(Facts):
             1
         """
         return cls(**fields_of(data, split, ignore))
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        *,
+        x: Sequence[str] = (),
+        y: str | None = None,
+        edge_weight: str | None = None,
+        edge_attr: Sequence[str] = (),
+        edge_time: str | None = None,
+        classes: Sequence[Any] | None = None,
+        ignore: Collection[str] = (),
+    ) -> Graph:
+        """From a networkx graph; row i is node ``list(graph)[i]``.
+
+        Edges of an undirected graph are stored in both directions. Files in GraphML and GEXF are
+        read by ``networkx.read_graphml`` and ``networkx.read_gexf``.
+
+        Args:
+            graph: a ``networkx.Graph``, ``DiGraph``, or a multigraph of either.
+            x: attributes of nodes, numbers or rows of numbers; without them a column of ones.
+            y: attribute of nodes with labels (integers, or strings with `classes`) or numbers.
+            edge_weight, edge_attr, edge_time: attributes of edges with numbers.
+            classes: the values of `y`, in the order of their labels.
+            ignore: attributes that need not be read; a warning names all others.
+
+        Raises:
+            ValueError: for a node or edge that lacks an attribute, and for words without `classes`.
+
+        Example:
+            >>> import networkx
+            >>> friends = networkx.Graph([("Ann", "Bob")])
+            >>> networkx.set_node_attributes(friends, {"Ann": 31, "Bob": 27}, "age")
+            >>> Graph.from_networkx(friends, x=["age"]).x.tolist()
+            [[31.0], [27.0]]
+        """
+        return cls(
+            **of_networkx(
+                graph,
+                x=x,
+                y=y,
+                edge_weight=edge_weight,
+                edge_attr=edge_attr,
+                edge_time=edge_time,
+                classes=classes,
+                ignore=ignore,
+            )
+        )
 
     def to_pyg(self, data_class: Any) -> Any:
         """To a ``torch_geometric.data.Data`` or `Batch`: ``graph.to_pyg(Data)``.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..sparse import Pattern, SparseMatrix
+from ..sparse import SparseMatrix
+from ..sparse.matrix import dense
+from ..sparse.pattern import Pattern
 from .checks import MASKS, check_features
-from .fields import EDGE_FIELDS
+from .fields import UNFILLED, present
 
 
 def appended(
@@ -39,15 +42,21 @@ def appended(
     }
     if graph.edge_label_index is None:  # else the examples are pairs, which stay
         changes |= _examples(graph, new)
-    if graph.edge_weight is not None or edge_weight is not None:
-        old = graph.edge_weight
-        like: Any = edge_weight if old is None else old
-        old = like.new_ones(graph.num_edges) if old is None else old
-        weight = like.new_ones(edge_index.shape[1]) if edge_weight is None else edge_weight
-        changes["edge_weight"] = torch.cat([old, weight])
+    weights = _weights((graph.edge_weight, edge_weight), (graph.num_edges, edge_index.shape[1]))
+    if weights is not None:
+        changes["edge_weight"] = weights
     if graph.node_id is not None and node_id is not None:
         changes["node_id"] = torch.cat([graph.node_id, node_id])
     return changes | _more(graph, fields)
+
+
+def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
+    """Weights of old edges and new ones, 1 where only some edges have weights."""
+    some = [weight for weight in weights if weight is not None]
+    if not some:
+        return None
+    ones = [some[0].new_ones(size) for size in sizes]
+    return torch.cat([o if w is None else w for w, o in zip(weights, ones, strict=True)])
 
 
 def _examples(graph: Any, new: int) -> dict[str, Tensor]:
@@ -67,8 +76,8 @@ def _examples(graph: Any, new: int) -> dict[str, Tensor]:
 
 def _more(graph: Any, fields: dict[str, Tensor]) -> dict[str, Tensor]:
     """The fields without a default, of the old nodes and edges and the new ones."""
-    names = [name for name in (*EDGE_FIELDS[1:], "node_type") if getattr(graph, name) is not None]
-    if list(fields) != names and set(fields) != set(names):
+    names = [*present(graph, UNFILLED)]
+    if {*fields} != {*names}:
         raise ValueError(
             f"Expected new nodes and edges to come with {names}, but got {list(fields)}"
         )
@@ -88,5 +97,4 @@ def _below(above: Tensor | SparseMatrix, below: Tensor | SparseMatrix) -> Tensor
             m.pattern.ones(above.dtype) if m.value is None else m.value for m in (above, below)
         ]
         return SparseMatrix(pattern, torch.cat(values))
-    dense = [m.to_dense() if isinstance(m, SparseMatrix) else m for m in (above, below)]
-    return torch.cat(dense)
+    return torch.cat([dense(above), dense(below)])

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_length
+from ..checks import check_mask as check_mask
 from ..sparse import SparseMatrix
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -27,8 +27,11 @@ def check_features(x: Any) -> None:
             f"Expected x to have shape [num_nodes, num_features], but got {list(x.shape)}"
         )
     values = x.value if isinstance(x, SparseMatrix) else x
-    if values is None:
-        return
+    if values is not None:
+        _check_values(values)
+
+
+def _check_values(values: Tensor) -> None:
     if not values.is_floating_point():
         how = "call .float(), and .long() where a model embeds it"
         if values.is_complex():
@@ -63,26 +66,26 @@ def check_index(
     if not isinstance(index, Tensor) or index.dtype != torch.int64:
         got = index.dtype if isinstance(index, Tensor) else type(index).__name__
         raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
-    fits = index.dim() == len(shape) and all(
-        want in (None, have) for want, have in zip(shape, index.shape, strict=True)
-    )
-    if not fits:
+    if not has_shape(index, shape):
         want = ", ".join("*" if size is None else str(size) for size in shape)
         raise ValueError(f"Expected {name} to have shape [{want}], but got {list(index.shape)}")
-    if index.numel() == 0:
-        return
+    if index.numel():
+        _check_range(name, index, bound, hint)
+
+
+def has_shape(value: Any, shape: tuple[int | None, ...]) -> bool:
+    """Whether a tensor or an array has this shape, in which None is any size."""
+    return len(value.shape) == len(shape) and all(
+        want in (None, size) for want, size in zip(shape, value.shape, strict=True)
+    )
+
+
+def _check_range(name: str, index: Tensor, bound: int | None, hint: str) -> None:
     low, high = torch.stack(index.aminmax()).tolist()
     if low < 0 or (bound is not None and high >= bound):
         limit = "at least 0" if bound is None else f"in [0, {bound})"
         got = f"{low}{hint}" if low < 0 else str(high)
         raise ValueError(f"Expected {name} to be {limit}, but got {got}")
-
-
-def check_mask(name: str, mask: Any, num_nodes: int) -> None:
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"Expected {name} to be a bool tensor, but got {got}")
-    check_length(num_nodes, **{name: mask})
 
 
 def check_devices(fields: dict[str, Any], device: torch.device) -> None:
@@ -107,6 +110,16 @@ def check_roles(masks: dict[str, Tensor]) -> None:
                 f"Expected an example to be in one mask, but got {count} in both {one} and {two}: "
                 f"{two} & ~{one} has the others"
             )
+
+
+def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int) -> None:
+    """Raise unless pairs of nodes are inside one graph, and types are of pairs."""
+    if pairs is not None:
+        check_index("edge_label_index", pairs, (2, None), num_nodes)
+        if batch is not None:
+            raise ValueError("Expected edge_label_index or batch, but got both")
+    elif pair_type is not None:
+        raise ValueError("Expected edge_label_index beside edge_label_type, but got none")
 
 
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:

@@ -2,69 +2,74 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..sparse import Pattern, SparseMatrix, rows_of
-from .fields import DERIVED, EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, taken
+from ..sparse import SparseMatrix
+from ..sparse.matrix import dense, rows_of
+from ..sparse.pattern import Pattern
+from .fields import (
+    EDGE_FIELDS,
+    EXAMPLE_FIELDS,
+    FIELDS,
+    NODE_FIELDS,
+    UNFILLED,
+    changed_copy,
+    taken,
+)
 
 
 def joined(graphs: Sequence[Any]) -> dict[str, Any]:
     """The fields of a collection that come from the graphs' nodes and edges."""
+    _check_parts(graphs)
+    device = graphs[0].device
+    sizes = torch.tensor([graph.num_nodes for graph in graphs], device=device)
+    start = (sizes.cumsum(0) - sizes).tolist()
+    fields = {name: _joined_field(name, graphs) for name in ("edge_weight", *UNFILLED)}
+    return {
+        "x": torch.cat([dense(graph.x) for graph in graphs]),
+        "edge_index": torch.cat(
+            [graph.edge_index + first for graph, first in zip(graphs, start, strict=True)], dim=1
+        ),
+        "batch": torch.arange(len(graphs), device=device).repeat_interleave(sizes),
+        **fields,
+    }
+
+
+def _check_parts(graphs: Sequence[Any]) -> None:
+    """Raise unless each is one graph with nodes, and all have the same number of features."""
     for i, graph in enumerate(graphs):
         if graph.batch is not None or graph.num_nodes == 0:
             got = "none" if graph.num_nodes == 0 else "a batch"
             raise ValueError(f"Expected graph {i} to be one graph with nodes, but got {got}")
     if not graphs:
         raise ValueError("Expected graphs to be at least one, but got none")
-    first = graphs[0]
+    width = graphs[0].num_features
     for i, graph in enumerate(graphs):
-        if graph.num_features != first.num_features:
+        if graph.num_features != width:
             raise ValueError(
-                f"Expected graph {i} to have {first.num_features} features as graph 0, "
+                f"Expected graph {i} to have {width} features as graph 0, "
                 f"but got {graph.num_features}"
             )
-    sizes = torch.tensor([graph.num_nodes for graph in graphs], device=first.device)
-    start = (sizes.cumsum(0) - sizes).tolist()
-    edges = torch.cat([g.edge_index + s for g, s in zip(graphs, start, strict=True)], dim=1)
-    owner = torch.arange(len(graphs), device=first.device)
-    weight = None
-    if any(graph.edge_weight is not None for graph in graphs):
-        weight = torch.cat(
-            [
-                torch.ones(g.num_edges, dtype=g.x.dtype, device=g.device)
-                if g.edge_weight is None
-                else g.edge_weight
-                for g in graphs
-            ]
+
+
+def _joined_field(name: str, graphs: Sequence[Any]) -> Tensor | None:
+    """A field of nodes or edges, one graph after the other; None if no graph has it."""
+    lacking = [i for i, graph in enumerate(graphs) if getattr(graph, name) is None]
+    if len(lacking) == len(graphs):
+        return None
+    if lacking and FIELDS[name].default is None:
+        raise ValueError(
+            f"Expected {name} in all graphs or in none, but got none in graph {lacking[0]}"
         )
-    return {
-        "x": torch.cat([g.x.to_dense() if isinstance(g.x, SparseMatrix) else g.x for g in graphs]),
-        "edge_index": edges,
-        "edge_weight": weight,
-        "batch": owner.repeat_interleave(sizes),
-        **_joined_fields(graphs),
-    }
-
-
-def _joined_fields(graphs: Sequence[Any]) -> dict[str, Tensor]:
-    """Fields of nodes and edges that all graphs have, one after the other."""
-    joined_fields = {}
-    for name in (*EDGE_FIELDS[1:], "node_type"):
-        values = [getattr(graph, name) for graph in graphs]
-        lacking = [i for i, value in enumerate(values) if value is None]
-        if len(lacking) == len(graphs):
-            continue
-        if lacking:
-            raise ValueError(
-                f"Expected {name} in all graphs or in none, but got none in graph {lacking[0]}"
-            )
-        joined_fields[name] = torch.cat(values)
-    return joined_fields
+    values = [getattr(graph, name) for graph in graphs]
+    for i in lacking:
+        size, like = graphs[i].num_edges, graphs[i]
+        values[i] = torch.ones(size, dtype=like.x.dtype, device=like.device)
+    return torch.cat(values)
 
 
 def select(graph: Any, graphs: Tensor) -> Any:
@@ -93,11 +98,9 @@ def select(graph: Any, graphs: Tensor) -> Any:
     pattern.__dict__["transpose"] = flipped, place
     value = None if adj.value is None else adj.value[entries]
     own = {name: graph.entries(name)[entries] for name in EDGE_FIELDS[1:] if graph.has(name)}
-    chosen = copy.copy(graph)  # of checked fields: nothing to check again
-    for name in DERIVED:
-        chosen.__dict__.pop(name, None)
     owner = torch.arange(graphs.numel(), device=graphs.device)
-    chosen.__dict__.update(
+    return changed_copy(
+        graph,
         x=rows_of(graph.x, nodes),
         edge_index=torch.stack([pattern.col, pattern.row]),
         edge_weight=value,
@@ -109,7 +112,6 @@ def select(graph: Any, graphs: Tensor) -> Any:
         ptr=new_ptr,
         adj=SparseMatrix(pattern, value),
     )
-    return chosen
 
 
 def _ranges(

@@ -193,7 +193,7 @@ class Facts:
 
     @property
     def example_mask(self) -> Tensor:
-        """Mask of the real examples: like `node_mask`, but for graphs or pairs if these count."""
+        """Mask of the real examples: like `node_mask`, or of graphs or pairs if these count."""
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:

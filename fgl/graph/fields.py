@@ -6,27 +6,60 @@ Whatever cuts, joins or stacks graphs goes through these names, so that no field
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..checks import check_length
-from .checks import MASKS, check_constant, check_index
+from ..warn import warn
+from .checks import MASKS, check_constant, check_index, check_mask
 
 FLOATS = (
     "several answers are y.float() with target=fgl.targets.ANSWERS, and several numbers y.float() "
     "with fgl.targets.REGRESSION"
 )
-NODE_FIELDS = ("node_id", "node_type")  # beside the features
-EDGE_FIELDS = ("edge_weight", "edge_attr", "edge_type", "edge_time")
+
+
+class Field(NamedTuple):
+    """The owner of a field's rows, their numbers, their shape, and what stands for a missing row.
+
+    The numbers are ``"float"``, ``"int64"``, ``"bool"`` or, for times, ``"float or int64"``; a
+    field without a default is in all graphs that are joined, or in none.
+    """
+
+    owner: str
+    numbers: str = "int64"
+    shape: tuple[None, ...] = ()
+    default: float | None = None
+
+
+# Beside x, edge_index, batch and edge_label_index; `y` has a check of its own.
+FIELDS = {
+    "node_id": Field("node"),
+    "node_type": Field("node"),
+    "edge_weight": Field("edge", "float", default=1.0),
+    "edge_attr": Field("edge", "float", (None,)),
+    "edge_type": Field("edge"),
+    "edge_time": Field("edge", "float or int64"),
+    "edge_label_type": Field("pair"),
+    **{name: Field("example", "bool", default=0.0) for name in MASKS},
+}
+NODE_FIELDS, EDGE_FIELDS = (
+    tuple(name for name, field in FIELDS.items() if field.owner == owner)
+    for owner in ("node", "edge")
+)
+TENSORS = ("x", "edge_index", *FIELDS, "edge_label_index", "batch", "y")
 EXAMPLE_FIELDS = ("y", "edge_label_type", *MASKS)
-DERIVED = ("pool", "ptr", "edges_of", "in_order", "entry_order", "reading")  # kept, of other edges
+UNFILLED = tuple(  # the fields that new nodes and edges need
+    name for name in (*EDGE_FIELDS, *NODE_FIELDS) if name not in ("edge_weight", "node_id")
+)
+# Kept beside the fields, and of other edges.
+DERIVED = ("adj", "pool", "ptr", "edges_of", "in_order", "entry_order", "reading", "masked")
 
 
-def present(graph: Any, names: Sequence[str]) -> dict[str, Tensor]:
+def present(graph: Any, names: Iterable[str]) -> dict[str, Tensor]:
     """The fields of these names that a graph has.
 
     Example:
@@ -38,7 +71,7 @@ def present(graph: Any, names: Sequence[str]) -> dict[str, Tensor]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def taken(graph: Any, names: Sequence[str], index: Tensor) -> dict[str, Tensor]:
+def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
     """The rows `index` (int64 ``[m]``) of the fields that a graph has.
 
     Example:
@@ -67,39 +100,46 @@ def learned(graph: Any, **values: Tensor) -> Any:
         >>> learned(fgl.Graph(x.detach(), torch.tensor([[0], [1]])), x=x).x.requires_grad
         True
     """
+    return changed_copy(graph, **values)
+
+
+def changed_copy(graph: Any, **values: Any) -> Any:
+    """An unchecked copy with other values, without what was derived from the old ones.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
+        >>> changed_copy(graph, edge_index=graph.edge_index.flip(0)).adj.to_dense()
+        tensor([[0., 1.],
+                [0., 0.]])
+    """
     other = copy.copy(graph)
-    for name in ("adj", *DERIVED):
+    for name in DERIVED:
         other.__dict__.pop(name, None)
     other.__dict__.update(values)
     return other
 
 
-def check_edge_field(name: str, value: Any, num_edges: int) -> None:
-    """Raise unless a field of the edges has one finite number, type or row for each of them."""
-    if name == "edge_type":
-        check_index(name, value, (num_edges,), None)
-        return
+def check_field(name: str, value: Any, size: int) -> None:
+    """Raise unless a field has `size` rows as `FIELDS` describes them, finite and constant."""
+    field = FIELDS[name]
+    if field.numbers == "int64":
+        return check_index(name, value, (size,), None)
+    if field.numbers == "bool":
+        return check_mask(name, value, size)
     if not isinstance(value, Tensor):
         raise TypeError(f"Expected {name} to be a float tensor, but got {type(value).__name__}")
-    whole_times = name == "edge_time" and value.dtype == torch.int64
-    if not value.is_floating_point() and not whole_times:
-        hint = ": call .float(), and .long() where a model embeds it" if name == "edge_attr" else ""
+    whole = value.dtype == torch.int64 and field.numbers == "float or int64"
+    if not (value.is_floating_point() or whole):
+        hint = ": call .float(), and .long() where a model embeds it" if field.shape else ""
         raise TypeError(f"Expected {name} to be a float tensor, but got {value.dtype}{hint}")
-    if name != "edge_attr":
-        check_length(num_edges, **{name: value})
-    elif value.dim() != 2 or value.shape[0] != num_edges:
+    if not field.shape:
+        check_length(size, **{name: value})
+    elif value.dim() != 2 or value.shape[0] != size:
         got = list(value.shape)
-        raise ValueError(f"Expected edge_attr to have shape [{num_edges}, *], but got {got}")
+        raise ValueError(f"Expected {name} to have shape [{size}, *], but got {got}")
     check_constant(name, value)
     if not torch.isfinite(value).all():
         raise ValueError(f"Expected {name} to be finite, but got NaN or infinite values")
-
-
-def check_pair_type(value: Any, pairs: Tensor | None) -> None:
-    """Raise unless each pair has one relation."""
-    if pairs is None:
-        raise ValueError("Expected edge_label_index beside edge_label_type, but got none")
-    check_index("edge_label_type", value, (pairs.shape[1],), None)
 
 
 def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
@@ -108,20 +148,7 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
     A number may be NaN: it is unknown.
     """
     if not isinstance(y, Tensor) or not y.is_floating_point():
-        if isinstance(y, Tensor) and y.dim() == 2 and not y.is_complex():
-            one = "y.squeeze(1)" if y.shape[1] == 1 else FLOATS
-            raise ValueError(
-                f"Expected y to have shape [{num_examples}], but got {list(y.shape)} of {y.dtype}: "
-                f"{one}"
-            )
-        if isinstance(y, Tensor) and y.dtype != torch.int64:
-            raise TypeError(
-                f"Expected y to be an int64 tensor, but got {y.dtype}: call .long() for classes, "
-                "or .float() for numbers and for answers (target=fgl.targets.ANSWERS)"
-            )
-        hint = ": give who has no label any, and keep it out of the masks"
-        check_index("y", y, (num_examples,), num_classes, hint)
-        return
+        return _check_classes(y, num_examples, num_classes)
     if y.dim() not in (1, 2) or y.shape[0] != num_examples:
         raise ValueError(
             f"Expected y to have shape [{num_examples}] or [{num_examples}, *], "
@@ -136,6 +163,22 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
         )
 
 
+def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:
+    if isinstance(y, Tensor) and y.dim() == 2 and not y.is_complex():
+        one = "y.squeeze(1)" if y.shape[1] == 1 else FLOATS
+        raise ValueError(
+            f"Expected y to have shape [{num_examples}], but got {list(y.shape)} of {y.dtype}: "
+            f"{one}"
+        )
+    if isinstance(y, Tensor) and y.dtype != torch.int64:
+        raise TypeError(
+            f"Expected y to be an int64 tensor, but got {y.dtype}: call .long() for classes, "
+            "or .float() for numbers and for answers (target=fgl.targets.ANSWERS)"
+        )
+    hint = ": give who has no label any, and keep it out of the masks"
+    check_index("y", y, (num_examples,), num_classes, hint)
+
+
 def counted_classes(y: Tensor) -> int:
     """The largest label plus one; a warning says how many of the labels below it do not occur.
 
@@ -148,10 +191,9 @@ def counted_classes(y: Tensor) -> int:
     used = y.unique()
     count = int(used[-1]) + 1
     if count > used.numel() > 1:
-        warnings.warn(
+        warn(
             f"Labels are 0 to {count - 1}, but only {used.numel()} of these {count} occur: "
             f"num_classes={count} says that all are classes, and "
             "y.unique(return_inverse=True)[1] numbers those that occur from 0",
-            stacklevel=4,
         )
     return count

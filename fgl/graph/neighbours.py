@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sparse import SparseMatrix, rows_of
+from ..sparse.matrix import dense, rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
@@ -55,8 +55,7 @@ def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
         tensor([[[0., 1.],
                  [0., 0.]]])
     """
-    rows = rows_of(graph.x, table.flatten())
-    rows = rows.to_dense() if isinstance(rows, SparseMatrix) else rows
+    rows = dense(rows_of(graph.x, table.flatten()))
     filled = torch.arange(table.shape[1], device=table.device) < number[:, None]
     features: Tensor = rows.unflatten(0, table.shape) * filled[..., None]
     return features

@@ -11,10 +11,8 @@ from torch.utils.data import Dataset
 
 from ..sparse import SparseMatrix
 from .checks import MASKS, check_index
-from .fields import EDGE_FIELDS, NODE_FIELDS
+from .fields import TENSORS as READ
 
-PAIR_FIELDS = ("edge_label_index", "edge_label_type")
-READ = ("x", "edge_index", *EDGE_FIELDS, *NODE_FIELDS, *PAIR_FIELDS, "batch", "y", *MASKS)
 DERIVED = ("ptr", "num_nodes", "num_classes", "edge_label")
 IDS = {  # names of the examples' ids, which become masks
     "train_mask": ("train_idx", "train_index"),
@@ -26,26 +24,10 @@ ALL_IDS = tuple(name for names in IDS.values() for name in names)
 
 def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str, Any]:
     """The fields of a `Graph` that PyG's data, or anything with the same attributes, has."""
-    if isinstance(getattr(data, "edge_types", None), (list, tuple)):
-        raise TypeError(
-            f"Expected data to have nodes and edges of one type, but got {type(data).__name__}: "
-            "see fgl.data.from_hetero"
-        )
-    if isinstance(data, (list, tuple)):
-        raise TypeError(
-            f"Expected data to be a Data or a Batch, but got a {type(data).__name__}: "
-            "Graph.from_pyg(Batch.from_data_list(data)) makes a collection of graphs"
-        )
-    if isinstance(data, Tensor | Mapping | Dataset) or not hasattr(data, "x"):
-        way = "Graph.from_pyg(Data(x=..., edge_index=...))"
-        if isinstance(data, Dataset):
-            way = "dataset[0] is one, and Batch.from_data_list(list(dataset)) all of them"
-        raise TypeError(
-            f"Expected data to be a Data or a Batch, but got {type(data).__name__}: {way}"
-        )
+    _check_kind(data)
     _check_all_read(data, ignore)
-    fields = {name: getattr(data, name, None) for name in READ if name not in ignore}
-    if fields.get("edge_index") is None and getattr(data, "adj_t", None) is not None:
+    fields = {name: None if name in ignore else getattr(data, name, None) for name in READ}
+    if fields["edge_index"] is None and getattr(data, "adj_t", None) is not None:
         fields |= edges_of(data.adj_t)
     if fields["x"] is None:
         raise ValueError(
@@ -54,26 +36,57 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
             "fgl.data.degree_features if you like"
         )
     fields |= _answers(data, fields, ignore)
-    for name in MASKS:
-        fields[name] = one_split(name, fields.get(name), split)
-    for name in ("x", "edge_attr", "edge_weight"):
-        fields[name] = narrowed(fields.get(name))
-    read = {name: getattr(data, name, None) for name in ALL_IDS if name not in ignore}
-    fields |= masks_of_ids(fields, read, _num_examples(fields))
-    attr = fields.get("edge_attr")
-    if attr is not None and attr.dim() == 1:
-        fields["edge_attr"] = attr[:, None]
-    owners, y = fields.get("batch"), fields["y"]
-    if owners is not None and y is not None and len(owners) == len(y) > 1 + owners[-1:].sum():
-        if y.is_floating_point():
-            raise ValueError(
-                f"Expected y to have a row for each graph, but got {list(y.shape)}, one for each "
-                "node: numbers of a graph are y [1, t] in each Data; for numbers of nodes set "
-                "batch to None"
-            )
+    fields |= {name: one_split(name, fields[name], split) for name in MASKS}
+    fields |= {name: narrowed(fields[name]) for name in ("x", "edge_attr", "edge_weight")}
+    ids = {name: getattr(data, name, None) for name in ALL_IDS if name not in ignore}
+    fields |= masks_of_ids(fields, ids, _num_examples(fields))
+    fields["edge_attr"] = in_columns(fields["edge_attr"])
+    y = fields["y"]
+    if y is not None and _are_of_nodes(y, fields["batch"]):
         fields["batch"] = None  # a batch of graphs with labels for nodes: as one graph
     numbers = y is not None and y.is_floating_point()
     return {**fields, "num_classes": None if numbers else getattr(data, "num_classes", None)}
+
+
+def _check_kind(data: Any) -> None:
+    kind = type(data).__name__
+    if isinstance(getattr(data, "edge_types", None), (list, tuple)):
+        raise TypeError(
+            f"Expected data to have nodes and edges of one type, but got {kind}: "
+            "see fgl.data.from_hetero"
+        )
+    if isinstance(data, (list, tuple)):
+        kind = f"a {kind}"
+        way = "Graph.from_pyg(Batch.from_data_list(data)) makes a collection of graphs"
+    elif isinstance(data, Dataset):
+        way = "dataset[0] is one, and Batch.from_data_list(list(dataset)) all of them"
+    elif isinstance(data, Tensor | Mapping) or not hasattr(data, "x"):
+        way = "Graph.from_pyg(Data(x=..., edge_index=...))"
+    else:
+        return
+    raise TypeError(f"Expected data to be a Data or a Batch, but got {kind}: {way}")
+
+
+def _are_of_nodes(y: Tensor, owners: Tensor | None) -> bool:
+    """Return whether answers beside the graph of each node are answers of nodes.
+
+    Raises:
+        ValueError: if they are numbers, of which several may be of a graph.
+    """
+    if owners is None or not len(owners) == len(y) > 1 + owners[-1:].sum():
+        return False
+    if y.is_floating_point():
+        raise ValueError(
+            f"Expected y to have a row for each graph, but got {list(y.shape)}, one for each "
+            "node: numbers of a graph are y [1, t] in each Data; for numbers of nodes set "
+            "batch to None"
+        )
+    return True
+
+
+def in_columns(attr: Tensor | None) -> Tensor | None:
+    """Features of edges ``[E]`` as one column, ``[E, 1]``."""
+    return attr[:, None] if attr is not None and attr.dim() == 1 else attr
 
 
 def _num_examples(fields: Mapping[str, Any]) -> int:
@@ -101,14 +114,27 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
             "edge_attr=data.msg)"
         )
     if unread:
+        of_nodes = _times_nodes(
+            *(getattr(data, name, None) for name in ("time", "x", "edge_index"))
+        )
         raise ValueError(
             f"Expected data to have fields that a Graph has, but got {unread} besides: "
-            f"{hint(unread)}see fgl.Graph for their names, or leave them out by ignore={unread}"
+            f"{hint(unread, of_nodes=of_nodes)}see fgl.Graph for their names, or leave them out "
+            f"by ignore={unread}"
         )
 
 
-def hint(unread: Collection[str]) -> str:
-    """The way to read some fields that a `Graph` has under other names."""
+def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
+    """Whether there is a time for each node, and not for each edge."""
+    if not all(isinstance(each, Tensor) for each in (time, x, edge_index)):
+        return False
+    return bool(len(time) == len(x) != edge_index.shape[-1])
+
+
+def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
+    """The way to read some fields, of nodes or of edges, that a `Graph` has under other names."""
+    if of_nodes and {"time", "t"} & {*unread}:
+        return "a Graph has times of edges alone, and a column of x holds those of nodes; "
     if {"time", "t"} & {*unread}:
         return "times of edges are called edge_time; "
     if {"pos_edge_label_index", "pos_edge_label"} & {*unread}:

@@ -18,7 +18,7 @@ from .fields import EDGE_FIELDS
 class Reading:
     """Edges as PyG has them: ``edge_index [2, E]``, in the order of the entries of `adj`.
 
-    Where `adj` was replaced (`Graph.with_adj`) its entries of value 0 are no edges.
+    If `adj` was replaced (`Graph.with_adj`) its entries of value 0 are no edges.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [2, 0, 0]]))

@@ -10,7 +10,7 @@ from .node_contrast import node_contrast
 from .pair_scores import pair_scores
 from .proximal import distance_per_entry, proximal
 from .ranking import ranking
-from .reconstruction_loss import dense_reconstruction, reconstruction_loss, sampled_reconstruction
+from .reconstruction_loss import reconstruction_loss, sampled_reconstruction
 from .structure_distillation import structure_distillation
 from .unit_rows import unit_rows
 
@@ -18,7 +18,6 @@ __all__ = [
     "absolute_error",
     "binary_cross_entropy",
     "cross_entropy",
-    "dense_reconstruction",
     "distance_per_entry",
     "huber",
     "kl_divergence",

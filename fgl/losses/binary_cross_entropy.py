@@ -7,11 +7,13 @@ from functools import partial
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from ..kinds import explained
 from .known_mean import known_mean
 
 _EACH = partial(binary_cross_entropy_with_logits, reduction="none")
 
 
+@explained
 def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean binary cross-entropy over the known entries of the masked rows.
 

@@ -10,15 +10,17 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..checks import check_length
-from ..sparse import widened
+from ..checks import check_length, reject_if
+from ..kinds import explained
 from ..sparse.autograd import batched, mapped, positional
+from ..sparse.rows import widened
 from .weighted_mean import weighted_mean
 
 # A mask to what follows from it and from its labels, which each step of a training asks for again.
 _known = WeakTensorKeyDictionary()
 
 
+@explained
 def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy over the masked nodes.
 
@@ -42,8 +44,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
         tensor(1.3863)
     """
     check_length(logits.shape[0], y=y, mask=mask)
-    if y.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"Expected y to be int64, but got {y.dtype}")
+    reject_if(y.dtype not in (torch.int64, torch.int32), "y to be int64", y.dtype, TypeError)
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(f"Expected mask to be bool or float weights, but got {mask.dtype}")
     if mask is not None and mask.requires_grad:
@@ -136,6 +137,7 @@ class _MaskedMean(Function):
         return _MaskedMean.apply(*whole), (0, 0, 0)  # type: ignore[no-untyped-call]
 
 
+@explained
 def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy with soft labels over the masked rows.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..checks import check_number
+from ..kinds import explained
 from .known_mean import known_mean
 
 
+@explained
 def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean squared error over the known entries of the masked rows.
 
@@ -33,6 +35,7 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     return known_mean(lambda out, answer: (out - answer).square(), output, y, mask)
 
 
+@explained
 def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean absolute error over the known entries of the masked rows.
 
@@ -55,6 +58,7 @@ def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Ten
     return known_mean(lambda out, answer: (out - answer).abs(), output, y, mask)
 
 
+@explained
 def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float = 1.0) -> Tensor:
     """Mean Huber loss over the known entries of the masked rows.
 

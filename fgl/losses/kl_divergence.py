@@ -5,9 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
+from ..kinds import explained
 from .weighted_mean import mask_weight, weighted_mean
 
 
+@explained
 def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Divergence of the embeddings' distribution from a standard normal one (FedVGAE, Eq. 6).
 
@@ -33,11 +36,11 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; Kingma and Welling 2014,
     https://arxiv.org/abs/1312.6114, appendix B
     """
-    if mu.dim() != 2 or mu.shape != log_sigma.shape:
-        raise ValueError(
-            f"Expected log_sigma to have the shape of mu {list(mu.shape)} [n, d], "
-            f"but got {list(log_sigma.shape)}"
-        )
+    reject_if(
+        mu.dim() != 2 or mu.shape != log_sigma.shape,
+        f"log_sigma to have the shape of mu {list(mu.shape)} [n, d]",
+        list(log_sigma.shape),
+    )
     weight = mask_weight("mask", mask, mu.shape[:1], mu)
     if mask is not None:  # 0 times the infinity of a node that is not there is not 0
         counted = mask.bool()[:, None]

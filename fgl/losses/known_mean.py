@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..checks import as_columns
-from ..sparse import widened
+from ..sparse.rows import widened
 from .weighted_mean import weighted_mean
 
 

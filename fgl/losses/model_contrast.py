@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_length, check_number
+from ..checks import check_length, check_number, reject_if
+from ..kinds import explained
 from .unit_rows import unit_rows
 from .weighted_mean import weighted_mean
 
 
+@explained
 def model_contrast(
     z: Tensor,
     received: Tensor,
@@ -52,11 +54,11 @@ def model_contrast(
     """
     if previous is None:
         previous = received.detach()[None][:0]
-    if z.dim() != 2 or z.shape != received.shape:
-        raise ValueError(
-            f"Expected received to have the shape of z {list(z.shape)} [n, d], "
-            f"but got {list(received.shape)}"
-        )
+    reject_if(
+        z.dim() != 2 or z.shape != received.shape,
+        f"received to have the shape of z {list(z.shape)} [n, d]",
+        list(received.shape),
+    )
     if previous.dim() != 3 or previous.shape[1:] != z.shape:
         raise ValueError(
             f"Expected previous to have shape {['Q', *z.shape]}, but got {list(previous.shape)}"

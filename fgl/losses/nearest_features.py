@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_length
+from ..checks import check_length, reject_if
+from ..kinds import explained
 from .weighted_mean import mask_weight
 
 
+@explained
 def nearest_features(
     made: Tensor,
     count: Tensor,
@@ -59,8 +61,7 @@ def nearest_features(
 
 
 def _check(generated: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor) -> None:
-    if generated.dim() != 3:
-        raise ValueError(f"Expected made to have shape [n, P, d], but got {list(generated.shape)}")
+    reject_if(generated.dim() != 3, "made to have shape [n, P, d]", list(generated.shape))
     n, _, d = generated.shape
     if hidden.dim() != 3 or (hidden.shape[0], hidden.shape[2]) != (n, d) or not hidden.shape[1]:
         raise ValueError(

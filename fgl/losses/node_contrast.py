@@ -12,17 +12,23 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
-from ..checks import check_choice, check_length, check_number
-from ..sparse import full_precision, widened
+from ..checks import check_choice, check_length, check_mask, check_number, reject_if
+from ..kinds import explained
 from ..sparse.autograd import batched
+from ..sparse.precision import full_precision
+from ..sparse.recording import in_one
+from ..sparse.rows import widened
 from .unit_rows import unit_rows
 
 BLOCK = 2**23  # entries of the similarity matrix that exist at a time
 CACHED = 2**18  # similarities that a CPU's cache holds, with what is made of them
 
 
+@explained
 def node_contrast(
     anchor: Tensor,
     keys: Tensor,
@@ -71,14 +77,14 @@ def node_contrast(
 
     Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
     """
-    if anchor.dim() != 2 or anchor.shape != keys.shape:
-        raise ValueError(
-            f"Expected keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d], "
-            f"but got {list(keys.shape)}"
-        )
-    check_length(len(anchor), y=y, mask=mask)
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
+    reject_if(
+        anchor.dim() != 2 or anchor.shape != keys.shape,
+        f"keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d]",
+        list(keys.shape),
+    )
+    check_length(len(anchor), y=y)
+    if mask is not None:
+        check_mask("mask", mask, len(anchor))
     check_number("temperature", temperature, above=0)
     check_choice("denominator", denominator, ("negatives", "all"))
     check_choice("direction", direction, ("anchor", "symmetric"))
@@ -141,14 +147,63 @@ class _Contrast(Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
         tensors = _batched(info, in_dims, args)
-        parts = [
-            _contrast_batch(*chunk, *args[4:6])
-            if chunk[2].shape[0] > 1
-            else [out[None] for out in _Contrast.apply(*(t[0] for t in chunk), *args[4:])]  # type: ignore[no-untyped-call]
-            for chunk in _chunks(tensors, args[6])
-        ]
-        losses, slopes = (torch.cat(out) for out in zip(*parts, strict=True))
-        return (losses, slopes), (0, 0)
+        if any(map(is_functorch_wrapped_tensor, tensors)):  # by a second `vmap`
+            losses, slopes = _in_chunks(*tensors, *args[4:])
+            return (losses, slopes), (0, 0)
+        out: tuple[Tensor, Tensor] = _Batch.apply(*tensors, *args[4:])  # type: ignore[no-untyped-call]
+        return out, (0, 0)
+
+
+class _Batch(Function):
+    """The losses of K clients, and their gradients by the anchors."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
+        losses, slopes = _in_chunks(*args)
+        ctx.args = args[4:]
+        ctx.mark_non_differentiable(slopes)
+        ctx.save_for_backward(slopes, *args[:4])
+        return losses, slopes
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
+        slopes, *tensors = ctx.saved_tensors
+        grad, grad_keys = grad[:, None, None], None
+        if ctx.needs_input_grad[1]:
+            grad_keys = _keys_in_chunks(*tensors, *ctx.args)[0] * grad
+        return slopes * grad, grad_keys, *[None] * 5
+
+
+@in_one
+def _in_chunks(
+    anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
+) -> tuple[Tensor, Tensor]:
+    """The losses ``[K]`` and their gradients by the anchors, a chunk of clients at a time."""
+    *how, block = options
+    parts = [
+        _contrast_batch(*chunk, *how)
+        if chunk[2].shape[0] > 1
+        else [out[None] for out in _Contrast.forward(*(t[0] for t in chunk), *options)]
+        for chunk in _chunks((anchor, keys, y, mask), block)
+    ]
+    losses, slopes = (torch.cat(out) for out in zip(*parts, strict=True))
+    return losses, slopes
+
+
+@in_one
+def _keys_in_chunks(
+    anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
+) -> tuple[Tensor]:
+    """The losses' gradients by the keys, a chunk of clients at a time."""
+    *how, block = options
+    parts = [
+        _contrast_batch(*chunk, *how, by_keys=True)[1]
+        if chunk[2].shape[0] > 1
+        else _KeySlopes.forward(*(t[0] for t in chunk), *options)[None]
+        for chunk in _chunks((anchor, keys, y, mask), block)
+    ]
+    return (torch.cat(parts),)
 
 
 class _KeySlopes(Function):
@@ -178,14 +233,7 @@ class _KeySlopes(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Tensor, int]:
-        tensors = _batched(info, in_dims, args)
-        parts = [
-            _contrast_batch(*chunk, *args[4:6], by_keys=True)[1]
-            if chunk[2].shape[0] > 1
-            else _KeySlopes.apply(*(t[0] for t in chunk), *args[4:])[None]  # type: ignore[no-untyped-call]
-            for chunk in _chunks(tensors, args[6])
-        ]
-        return torch.cat(parts), 0
+        return _keys_in_chunks(*_batched(info, in_dims, args), *args[4:])[0], 0
 
 
 def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:

@@ -8,12 +8,16 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..sparse import add_rows, below_each_other, gather_rows
+from ..checks import reject_if
+from ..kinds import explained
+from ..sparse import gather_rows
 from ..sparse.autograd import batched
+from ..sparse.gather import add_rows, below_each_other
 
 BLOCK = 2**20  # numbers that are gathered at a time
 
 
+@explained
 def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
     """Inner products of pairs of rows: the decoder's logits, ``s_uv = z_u . z_v``.
 
@@ -36,8 +40,7 @@ def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
 
     Source: Kipf and Welling 2016, https://arxiv.org/abs/1611.07308, Eq. 2
     """
-    if z.dim() != 2:
-        raise ValueError(f"Expected z to have shape [n, d], but got {list(z.shape)}")
+    reject_if(z.dim() != 2, "z to have shape [n, d]", list(z.shape))
     if pairs.dim() != 2 or pairs.shape[0] != 2:
         raise ValueError(f"Expected pairs to have shape [2, *], but got {list(pairs.shape)}")
     out: Tensor = _Pairs.apply(z, pairs[0], pairs[1])  # type: ignore[no-untyped-call]

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ..sparse import widened
+from ..kinds import explained
+from ..sparse.rows import widened
 
 
+@explained
 def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
     """Half the squared distance to a reference model: ``1/2 ||params - reference||^2``.
 
@@ -41,6 +43,7 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
     return torch.stack(terms).sum() / 2 if terms else torch.zeros(())
 
 
+@explained
 def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
     """Distance to a reference model, per tensor and entry: ``sum_p ||theta_p - ref_p|| / n_p``.
 

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ..checks import check_length
+from ..checks import check_length, reject_if
+from ..kinds import explained
 from .weighted_mean import weighted_mean
 
 
+@explained
 def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Mean loss over pairs of a chosen item and another one, whose score should be lower (BPR).
 
@@ -32,13 +34,12 @@ def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -
 
     Source: Rendle et al. 2009, https://arxiv.org/abs/1205.2618, section 4.1
     """
-    if positive.dim() != 1:
-        raise ValueError(f"Expected positive to have shape [n], but got {list(positive.shape)}")
-    if negative.dim() not in (1, 2) or negative.shape[:1] != positive.shape:
-        raise ValueError(
-            f"Expected negative to have shape [{len(positive)}] or [{len(positive)}, k], "
-            f"but got {list(negative.shape)}"
-        )
+    reject_if(positive.dim() != 1, "positive to have shape [n]", list(positive.shape))
+    reject_if(
+        negative.dim() not in (1, 2) or negative.shape[:1] != positive.shape,
+        f"negative to have shape [{len(positive)}] or [{len(positive)}, k]",
+        list(negative.shape),
+    )
     check_length(len(positive), mask=mask)
     others = negative if negative.dim() == 2 else negative[:, None]
     ahead = positive[:, None] - others

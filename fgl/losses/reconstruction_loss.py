@@ -6,14 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check_choice
-from ..sparse import widened
+from ..checks import check_choice, reject_if
+from ..kinds import explained
+from ..sparse.rows import widened
 from .pair_scores import pair_scores
 from .weighted_mean import mask_weight, weighted_mean
 
 KINDS = ("sampled", "dense", "dense_weighted")
 
 
+@explained
 def sampled_reconstruction(
     z: Tensor,
     edges: Tensor,
@@ -32,7 +34,7 @@ def sampled_reconstruction(
         edges: int64 ``[2, num_edges]``, in one direction or both.
         negatives: int64 ``[2, *]``; by default as many uniform pairs of two different nodes as
             there are edges, from torch's global generator, and not checked against the edges
-            (`fgl.data.negative_edges` is). A batch of padded clients must give its own.
+            (`fgl.data.splits.negative_edges` is). A batch of padded clients must give its own.
         mask: bool ``[num_edges]``, the edges that count; default all.
         negative_mask: bool ``[*]``, the negatives that count; default all.
 
@@ -60,6 +62,7 @@ def sampled_reconstruction(
     return weighted_mean(loss, torch.cat([own, other])).to(dtype)
 
 
+@explained
 def dense_reconstruction(
     z: Tensor,
     edges: Tensor,
@@ -109,6 +112,7 @@ def dense_reconstruction(
     return (total / (scale + (scale == 0))).to(dtype)
 
 
+@explained
 def reconstruction_loss(
     z: Tensor,
     edges: Tensor,
@@ -150,8 +154,7 @@ def reconstruction_loss(
 
 def _uniform_pairs(num_nodes: int, edges: Tensor) -> Tensor:
     count = edges.shape[1]
-    if count and num_nodes < 2:
-        raise ValueError(f"Expected z to have at least 2 rows, but got {num_nodes}")
+    reject_if(count and num_nodes < 2, "z to have at least 2 rows", num_nodes)
     source = torch.randint(max(num_nodes, 1), (count,), device=edges.device)
     step = torch.randint(1, max(num_nodes, 2), (count,), device=edges.device)
     return torch.stack([source, (source + step) % num_nodes])

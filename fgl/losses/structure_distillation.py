@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..checks import check_length, check_number
-from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product, widened
+from ..checks import check_length, check_number, reject_if
+from ..kinds import explained
+from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product
+from ..sparse.rows import widened
 from .weighted_mean import weighted_mean
 
 
+@explained
 def structure_distillation(
     student: Tensor,
     teacher: Tensor,
@@ -46,11 +49,11 @@ def structure_distillation(
 
     Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
     """
-    if student.dim() != 2 or student.shape != teacher.shape:
-        raise ValueError(
-            f"Expected teacher to have the student's shape {list(student.shape)} "
-            f"[num_nodes, num_classes], but got {list(teacher.shape)}"
-        )
+    reject_if(
+        student.dim() != 2 or student.shape != teacher.shape,
+        f"teacher to have the student's shape {list(student.shape)} [num_nodes, num_classes]",
+        list(teacher.shape),
+    )
     check_length(len(student), mask=mask)
     check_number("temperature", temperature, above=0)
     if not isinstance(edges, SparseMatrix):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..sparse import widened
+from ..kinds import explained
+from ..sparse.rows import widened
 
 
+@explained
 def unit_rows(x: Tensor, eps: float = 1e-6) -> Tensor:
     """Rows scaled to length 1; a row shorter than `eps` becomes 0 and gets no gradient.
 

@@ -1,4 +1,4 @@
-"""Weighted means, and the weights that a mask stands for."""
+"""Weighted means, and the weights of a mask."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..sparse import widened
+from ..checks import reject_if
+from ..sparse.rows import widened
 
 
 def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -27,6 +28,5 @@ def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tens
     """
     if mask is None:
         return like.new_ones(shape)
-    if mask.shape != shape:
-        raise ValueError(f"Expected {name} to have shape {list(shape)}, but got {list(mask.shape)}")
+    reject_if(mask.shape != shape, f"{name} to have shape {list(shape)}", list(mask.shape))
     return mask.to(like.dtype)

@@ -9,29 +9,21 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from ..checks import check_share
-from ..federation import (
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    check_one_architecture,
-    in_mode,
-    layer,
-    predict,
-)
+from .. import federation as fed
+from ..checks import Share, reject_if
+from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy
 from ..losses.weighted_mean import weighted_mean
 from ..nn import AdaFGL
 from ..nn.adafgl import normalised
 from .fedgta import spread
+from .inputs import check_one_graph, network_of
 from .local import local
 
 
-@layer
-def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
+@fed.layer(checks=[fed.check_one_architecture])
+def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     """Personal training around a federated model that stays as it is (AdaFGL, step 2).
 
     The model is a `fgl.nn.AdaFGL`, whose extractor the first step has trained: FedAvg, or any
@@ -66,30 +58,21 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
 
     Source: Li et al. 2024, https://arxiv.org/abs/2401.11750; https://github.com/xkLi-Allen/AdaFGL
     """
-    check_share(threshold=threshold)
-    check_one_architecture(fedavg, "adafgl")
-    model = fedavg.model
-    if not isinstance(model, AdaFGL):
-        raise ValueError(
-            f"Expected adafgl to be given a method that trains an fgl.nn.AdaFGL, but got "
-            f"{type(model).__name__}: fgl.tasks.adapted makes one of a task"
-        )
+    model = network_of(fedavg, AdaFGL, "adafgl", "fgl.tasks.adapted makes one of a task")
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
-        if graph.batch is not None:
-            raise ValueError("Expected adafgl's clients to hold one graph, but got a collection")
-        if not graph.num_nodes:
-            raise ValueError("Expected adafgl's clients to have nodes, but got none")
+        check_one_graph(graph, "adafgl")
+        reject_if(not graph.num_nodes, "adafgl's clients to have nodes", "none")
         if graph.edge_label_index is not None:
             raise ValueError("Expected adafgl's examples to be nodes, but got pairs of nodes")
         if "model" not in state:
             like = params["homophilous"]
             homophilous = propagation_accuracy(graph) >= threshold
             params = {**params, "homophilous": torch.full_like(like, float(homophilous))}
-        with in_mode(model, False):
-            answers = predict(model.extractor, within(params, "extractor."), graph).softmax(1)
+        with fed.in_mode(model, False):
+            answers = fed.predict(model.extractor, within(params, "extractor."), graph).softmax(1)
         propagated = model.propagated(graph.x, graph.adj, answers)
         return params, {**context, "seen": Ragged(propagated), "answers": Ragged(answers)}
 

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_model_alone,
-    check_one_architecture,
-    layer,
-)
+from ..checks import Weight
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..losses import proximal
 
 OWN = "own."  # prefix of the names of the client's own model
 
 
-@layer
-def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
+def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     """FedAvg, and a personal model for each client that stays near the common one (Ditto, Alg. 1).
 
     In each local step, on the same examples, a client takes a step on ``loss(theta)``, from the
@@ -60,10 +49,6 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
 
     Source: Li et al. 2021, https://arxiv.org/abs/2012.04221; https://github.com/litian96/ditto
     """
-    check_weight(penalty=penalty)
-    check_averages(fedavg, "ditto")
-    check_model_alone(fedavg, "ditto")
-    check_one_architecture(fedavg, "ditto")
     _check_alone(fedavg)
     trained = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
     first = {OWN + name: p.detach().clone() for name, p in trained.items()}
@@ -73,19 +58,19 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
         return {**params, **state.get("own", first)}, context
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        common = {name: value for name, value in params.items() if name not in first}
+        common = fed.drop(params, first)
         own = {**common, **{name: params[OWN + name] for name in trained}}
         distance = proximal({name: own[name] for name in trained}, context["start"])
         both = fedavg.loss(common, graph, context) + fedavg.loss(own, graph, context)
         return both + penalty * distance
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        common = {name: value for name, value in params.items() if name not in first}
+        common = fed.drop(params, first)
         message, new_state = fedavg.send(common, context, state, graph)
         return message, {**new_state, "own": {name: params[name] for name in first}}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         count = inbox.stack("num_examples")
         if not count.any():
             return {}, state
@@ -97,7 +82,8 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
         own = state.get("own", {})
         return {**used, **{name.removeprefix(OWN): value for name, value in own.items()}}
 
-    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=first)
+    method = replace(fedavg, receive=receive, loss=loss, send=send)
+    method = replace(method, own=replace(fedavg.own, personal=first))
     return replace(method, aggregate=aggregate, deploy=deploy)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,19 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import Positive, Share, Weight
 from ..client_network import distance_attention, similarity, softmax_attention
-from ..federation import Inbox, Message, Method, Params, State, check_averages, layer
+from ..federation import Inbox, Message, Method, Outbox, Params, State, check_averages, layer
 from ..graph import Graph
 from ..losses import proximal
+from .local import with_own
 from .mix_models import initial_parameters, mix_models, moved
 
 Attention = Callable[[Tensor], Tensor]
 
 
-@layer
+@layer(checks=[check_averages])
 def fedamp(
-    fedavg: Method, *, sigma: float = 1.0, server_lr: float = 1.0, penalty: float = 1.0
+    fedavg: Method, *, sigma: Positive = 1.0, server_lr: Positive = 1.0, penalty: Weight = 1.0
 ) -> Method:
     """Every client keeps its own model, held near a mix of all, by their distances (FedAMP).
 
@@ -50,17 +51,13 @@ def fedamp(
 
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797
     """
-    check_number("sigma", sigma, above=0)
-    check_number("server_lr", server_lr, above=0)
-    check_number("penalty", penalty, at_least=0)
-    check_averages(fedavg, "fedamp")
     attention = partial(distance_attention, sigma=sigma, lr=server_lr)
     return passing(fedavg, attention, weight=penalty / server_lr)
 
 
-@layer
+@layer(checks=[check_averages])
 def heurfedamp(
-    fedavg: Method, *, own: float = 0.3, scale: float = 10.0, penalty: float = 1.0
+    fedavg: Method, *, own: Share = 0.3, scale: Weight = 10.0, penalty: Weight = 1.0
 ) -> Method:
     """FedAMP whose attention is a softmax of cosines (HeurFedAMP, as GPFL's tables have it).
 
@@ -85,10 +82,6 @@ def heurfedamp(
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797;
     https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py), whose form this is
     """
-    check_number("own", own, at_least=0, at_most=1)
-    check_number("scale", scale, at_least=0)
-    check_number("penalty", penalty, at_least=0)
-    check_averages(fedavg, "heurfedamp")
 
     def attention(rows: Tensor) -> Tensor:
         return softmax_attention(similarity(rows, centre=False), scale=scale, own=own)
@@ -119,10 +112,9 @@ def passing(
     initial = initial_parameters(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        own = {"model": state["model"]} if "model" in state else {}
-        params, context = fedavg.receive({**message, **own}, state, graph)
-        sent = message["model"] if own else {}  # at first none: held near its start
-        cloud, has_cloud = {**params, **sent}, torch.tensor(at_first or bool(own))
+        params, context = fedavg.receive(with_own(message, state), state, graph)
+        sent = message["model"] if "model" in state else {}  # at first none: held near its start
+        cloud, has_cloud = {**params, **sent}, torch.tensor(at_first or "model" in state)
         return params, {**context, "cloud": cloud, "received": cloud, "held": has_cloud}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -134,13 +126,11 @@ def passing(
         return message, {**new_state, "model": params}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         return mix_models(inbox, attention(moved(inbox, initial)))
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        own_model = state.get("model")
-        own = {} if own_model is None else {"model": own_model}
-        return fedavg.deploy({**message, **own}, state, graph)
+        return fedavg.deploy(with_own(message, state), state, graph)
 
     method = replace(fedavg, receive=receive, loss=loss, send=send)
     return replace(method, aggregate=aggregate, deploy=deploy)

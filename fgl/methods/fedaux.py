@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 
-from ..checks import check_weight
+from .. import federation as fed
+from ..checks import Weight, reject_if
 from ..client_network import similarity, softmax_attention
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    State,
-    check_averages,
-    check_one_architecture,
-    layer,
-)
+from ..federation import Inbox, Method, Outbox, State
 from .mix_models import mean_for_strangers, mix_models
 
 
-@layer
-def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Method:
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
+def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Method:
     """FedAvg whose server mixes models for each client by the similarity of the clients' vectors.
 
     Client i gets ``sum_j S_ij theta_j``, ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale
@@ -52,9 +44,6 @@ def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Metho
 
     Source: Zhuo et al. 2025, https://arxiv.org/abs/2505.23864; https://github.com/JhuoW/FedAux
     """
-    check_weight(scale=scale)
-    check_averages(fedavg, "fedaux")
-    check_one_architecture(fedavg, "fedaux")
     parameter = dict(fedavg.model.named_parameters()).get(vector)
     if parameter is None or parameter.dim() != 1:
         raise ValueError(
@@ -63,10 +52,9 @@ def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Metho
         )
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         vectors = inbox.stack("model").get(vector)
-        if vectors is None:
-            raise ValueError(f"Expected uploads to have the vector {vector!r}, but got none")
+        reject_if(vectors is None, f"uploads to have the vector {vector!r}", "none")
         similarities = similarity(vectors, centre=False)
         outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
         outbox, participated = mean_for_strangers(inbox, outbox, state)

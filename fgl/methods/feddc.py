@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import check_weight
-from ..federation import (
-    Inbox,
-    Means,
-    Message,
-    Method,
-    Params,
-    State,
-    changed_messages,
-    check_averages,
-    layer,
-)
+from .. import federation as fed
+from ..checks import Weight
+from ..federation import Inbox, Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from .feddyn import drifting, half_square, inner
 from .scaffold import Control, common_control, mean_gradient, rate_of_path
 
 
-@layer
+@fed.layer(checks=[fed.check_averages])
 def feddc(
-    fedavg: Method, *, penalty: float = 0.01, control: Control = "auto", lr: float | None = None
+    fedavg: Method, *, penalty: Weight = 0.01, control: Control = "auto", lr: float | None = None
 ) -> Method:
     """FedAvg whose clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
 
@@ -46,7 +36,7 @@ def feddc(
     fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and ``sum_k h_k = 0``, so the examples of all
     clients together have gradient 0, whoever takes part in a round.
 
-    As the authors' code with plain SGD, whose trajectory this is, but for three things. S is a
+    As the authors' code with plain SGD, whose trajectory this is, except for three things. S is a
     client's own number of steps; there the mean client's. Clients use theta; the authors report two
     means of the clients' models beside it. A gradient is clipped only where `fedavg` says so; there
     at 10.
@@ -72,9 +62,7 @@ def feddc(
 
     Source: Gao et al. 2022, https://arxiv.org/abs/2203.11751; https://github.com/gaoliang13/FedDC
     """
-    check_weight(penalty=penalty)
     by_path, eta = rate_of_path(fedavg, control, lr)
-    check_averages(fedavg, "feddc")
     base = drifting(fedavg, "feddc")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -110,12 +98,12 @@ def feddc(
         return {**message, "shift": shift}, {**new_state, "own": new}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         outbox, new = base.aggregate(inbox, state)
         if not outbox:
             return outbox, state
         gradient = common_control(Means.over(inbox, equally=["shift"]), state.get("gradient", {}))
-        messages = changed_messages(outbox, lambda message: {**message, "gradient": gradient})
+        messages = fed.changed_messages(outbox, lambda message: {**message, "gradient": gradient})
         return messages, {**new, "gradient": gradient}
 
     return replace(base, receive=receive, loss=loss, send=send, aggregate=aggregate)

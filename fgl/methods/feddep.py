@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -11,22 +12,9 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
-from ..checks import check_choice, check_count, check_number, check_share, check_weight
-from ..federation import (
-    Means,
-    Message,
-    Method,
-    OptimizerFactory,
-    Params,
-    Ragged,
-    State,
-    after,
-    check_averages,
-    check_one_architecture,
-    in_mode,
-    layer,
-    minimise,
-)
+from .. import federation as fed
+from ..checks import Count, Natural, Share, Weight, reject_if
+from ..federation import Means, Message, Method, OptimizerFactory, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
 from ..losses import cross_entropy, nearest_features
@@ -36,29 +24,30 @@ from ..nn.deep_neighbours import fused
 from .adafgl import within
 from .fedper import fedper
 from .grouped_embeddings import grouped
+from .inputs import check_one_graph, check_prototypes, latest_uploads, network_of
 
 KEYS = ("prototypes", "counts")  # what a client sends besides its classifier
 Targets = Literal["drawn", "nearest"]
 
 
-@layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def feddep(
     fedavg: Method,
     *,
-    num_prototypes: int = 5,
-    encoder_epochs: int = 30,
-    gen_local_epochs: int = 1,
-    gen_epochs: int = 200,
-    gen_hide: float = 0.5,
-    count_weight: float = 1.0,
-    embedding_weight: float = 1.0,
-    label_weight: float = 1.0,
+    num_prototypes: Count = 5,
+    encoder_epochs: Natural = 30,
+    gen_local_epochs: Natural = 1,
+    gen_epochs: Natural = 200,
+    gen_hide: Share = 0.5,
+    count_weight: Weight = 1.0,
+    embedding_weight: Weight = 1.0,
+    label_weight: Weight = 1.0,
     targets: Targets = "drawn",
 ) -> Method:
     """FedAvg of a classifier that reads embeddings of the neighbours that a client misses (FedDEP).
 
     The model is a `fgl.nn.DeepNeighbours`. In its first round a client trains an encoder alone
-    (`fgl.nn.DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
+    (`DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
     groups its nodes' embeddings by k-means. It sends the groups' means, its prototypes, and how
     many nodes each has; from then on a node's embedding is its group's mean. The server passes
     prototypes on. A client that gets others' trains its generator: it hides a share of its
@@ -118,93 +107,65 @@ def feddep(
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.04336; https://github.com/zkzhangke/FedDEP
     """
-    check_count(num_prototypes=num_prototypes)
-    epochs = {"encoder_epochs": encoder_epochs, "gen_local_epochs": gen_local_epochs}
-    for name, value in {**epochs, "gen_epochs": gen_epochs}.items():
-        check_number(name, value, at_least=0, integer=True)
-    check_share(gen_hide=gen_hide)
-    weights = count_weight, embedding_weight, label_weight
-    check_weight(count_weight=weights[0], embedding_weight=weights[1], label_weight=weights[2])
-    check_choice("targets", targets, ("drawn", "nearest"))
-    check_averages(fedavg, "feddep")
-    check_one_architecture(fedavg, "feddep")
-    model = fedavg.model
-    if not isinstance(model, DeepNeighbours):
-        raise ValueError(
-            "Expected the model to be an fgl.nn.DeepNeighbours (model='deep' in a task), "
-            f"but got {type(model).__name__}"
-        )
+    model = network_of(fedavg, DeepNeighbours, "feddep", "model='deep' in a task")
     base = fedper(fedavg, shared=("classifier",))
-
-    def plain(message: Message) -> Message:
-        return {name: value for name, value in message.items() if name not in KEYS}
+    learn = partial(
+        generated,
+        model,
+        epochs=(gen_local_epochs, gen_epochs),
+        weights=(count_weight, embedding_weight, label_weight),
+        targets=targets,
+        optimizer=fedavg.train.optimizer,
+    )
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         check_client(graph)
-        params, context = base.receive(plain(message), state, graph)
+        params, context = base.receive(fed.drop(message, KEYS), state, graph)
         own = state if "cluster" in state else grouped(model, graph, num_prototypes, encoder_epochs)
         others = prototypes_of_others(message)
         if others and not params["mends"]:
             hidden = hidden_neighbours(model, graph, own, gen_hide)
-            how: Any = {"weights": weights, "targets": targets, "optimizer": fedavg.train.optimizer}
-            epochs = gen_local_epochs, gen_epochs
-            params = {**params, **generated(model, params, *hidden, others, epochs=epochs, **how)}
-        prototypes = {key: own[key] for key in KEYS}
-        return params, {**context, **prototypes, "cluster": Ragged(own["cluster"])}
+            params = {**params, **learn(params, *hidden, others)}
+        return params, {**context, **fed.pick(own, KEYS), "cluster": Ragged(own["cluster"])}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = base.send(params, context, state, graph)
-        sent = {key: context[key] for key in KEYS}
+        sent = fed.pick(context, KEYS)
         return {**message, **sent}, {**new_state, **sent, "cluster": context["cluster"].values}
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
-        rows, count = message.get("prototypes"), message.get("counts")
-        if rows is None or count is None or rows.dim() != 2 or rows.shape[:1] != count.shape:
-            raise ValueError("Expected a row of prototypes for each count, but got other shapes")
-        together = count.double()  # integers would wrap around
-        odd = count.is_floating_point() or not len(count) or count.min() < 0
-        if odd or together.sum() > fedavg.max_examples:
-            raise ValueError(
-                f"Expected counts to be integers from 0, {fedavg.max_examples:g} together, but got "
-                f"{count.tolist()}"
-            )
+        rows, _ = check_prototypes(message, fedavg.rules.max_examples)
         if rows.abs().max() > 1.001:  # means of hyperbolic tangents
             raise ValueError(f"Expected prototypes in [-1, 1], but got {rows.abs().max():g}")
 
-    def with_prototypes(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def relayed(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, new
-        uploads = means.inbox
-        uploaded = {key: {str(client): uploads[client][key] for client in uploads} for key in KEYS}
-        latest: Any = {key: {**state.get(key, {}), **uploaded[key]} for key in KEYS}
+        latest = latest_uploads(state, means.inbox, KEYS)
         messages = {k: {**message, **but(latest, str(k))} for k, message in outbox.items()}
         return messages, {**new, **latest}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        whole = base.receive(plain(message), state, graph)[0]
-        return fedavg.deploy({**plain(message), "model": whole}, state, graph)
+        plain = fed.drop(message, KEYS)
+        whole = base.receive(plain, state, graph)[0]
+        return fedavg.deploy({**plain, "model": whole}, state, graph)
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "deploy": deploy}
-    return replace(base, **changed, aggregate=after(base.aggregate, with_prototypes, reads=KEYS))
+    return replace(base, **changed, aggregate=fed.after(base.aggregate, relayed, reads=KEYS))
 
 
 def check_client(graph: Graph) -> None:
     """Raise a ValueError unless a client holds one graph with what FedDEP asks of it."""
-    if graph.batch is not None:
-        raise ValueError("Expected feddep's clients to hold one graph, but got a collection")
-    if graph.edge_label_index is not None:
-        raise ValueError("Expected feddep's examples to be nodes, but got pairs of nodes")
+    check_one_graph(graph, "feddep")
+    reject_if(graph.edge_label_index is not None, "feddep's examples to be nodes", "pairs of nodes")
     _ = graph.labels  # numbers have no classes
-    if graph.val_mask is None:
-        raise ValueError("Expected feddep's clients to have val_mask, but got none")
+    reject_if(graph.val_mask is None, "feddep's clients to have val_mask", "none")
 
 
 def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
     """Return the prototypes of all clients but one."""
-    return {key: {k: v for k, v in each.items() if k != client} for key, each in prototypes.items()}
+    return {key: fed.drop(each, [client]) for key, each in prototypes.items()}
 
 
 def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
@@ -266,10 +227,10 @@ def generated(
 
     names = [n for n in params if n.startswith(("generator.", "classifier."))]
     last = [n for n in names if n.startswith("generator.embedding.")]
-    with in_mode(model.generator, True), in_mode(model.classifier, True):
+    with fed.in_mode(model.generator, True), fed.in_mode(model.classifier, True):
         for steps, prototypes, learns in ((epochs[0], {}, names), (epochs[1], dict(others), last)):
             step: Any = [(prototypes,)] * steps
-            params = minimise(loss, params, step, optimizer=optimizer, names=learns).params
+            params = fed.minimise(loss, params, step, optimizer=optimizer, names=learns).params
     trained = {n: p for n, p in params.items() if n.startswith("generator.")}
     return {**trained, "mends": torch.ones_like(params["mends"])}
 

@@ -9,30 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Joining,
-    Message,
-    Method,
-    Params,
-    State,
-    changed_messages,
-    check_averages,
-    check_model_alone,
-    layer,
-    trainable,
-)
+from ..checks import Weight
+from ..federation import Broadcast, Inbox, Joining, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 LARGEST = 2.0**40  # examples of a client: sums of many such sizes fit an int64
 SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all clients
 
 
-@layer
-def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
+@fed.layer(checks=[fed.check_averages])
+def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     """FedAvg with a dynamic regulariser, so that a fixed point is optimal for all (FedDyn, Alg. 1).
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. Here
@@ -43,7 +31,7 @@ def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
     and K counts all clients. At a fixed point ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``,
     so the examples of all clients together have gradient 0, whoever takes part in a round.
 
-    As the authors' code, whose trajectory this is, but for two things. Clients use theta; the
+    As the authors' code, whose trajectory this is, except for two things. Clients use theta; the
     authors' plots show the mean of all clients' models. A gradient is clipped only where `fedavg`
     says so; there at 10.
 
@@ -68,8 +56,6 @@ def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
     Source: Acar et al. 2021, https://arxiv.org/abs/2111.04263;
     https://github.com/alpemreacar/FedDyn
     """
-    check_weight(penalty=penalty)
-    check_averages(fedavg, "feddyn")
     base = drifting(fedavg, "feddyn")
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -97,8 +83,8 @@ def drifting(fedavg: Method, name: str) -> Method:
         >>> drifting(fgl.fedavg(torch.nn.Linear(1, 1)), "feddyn").aggregate.__name__
         'aggregate'
     """
-    check_model_alone(fedavg, name)
-    names = trainable(fedavg)
+    fed.check_model_alone(fedavg, name)
+    names = fed.trainable(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
@@ -115,7 +101,7 @@ def drifting(fedavg: Method, name: str) -> Method:
         return message, {**new_state, "drift": drift}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         count = inbox.stack("num_examples")
         if not count.any():
             return {}, state
@@ -130,9 +116,10 @@ def drifting(fedavg: Method, name: str) -> Method:
         return Broadcast(message, inbox.num_clients), {**state, "model": new, "drift": drift}
 
     # A bound of 1 says that all have one weight, as GraphFL's clients, and bounds no size.
-    most = min(fedavg.max_examples, LARGEST) if fedavg.max_examples > 1 else LARGEST
+    most = min(fedavg.rules.max_examples, LARGEST) if fedavg.rules.max_examples > 1 else LARGEST
     joining = Joining(say_size, add_sizes, max_examples=most)
-    return replace(fedavg, receive=receive, send=send, aggregate=aggregate, joining=joining)
+    rules = replace(fedavg.rules, joining=joining)
+    return replace(fedavg, receive=receive, send=send, aggregate=aggregate, rules=rules)
 
 
 def say_size(graph: Graph) -> Message:
@@ -140,13 +127,13 @@ def say_size(graph: Graph) -> Message:
     return {"num_examples": torch.tensor(graph.num_train)}
 
 
-def add_sizes(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
     """Add the clients' examples, and the number of clients that have one, to messages and state."""
     count = inbox.stack("num_examples")
     # If all who joined have no example, a share of a later client is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
     sizes = dict(zip(SIZES, (total, clients), strict=True))
-    outbox = changed_messages(inbox.sent, lambda message: {**message, **sizes})
+    outbox = fed.changed_messages(inbox.sent, lambda message: {**message, **sizes})
     return outbox, {**state, **sizes}
 
 
@@ -172,7 +159,7 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
     if missing:
         raise ValueError(
             f"Expected message to have {missing}, which the server knows when all clients have "
-            f"joined (Method.joining), but got {list(message)}"
+            f"joined (Method.rules.joining), but got {list(message)}"
         )
     if not graph.num_train:
         return torch.ones((), dtype=torch.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,51 +13,38 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from ..checks import check_count, check_number, check_share, check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_keys,
-    check_model_alone,
-    check_one_architecture,
-    in_mode,
-    layer,
-    minimise,
-    predict,
-    trainable,
-)
+from .. import federation as fed
+from ..checks import Count, Natural, Share, Weight, reject_if
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
-from ..nn import PairWeights
-from .own_models import drawn
+from ..nn.pair_weights import PairWeights
+from .inputs import check_one_graph, latest_uploads
+from .own_models import check_drawable, drawn
+from .surrogate import trained_on
 
 KEYS = (("x", "y", "adjacency"), ("gradient", "count"))  # of a client's first upload; of others
 
 
-@layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def fedgm(
     fedavg: Method,
     *,
-    reduction: float = 0.84,
-    condense_steps: int = 1000,
-    adjacency_steps: int = 5,
-    feature_steps: int = 15,
-    condense_lr: float = 0.01,
-    condense_width: int = 128,
-    fit_steps: int = 600,
-    fit_lr: float = 0.01,
-    fit_decay: float = 5e-4,
+    reduction: Share = 0.84,
+    condense_steps: Natural = 1000,
+    adjacency_steps: Natural = 5,
+    feature_steps: Count = 15,
+    condense_lr: Weight = 0.01,
+    condense_width: Count = 128,
+    fit_steps: Natural = 600,
+    fit_lr: Weight = 0.01,
+    fit_decay: Weight = 5e-4,
 ) -> Method:
     """Clients send small graphs that give a model the same gradients; the server trains on them.
 
     In its first round a client makes ``int(reduction n)`` nodes for its n training nodes, with
     about the same classes, features that begin as a drawn node's of the class, and edges
-    between all of them (`fgl.nn.PairWeights`). In each of `condense_steps` steps it draws a new
+    between all of them (`PairWeights`). In each of `condense_steps` steps it draws a new
     model and moves, by Adam, the network of the edges `adjacency_steps` times, then the features
     `feature_steps` times, and so on, down
 
@@ -100,30 +88,25 @@ def fedgm(
 
     Source: Zhang et al. 2025, FedGM; https://github.com/hanhan1900/FedGM
     """
-    check_share(reduction=reduction)
-    check_count(condense_width=condense_width, feature_steps=feature_steps)
-    counts = {"condense_steps": condense_steps, "adjacency_steps": adjacency_steps}
-    for name, value in {**counts, "fit_steps": fit_steps}.items():
-        check_number(name, value, at_least=0, integer=True)
-    check_weight(condense_lr=condense_lr, fit_lr=fit_lr, fit_decay=fit_decay)
-    check_averages(fedavg, "fedgm")
-    check_model_alone(fedavg, "fedgm")
-    check_one_architecture(fedavg, "fedgm")
-    model, names = fedavg.model, sorted(trainable(fedavg))
-    with torch.random.fork_rng([]):
-        drawn(model)  # raises where it cannot be drawn
+    model, names = fedavg.model, sorted(fed.trainable(fedavg))
+    check_drawable(model)
     adam = partial(torch.optim.Adam, lr=condense_lr)
     turns = adjacency_steps, feature_steps
+    condensing = partial(condense, model, names, adam=adam, turns=turns, steps=condense_steps)
+
+    def fit(params: Params, graph: Graph) -> Params:
+        for steps, lr in ((fit_steps // 2, fit_lr), (fit_steps - fit_steps // 2, fit_lr / 10)):
+            rule = partial(torch.optim.Adam, lr=lr, weight_decay=fit_decay)
+            params = trained_on(graph, model, params, names, steps=steps, optimizer=rule)
+        return params
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        if graph.batch is not None:
-            raise ValueError("Expected fedgm's clients to hold one graph, but got a collection")
-        plain = {name: value for name, value in message.items() if name != "probe"}
-        params, context = fedavg.receive(plain, state, graph)
+        check_one_graph(graph, "fedgm")
+        params, context = fedavg.receive(fed.drop(message, ["probe"]), state, graph)
         return params, {**context, "probe": message.get("probe", message["model"])}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        with in_mode(model, True), torch.enable_grad():
+        with fed.in_mode(model, True), torch.enable_grad():
             if "count" not in state:
                 return first_upload(graph)
             gradients = class_gradients(model, names, context["probe"], graph)
@@ -132,83 +115,120 @@ def fedgm(
     def first_upload(graph: Graph) -> tuple[Message, State]:
         y = condensed_labels(graph, reduction)
         x = first_features(graph, y)
-        edges = first_edges(graph.num_features, condense_width)
-        x, adjacency = condense(
-            model, names, graph, (x, y, edges), adam=adam, turns=turns, steps=condense_steps
-        )
+        edges = PairWeights(graph.num_features, condense_width)
+        x, adjacency = condensing(graph, (x, y, edges))
         count = y.bincount(minlength=int(graph.num_classes or 1))
         adjacency = adjacency.to(x.dtype)  # of half precision under autocast
         return {"x": x, "y": y, "adjacency": adjacency}, {"count": count}
 
     def accept(message: Message, client: int, state: State) -> None:
-        condensed = str(client) in state.get("x", {})
-        check_keys(message, KEYS[condensed], "the upload")
-        if condensed:
-            return
-        x, y, adjacency = (message[key] for key in KEYS[0])
-        if x.dtype != adjacency.dtype or y.dtype != torch.int64 or (y < 0).any():
-            raise ValueError(
-                "Expected y to be labels, and x and adjacency to be of one dtype, but got "
-                f"{y.dtype}, {x.dtype} and {adjacency.dtype}, with a smallest y of {y.min()}"
-            )
-        if x.dim() != 2 or y.shape != x.shape[:1] or adjacency.shape != (len(x), len(x)):
-            raise ValueError("Expected x, y and adjacency to be of the same nodes, but got others")
-        if len(x) > fedavg.max_examples:
-            raise ValueError(
-                f"Expected x to have at most {fedavg.max_examples:g} nodes, but got {len(x)}"
-            )
+        has_graph = str(client) in state.get("x", {})
+        fed.check_keys(message, KEYS[has_graph], "the upload")
+        if has_graph:
+            check_gradients(message, {name: model.state_dict()[name] for name in names})
+            check_counts(message["count"], fedavg.rules.max_examples)
+        else:
+            check_condensed(message, fedavg.rules.max_examples)
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        uploaded = {str(k): message for k, message in inbox.items() if "x" in message}
-        condensed: Any = {
-            key: {**state.get(key, {}), **{k: message[key] for k, message in uploaded.items()}}
-            for key in KEYS[0]
-        }
-        if not any(map(len, condensed["y"].values())):
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
+        first = {k: message for k, message in inbox.items() if "x" in message}
+        graphs = latest_uploads(state, first, KEYS[0])
+        if not sum(map(len, graphs["y"].values())):
             return {}, state
-        uploads: list[Any] = [  # a client without a condensed node has no gradient to match
-            message
-            for message in inbox.values()
-            if "gradient" in message and message["count"].any()
-        ]
-        moments = {} if uploaded else state.get("moments", {})
-        with in_mode(model, True), torch.enable_grad():
+        moments = {} if first else state.get("moments", {})
+        with fed.in_mode(model, True), torch.enable_grad():
+            uploads = with_gradients(inbox)
             if uploads:
-                condensed["x"], moments = matched(condensed, uploads, state["probe"], moments)
-            probe, fitted = drawn(model), fit(drawn(model), side_by_side(condensed))
-        sent: Message = {"model": fitted, "probe": probe}
-        more = {"moments": moments} if moments else {}
-        return Broadcast(sent, inbox.num_clients), {**sent, **condensed, **more}
-
-    def matched(graphs: Any, uploads: list[Any], probe: Any, moments: Any) -> tuple[Params, Params]:
-        """Move the condensed features by one step towards the clients' gradients."""
-        count = torch.stack([each["count"] for each in uploads]).to(probe[names[0]])
-        of_class = count.sum(0)
-        share = count / torch.where(of_class == 0, 1, of_class)
-        target = {}
-        for name in names:
-            each = torch.stack([message["gradient"][name] for message in uploads])
-            target[name] = torch.einsum("kc,kc...->c...", share, each)
-
-        def loss(features: Params) -> Tensor:
-            whole = side_by_side({**graphs, "x": features}, len(of_class))
-            return apart(model, names, probe, whole, target, of_class / of_class.max())
-
-        done = minimise(loss, graphs["x"], [()], optimizer=adam, state=moments)
-        return done.params, done.optimizer
-
-    def fit(params: Params, graph: Graph) -> Params:
-        def loss(params: Params) -> Tensor:
-            return cross_entropy(predict(model, params, graph), graph.labels)
-
-        for steps, lr in ((fit_steps // 2, fit_lr), (fit_steps - fit_steps // 2, fit_lr / 10)):
-            rule = partial(torch.optim.Adam, lr=lr, weight_decay=fit_decay)
-            params = minimise(loss, params, [()] * steps, optimizer=rule, names=names).params
-        return params
+                target = class_means(uploads, names)
+                step = matched(model, graphs, target, state["probe"], adam, moments)
+                graphs["x"], moments = step.params, step.optimizer
+            probe, used = drawn(model), fit(drawn(model), side_by_side(graphs))
+        sent: Message = {"model": used, "probe": probe}
+        kept_moments = {"moments": moments} if moments else {}
+        return Broadcast(sent, inbox.num_clients), {**sent, **graphs, **kept_moments}
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "aggregate": aggregate}
     train = replace(fedavg.train, num_steps=0, batches=None)
-    return replace(fedavg, **changed, train=train, ragged=KEYS[0] + KEYS[1])
+    rules = replace(fedavg.rules, ragged=KEYS[0] + KEYS[1])
+    return replace(fedavg, **changed, train=train, rules=rules)
+
+
+def check_condensed(message: Message, most: float) -> None:
+    """Raise a ValueError unless an upload is a graph of at most `most` nodes, all joined."""
+    x, y, adjacency = (message[key] for key in KEYS[0])
+    if x.dtype != adjacency.dtype or y.dtype != torch.int64 or (y < 0).any():
+        raise ValueError(
+            "Expected y to be labels, and x and adjacency to be of one dtype, but got "
+            f"{y.dtype}, {x.dtype} and {adjacency.dtype}, with a smallest y of {y.min()}"
+        )
+    if x.dim() != 2 or y.shape != x.shape[:1] or adjacency.shape != (len(x), len(x)):
+        raise ValueError("Expected x, y and adjacency to be of the same nodes, but got others")
+    reject_if(len(x) > most, f"x to have at most {most:g} nodes", len(x))
+
+
+def check_counts(count: Tensor, most: float) -> None:
+    """Raise a ValueError if a class has more than `most` condensed nodes."""
+    if (count > most).any():
+        raise ValueError(f"Expected count to be at most {most:g}, but got more")
+
+
+def with_gradients(inbox: Inbox) -> list[Any]:
+    """The uploads of clients with gradients to match: a condensed node, the usual classes."""
+    uploads = [each for each in inbox.values() if "gradient" in each and each["count"].any()]
+    usual = Counter(len(each["count"]) for each in uploads).most_common(1)
+    return [each for each in uploads if len(each["count"]) == usual[0][0]]
+
+
+def class_means(uploads: list[Any], names: list[str]) -> tuple[Params, Tensor]:
+    """``sum_k (n_kc / n_c) grad_k CE_c``, ``[C, ...]`` each, and ``n_c / max n_c``, ``[C]``."""
+    gradients = {n: torch.stack([each["gradient"][n] for each in uploads]) for n in names}
+    count = torch.stack([each["count"] for each in uploads]).to(gradients[names[0]])
+    of_class = count.sum(0)
+    share = count / torch.where(of_class == 0, 1, of_class)
+    target = fed.combine(partial(torch.einsum, "kc,kc...->c...", share), gradients)
+    return target, of_class / of_class.max()
+
+
+def matched(
+    model: Any,
+    graphs: Any,
+    gradients: tuple[Params, Tensor],
+    probe: Params,
+    adam: Any,
+    moments: Any,
+) -> fed.Trained:
+    """Move the condensed features by one step of Adam towards the clients' gradients."""
+    target, weight = gradients
+
+    def loss(features: Params) -> Tensor:
+        whole = side_by_side({**graphs, "x": features}, len(weight))
+        return apart(model, list(target), probe, whole, target, weight)
+
+    return fed.minimise(loss, graphs["x"], [()], optimizer=adam, state=moments)
+
+
+def check_gradients(message: Mapping[str, Any], params: Params) -> None:
+    """Raise unless an upload has a gradient of each parameter and a count, for each class.
+
+    Example:
+        >>> params, count = {"w": torch.zeros(3)}, torch.tensor([4, 0])
+        >>> check_gradients({"gradient": {"w": torch.zeros(2, 3)}, "count": count}, params)
+    """
+    gradient, count = message["gradient"], message["count"]
+    if not isinstance(count, Tensor) or count.dtype != torch.int64 or count.dim() != 1:
+        raise ValueError("Expected count to be int64 [num_classes], but got another tensor")
+    if (count < 0).any():
+        raise ValueError(f"Expected count to be at least 0, but got {int(count.min())}")
+    if not isinstance(gradient, Mapping) or gradient.keys() != params.keys():
+        got = list(gradient) if isinstance(gradient, Mapping) else type(gradient).__name__
+        raise ValueError(f"Expected gradient to have {list(params)}, but got {got}")
+    for name, own in params.items():
+        shape, each = [len(count), *own.shape], gradient[name]
+        if list(each.shape) != shape or each.dtype != own.dtype:
+            raise ValueError(
+                f"Expected gradient[{name!r}] to be {own.dtype} {shape}, but got {each.dtype} "
+                f"{list(each.shape)}"
+            )
 
 
 def condense(
@@ -266,7 +286,7 @@ def class_gradients(
     """
     leaves = {n: p.detach().clone().requires_grad_(n in names) for n, p in params.items()}
     used, rows = [leaves[name] for name in names], []
-    logits = predict(model, leaves, graph)
+    logits = fed.predict(model, leaves, graph)
     for c in range(int(graph.num_classes or 1)):
         mask = graph.training_mask & (graph.labels == c)
         if not mask.any():
@@ -297,20 +317,14 @@ def condensed_labels(graph: Graph, reduction: float) -> Tensor:
 
 def first_features(graph: Graph, y: Tensor) -> Tensor:
     """Features of drawn training nodes of the classes `y`, float ``[n, d]``."""
-    x: Any = graph.x
-    x = x if isinstance(x, Tensor) else x.to_dense()
     rows = []
     for c, number in zip(*y.unique_consecutive(return_counts=True), strict=True):
         nodes = (graph.training_mask & (graph.labels == c)).nonzero().squeeze(1)
         nodes = nodes[torch.randperm(len(nodes), device=nodes.device)]
         rows.append(nodes.repeat(-(-int(number) // len(nodes)))[: int(number)])
+    x = graph.x.to_dense()
     chosen: Tensor = x[torch.cat(rows)] if rows else x[:0]
     return chosen
-
-
-def first_edges(num_features: int, width: int) -> PairWeights:
-    """A drawn network of edges."""
-    return PairWeights(num_features, width)
 
 
 def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None) -> Graph:

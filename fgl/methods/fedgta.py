@@ -3,44 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, check_count, check_number, check_share
+from .. import federation as fed
+from ..checks import Count, Positive, Share, check_number, reject_if
 from ..client_network import similarity
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    in_mode,
-    layer,
-    predict,
-    stand_in,
-)
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
-from ..sparse import widened
+from ..sparse.rows import widened
 from .fedproto import labelled
 from .mix_models import mix_models
 
 Moments = Literal["origin", "mean", "hybrid"]
 
 
-@layer
+@fed.layer(checks=[fed.check_averages])
 def fedgta(
     fedavg: Method,
     *,
-    propagations: int = 5,
-    neighbour_share: float = 0.5,
-    temperature: float = 20.0,
+    propagations: Count = 5,
+    neighbour_share: Share = 0.5,
+    temperature: Positive = 20.0,
     moments: Moments = "hybrid",
-    num_moments: int = 6,
+    num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
     """Each client averages with those whose labels, propagated, have similar moments (FedGTA).
@@ -54,9 +43,9 @@ def fedgta(
     softmax at `temperature`. Client i gets the mean of the models j with
     ``cos(moments_i, moments_j) > threshold``, weighted by confidence (Eq. 6 and 7).
 
-    As the authors' code, whose clients keep their Adam (``Training(keep_optimizer=True)``), but for
-    three things. A node that is in no split has its true label there;
-    here, as any node that does not train, the model's probabilities. Where the confidence of all
+    As the authors' code, whose clients keep their Adam (``Training(keep_optimizer=True)``), except
+    for three things. A node that is in no split has its true label there;
+    here, as any node that does not train, the model's probabilities. If the confidence of all
     is 0 (no edges) they weigh the same; there the mean is not a number. Their model is a GAMLP;
     here it is the task's.
 
@@ -81,25 +70,20 @@ def fedgta(
 
     Source: Li et al. 2023, https://arxiv.org/abs/2401.11755; https://github.com/xkLi-Allen/FedGTA
     """
-    check_count(propagations=propagations, num_moments=num_moments)
-    check_share(neighbour_share=neighbour_share)
-    check_number("temperature", temperature, above=0)
     check_number("threshold", threshold, at_least=-1, at_most=1)
-    check_choice("moments", moments, ("origin", "mean", "hybrid"))
-    check_averages(fedavg, "fedgta")
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)
-        with fedavg.at(graph), in_mode(stand_in(fedavg.model), False):
-            logits = widened(predict(fedavg.model, params, graph))
+        with fedavg.at(graph), fed.in_mode(fed.stand_in(fedavg.model), False):
+            logits = widened(fed.predict(fedavg.model, params, graph))
         rows = propagated(logits.softmax(1), graph, hops=propagations, alpha=neighbour_share)
         sharp, flat = (with_labels(f.softmax(1), graph) for f in (rows, rows / temperature))
         says = {"moments": column_moments(sharp, num_moments, moments).flatten()}
         return {**message, **says, "confidence": confidence(flat, graph)}, new_state
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         similar = similarity(inbox.stack("moments"), centre=False) > threshold
         similar = similar | torch.eye(len(similar), dtype=torch.bool, device=similar.device)
         weight = similar * inbox.stack("confidence")
@@ -126,10 +110,9 @@ def with_labels(rows: Tensor, graph: Graph) -> Tensor:
         tensor([[0.0000, 1.0000],
                 [0.5000, 0.5000]])
     """
-    if graph.batch is not None:
-        raise ValueError(
-            "Expected examples to be nodes, along whose edges labels go, but got graphs"
-        )
+    reject_if(
+        graph.batch is not None, "examples to be nodes, along whose edges labels go", "graphs"
+    )
     y, weight = labelled(rows, graph)
     one_hot = torch.nn.functional.one_hot(y, rows.shape[1]).to(rows.dtype)
     return torch.where(weight[:, None] > 0, one_hot, rows)

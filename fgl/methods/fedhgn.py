@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_weight
-from ..federation import Means, Message, Method, Params, State, after, check_model_alone, layer
+from .. import federation as fed
+from ..checks import Weight, reject_if
+from ..federation import Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 
-@layer
+@fed.layer(checks=[fed.check_model_alone])
 def fedhgn(
-    fedavg: Method, *, align: float = 0.5, coefficients: str = "comp", draw: bool = True
+    fedavg: Method, *, align: Weight = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
-    """FedAvg of all but the relations' coefficients, which stay near another client's.
+    """FedAvg except for the relations' coefficients, which stay near another client's.
 
     A relation's matrix is ``W_r = sum_b c_rb V_b``. The bases V and all other tensors are averaged;
     the coefficients c are a client's own, so that clients need not agree on what a relation is. The
@@ -54,15 +54,13 @@ def fedhgn(
     Source: Fu and King 2023, FedHGN, https://arxiv.org/abs/2305.09729;
     https://github.com/cynricfu/FedHGN
     """
-    check_weight(align=align)
-    check_model_alone(fedavg, "fedhgn")
     first = fedavg.initial()
     own = [name for name in first if name.rsplit(".", 1)[-1] == coefficients]
-    if not own:
-        raise ValueError(
-            f"Expected the model to have coefficients of bases, called {coefficients!r}, but got "
-            f"{list(first)}: fgl.nn.RGCN has them with num_bases"
-        )
+    reject_if(
+        not own,
+        f"the model to have coefficients of bases, called {coefficients!r}",
+        f"{list(first)}: fgl.nn.RGCN has them with num_bases",
+    )
     empty = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
 
     def whole(message: Message, state: State) -> Message:
@@ -84,15 +82,13 @@ def fedhgn(
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)
         model = message["model"]
-        shared = {name: value for name, value in model.items() if name not in own}
+        shared = fed.drop(model, own)
         mine = {name: model[name] for name in own}
         upload = {**message, "model": shared, "coefficients": mine}
         return upload, {**new_state, "coefficients": mine}
 
     @torch.no_grad()
-    def with_others(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_others(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         inbox = means.inbox
         uploaded, tables = inbox.stack("coefficients"), state.get("coefficients", {})
         index = torch.tensor(inbox.clients)
@@ -109,7 +105,7 @@ def fedhgn(
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(whole(message, state), state, graph)
 
-    aggregate = after(fedavg.aggregate, with_others, reads=("coefficients",))
+    aggregate = fed.after(fedavg.aggregate, with_others, reads=("coefficients",))
     method = replace(fedavg, receive=receive, loss=loss, send=send)
     return replace(method, aggregate=aggregate, deploy=deploy)
 

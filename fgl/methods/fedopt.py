@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from .. import federation as fed
 from ..aggregate import server_step
-from ..checks import check_choice, check_number, check_weight
-from ..federation import Means, Message, Method, State, after, changed_messages, layer, refuse
+from ..checks import Weight, check_number
+from ..federation import Means, Method, Outbox, State
 
 
-@layer
+@fed.layer
 def fedopt(
     fedavg: Method,
     *,
     rule: Literal["sgd", "adam", "yogi", "adagrad"] = "sgd",
-    server_lr: float = 0.5,
-    momentum: float | None = None,
+    server_lr: Weight = 0.5,
+    momentum: Weight | None = None,
     beta2: float = 0.99,
-    tau: float = 1e-3,
-    weight_decay: float = 0.0,
+    tau: Weight = 1e-3,
+    weight_decay: Weight = 0.0,
     bias_correction: bool = False,
     anew: bool = False,
 ) -> Method:
@@ -50,24 +50,19 @@ def fedopt(
 
     Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295
     """
-    check_choice("rule", rule, ("sgd", "adam", "yogi", "adagrad"))
-    check_weight(server_lr=server_lr)
     if momentum is None:
         momentum = 0.0 if rule == "sgd" else 0.9
-    check_weight(momentum=momentum, tau=tau, weight_decay=weight_decay)
     check_number("beta2", beta2, at_least=0, below=1)
     if bias_correction and rule != "adam":
         raise ValueError(f"Expected rule to be adam with bias_correction, but got {rule!r}")
     reason = "a cluster that splits has no common model to step towards: write gcfl(fedopt(...))"
-    refuse(fedavg, ("gcfl", "gcfl_plus"), "fedopt", reason)
-    refuse(fedavg, "opfgl", "fedopt", "its clients send sums, and no model")
+    fed.refuse(fedavg, ("gcfl", "gcfl_plus"), "fedopt", reason)
+    fed.refuse(fedavg, "opfgl", "fedopt", "its clients send sums, and no model")
     how: Any = {"rule": rule, "lr": server_lr, "beta1": momentum, "beta2": beta2, "tau": tau}
     how["bias_correction"] = bias_correction
     buffers = {name for name, _ in fedavg.model.named_buffers()}
 
-    def optimize(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def optimize(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, state
         target = outbox[next(iter(outbox))]["model"]
@@ -83,7 +78,7 @@ def fedopt(
         decayed = {name: target[name] - weight_decay * old[name] for name in old}
         stepped, moments = server_step(old, decayed if weight_decay else target, moments, **how)
         model = {**target, **stepped}
-        messages = changed_messages(outbox, lambda message: {**message, "model": model})
+        messages = fed.changed_messages(outbox, lambda message: {**message, "model": model})
         return messages, {**new, "model": model, **moments}
 
-    return replace(fedavg, aggregate=after(fedavg.aggregate, optimize))
+    return replace(fedavg, aggregate=fed.after(fedavg.aggregate, optimize))

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from ..checks import reject_if
 from ..federation import Message, Method, Params, State, layer
 from ..graph import Graph
 from ..personalize import part
@@ -45,15 +46,15 @@ def fedper(
         >>> list(method.send(params, context, {}, graph)[0]["model"])
         ['convs.0.bias', 'convs.0.lin.weight']
         >>> wide = lambda graph: fgl.nn.GCN(4, 8, graph.num_classes)
-        >>> list(fedper(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), shared=("convs.0",), models=wide).own)
+        >>> method = fedper(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), shared=("convs.0",), models=wide)
+        >>> list(method.own.modules)
         ['convs.1']
 
     Source: Arivazhagan et al. 2019, https://arxiv.org/abs/1912.00818
     """
     if isinstance(shared, str):
         raise TypeError(f"Expected shared to be several names, but got the string {shared!r}")
-    if not shared:
-        raise ValueError("Expected shared to name a layer, but got none")
+    reject_if(not shared, "shared to name a layer", "none")
     common = part(fedavg.initial(), *shared)  # raises where there is no such layer
     if models is not None:
         return own_models(fedavg, own=others(fedavg.initial(), common), models=models)
@@ -89,9 +90,9 @@ def others(names: Collection[str], common: Collection[str]) -> list[str]:
         paths = [name[:end] for end in ends]
         alone = [p for p in paths if not any(each.startswith(f"{p}.") for each in common)]
         out[alone[0]] = None
-    if not out:
-        raise ValueError(
-            "Expected shared to leave something to the clients, whose models differ, "
-            f"but got all of {list(names)}"
-        )
+    reject_if(
+        not out,
+        "shared to leave something to the clients, whose models differ",
+        f"all of {list(names)}",
+    )
     return list(out)

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    in_mode,
-    layer,
-    predict,
-    stand_in,
-)
+from .. import federation as fed
+from ..checks import Weight, reject_if
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
 from .own_models import own_models
 
 
-@layer
-def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Method:
+@fed.layer(checks=[fed.check_averages])
+def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Method:
     """Clients keep their models; what travels is each class's mean embedding (FedProto).
 
     Every client draws its first model. After training client i sends ``C_i^c``, the mean embedding
@@ -41,7 +29,7 @@ def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Metho
     has keeps its earlier ``C^c``.
 
     The paper's Eq. 6 weighs the clients by their examples and its Eq. 7 compares means; this is the
-    authors' code, but for four things. They also score the nearest ``C^c`` of a client's own
+    authors' code, except for four things. They also score the nearest ``C^c`` of a client's own
     classes; here a model predicts by its head. They forget a class that no participant has. There
     an embedding is taken in the passes of the last epoch, with dropout and before the step; here
     after training, as in Eq. 3 and in FedTGP's code. And it is what the model returns, in networks
@@ -70,11 +58,9 @@ def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Metho
 
     Source: Tan et al. 2022, https://arxiv.org/abs/2105.00243; https://github.com/yuetan031/FedProto
     """
-    check_weight(weight=weight)
-    check_averages(fedavg, "fedproto")
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         rows, has = inbox.stack("prototypes"), inbox.stack("classes")
         mean, present = mean_prototypes(rows, has)
         before = state.get("prototypes", torch.zeros_like(mean))
@@ -93,7 +79,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
         >>> near_prototypes(fgl.fedavg(fgl.nn.GCN(2, 8, 3)), 1.0).send.__name__
         'send'
     """
-    base = own_models(fedavg, draw=draw and fedavg.models is None)
+    base = own_models(fedavg, draw=draw and fedavg.own.models is None)
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings
 
@@ -103,7 +89,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
         return params, {**context, **sent}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        with observed(stand_in(base.model)) as passes:
+        with observed(fed.stand_in(base.model)) as passes:
             total = base.loss(params, graph, context)
         if "prototypes" not in context:
             return total
@@ -113,9 +99,9 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = base.send(params, context, state, graph)
-        rest = {key: value for key, value in message.items() if key != "model"}
-        with base.at(graph), in_mode(stand_in(base.model), False):
-            embedding = predict(base.model, params, graph, return_embedding=True)[1]
+        rest = fed.drop(message, ["model"])
+        with base.at(graph), fed.in_mode(fed.stand_in(base.model), False):
+            embedding = fed.predict(base.model, params, graph, return_embedding=True)[1]
         rows, has = prototypes(embedding, graph)
         return {**rest, "prototypes": rows, "classes": has}, new_state
 
@@ -215,9 +201,8 @@ def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
             "Expected examples to have class labels, whose prototypes are sent, but got "
             f"{'none' if y is None else y.dtype}"
         )
-    if len(embedding) != len(y):
-        raise ValueError(
-            f"Expected one embedding for each of the {len(y)} examples, but got {len(embedding)}"
-        )
+    reject_if(
+        len(embedding) != len(y), f"one embedding for each of the {len(y)} examples", len(embedding)
+    )
     mask = torch.ones_like(y, dtype=torch.bool) if graph.train_mask is None else graph.train_mask
     return torch.where(mask, y, 0), mask.to(embedding.dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_weight
+from ..checks import Weight
 from ..federation import Message, Method, Params, State, layer
 from ..graph import Graph
 from ..losses import proximal
@@ -18,7 +18,7 @@ Distance = Callable[[Params, Params], Tensor]
 
 
 @layer
-def fedprox(fedavg: Method, *, mu: float, distance: Distance = proximal) -> Method:
+def fedprox(fedavg: Method, *, mu: Weight, distance: Distance = proximal) -> Method:
     """FedAvg with ``mu / 2 ||theta - theta_received||^2`` in the loss (FedProx, Eq. 2).
 
     Args:
@@ -36,7 +36,6 @@ def fedprox(fedavg: Method, *, mu: float, distance: Distance = proximal) -> Meth
 
     Source: Li et al. 2020, https://arxiv.org/abs/1812.06127
     """
-    check_weight(mu=mu)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         return fedavg.loss(params, graph, context) + mu * distance(params, context["start"])
@@ -49,7 +48,7 @@ def adaptive_fedprox(
     fedavg: Method,
     *,
     fit: Callable[[Params, Graph], Tensor],
-    mu: float = 1.0,
+    mu: Weight = 1.0,
     distance: Distance = proximal,
 ) -> Method:
     """FedProx whose weight follows the loss, so that the term stays about as large as the loss.
@@ -74,7 +73,6 @@ def adaptive_fedprox(
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685 (public code)
     """
-    check_weight(mu=mu)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)

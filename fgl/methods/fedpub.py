@@ -10,19 +10,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, check_weight
+from .. import federation as fed
+from ..checks import Weight
 from ..client_network import probe_graphs, similarity, softmax_attention
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_one_architecture,
-    layer,
-    predict,
-)
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
 from ..nn.observe import gives_embeddings
@@ -39,14 +30,14 @@ def mean_answer(answers: Tensor) -> Tensor:
     return answers.mean(0)
 
 
-@layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedpub(
     fedavg: Method,
     probes: Graph,
     *,
-    sparsity: float = 1e-3,
-    proximity: float = 1e-3,
-    scale: float = 10.0,
+    sparsity: Weight = 1e-3,
+    proximity: Weight = 1e-3,
+    scale: Weight = 10.0,
     penalties: bool = True,
     masks: Masked = "matrices",
     of: Embedding = "auto",
@@ -62,9 +53,9 @@ def fedpub(
     client gets the mean. Masks and statistics of batch norm stay. An absent client has no part in
     this round's mixes.
 
-    As the public code, but for the penalties: there they have no gradient, since ``state_dict()``
-    detaches its tensors, and the paper's loss asks for one. And a client without a training example
-    that has an answer has none, since they alone would make its masks 0.
+    As the public code, except for the penalties: there they have no gradient, since
+    ``state_dict()`` detaches its tensors, and the paper's loss asks for one. And a client without a
+    training example that has an answer has none, since they alone would make its masks 0.
 
     Args:
         fedavg: what clients train, send and use; its server averages. The public code keeps Adam's
@@ -95,11 +86,6 @@ def fedpub(
 
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206; JinheonBaek/FED-PUB
     """
-    check_weight(sparsity=sparsity, proximity=proximity, scale=scale)
-    check_choice("masks", masks, ("matrices", "all"))
-    check_choice("of", of, ("auto", "embedding", "answers"))
-    check_averages(fedavg, "fedpub")
-    check_one_architecture(fedavg, "fedpub")
     check_reads(fedavg.model, probes, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
@@ -114,13 +100,11 @@ def fedpub(
     def whole(message: Message, state: State) -> Message:
         """The message, with the client's own statistics."""
         sent = message.get("model", {})
-        own = state.get("own", first)
-        return {**message, "model": {**sent, **{name: own[name] for name in statistics}}}
+        return {**message, "model": {**sent, **fed.pick(state.get("own", first), statistics)}}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         received, context = fedavg.receive(whole(message, state), state, graph)
-        own = state.get("own", first)
-        params = {**received, **{name: own[name] for name in ones}}
+        params = {**received, **fed.pick(state.get("own", first), ones)}
         aggregated = torch.tensor("num_clients" in message)  # not in the first round
         return params, {**context, "received": received, "aggregated": aggregated}
 
@@ -128,9 +112,8 @@ def fedpub(
         total = fedavg.loss(masked(params), graph, context)
         if not penalties:
             return total
-        size = sum((params[n].abs().sum() for n in ones), torch.zeros_like(total))
-        apart = [params[name] - context["received"][name].detach() for name in weights]
-        far = torch.stack([torch.linalg.vector_norm(each) for each in apart]).sum()
+        size = mask_size(fed.pick(params, ones), total)
+        far = distance(fed.pick(params, weights), context["received"])
         some = torch.ones_like(total) * (graph.num_train > 0)  # no copy that a GPU waits for
         later = context["aggregated"].to(total.dtype)
         penalty: Tensor = sparsity * size + later * proximity * far
@@ -138,18 +121,18 @@ def fedpub(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        plain = {name: value for name, value in params.items() if name not in ones}
+        plain = fed.drop(params, ones)
         message, new_state = fedavg.send(plain, context, state, graph)
         model = message["model"]
         used = masked(params, bound=sparsity)
-        output = predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
+        output = fed.predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
         read: Tensor = output[1] if embeds else output
-        travels = {name: value for name, value in model.items() if name not in statistics}
-        own = {name: params[name] for name in first}
+        travels = fed.drop(model, statistics)
+        own = fed.pick(params, first)
         return {**message, "model": travels, "embedding": embed(read)}, {**new_state, "own": own}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         similarities = similarity(inbox.stack("embedding"), centre=False)
         outbox, new = mix_models(inbox, softmax_attention(similarities, scale=scale))
         outbox, participated = mean_for_strangers(inbox, outbox, state)
@@ -157,11 +140,23 @@ def fedpub(
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         used = fedavg.deploy(whole(message, state), state, graph)
-        own = state.get("own", first)
-        return masked({**used, **{name: own[name] for name in ones}}, bound=sparsity)
+        return masked({**used, **fed.pick(state.get("own", first), ones)}, bound=sparsity)
 
-    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=ones)
+    method = replace(fedavg, receive=receive, loss=loss, send=send)
+    method = replace(method, own=replace(fedavg.own, personal=ones))
     return replace(method, aggregate=aggregate, deploy=deploy)
+
+
+def mask_size(masks: Params, like: Tensor) -> Tensor:
+    """``sum |m|`` over all entries of all masks; 0 without a mask."""
+    total: Tensor = sum((mask.abs().sum() for mask in masks.values()), torch.zeros_like(like))
+    return total
+
+
+def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
+    """``sum_n ||W_n - W_n received||_2`` over tensors; the received get no gradient."""
+    apart = fed.combine(lambda own, sent: own - sent.detach(), weights, received)
+    return torch.stack([torch.linalg.vector_norm(each) for each in apart.values()]).sum()
 
 
 def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:

@@ -14,7 +14,7 @@ fit what it generates again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,28 +22,20 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_weight
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    check_keys,
-    check_one_architecture,
-    layer,
-)
+from ..checks import Weight, reject_if
+from ..federation import Inbox, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features
 from ..kinds import typed
 from ..losses import nearest_features
-from ..nn import outputs
+from ..nn.observe import outputs
 from .own_models import own_models
 
 Neighbours = Callable[[Graph, int, int], tuple[Tensor, Tensor]]
 OFFER, JUDGE, STEP = range(3)
+LARGEST = 2**31 - 1  # of a node's hidden neighbours
 UPLOADS = {OFFER: ("made", "count", "missing"), JUDGE: ("gradients",), STEP: ()}
 DRAWN = ("noise", "keep")
 
@@ -75,11 +67,11 @@ def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Ten
     return neighbour_features(graph, table, number), number
 
 
-@layer
+@fed.layer(checks=[fed.check_one_architecture])
 def fedsage_plus(
     fedavg: Method,
     *,
-    weight: float = 1.0,
+    weight: Weight = 1.0,
     neighbours: Neighbours = random_neighbours,
 ) -> Method:
     """Generators of neighbours that learn from all clients, and stay where they are (FedSage+).
@@ -103,27 +95,24 @@ def fedsage_plus(
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
         >>> net = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
-        >>> clients = [fgl.data.split(graph, "random")]
-        >>> fedsage_plus(fgl.tasks.generator_task(clients, net, fgl.Training()).fedavg).exchange
+        >>> clients = [fgl.data.splits.split(graph, "random")]
+        >>> method = fedsage_plus(fgl.tasks.generator_task(clients, net, fgl.Training()).fedavg)
+        >>> method.rules.exchange
         3
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
-    check_weight(weight=weight)
-    check_one_architecture(fedavg, "fedsage_plus")
-    base, model, settled = own_models(fedavg), fedavg.model, fedavg.train.settle
+    base, model = own_models(fedavg), fedavg.model
     steps: Any = fedavg.train.batches
-    if steps is None:
-        raise ValueError("Expected fedavg to be that of generator_task, but got one without steps")
+    reject_if(steps is None, "fedavg to be that of generator_task", "one without steps")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        sent = {name: value for name, value in message.items() if name not in ("pull", "owners")}
+        sent = fed.drop(message, ("pull", "owners"))
         params, context = base.receive(sent, state, graph)
         stage = int(message.get("stage", torch.tensor(OFFER)))
         context = {**context, "stage": torch.tensor(stage)}
         if stage == OFFER:
-            _, step_context = next(iter(steps(graph, {})))
-            context |= {name: step_context[name] for name in (*DRAWN, "missing")}
+            context |= fed.pick(drawn_step(steps, graph), (*DRAWN, "missing"))
         if stage == STEP:
             context |= kept_draws(state) or first_draws(steps, graph)
             context |= pulled(model, graph, message if "drawn" in state else {})
@@ -146,7 +135,7 @@ def fedsage_plus(
         return joint
 
     def settle(new: Params, old: Params, context: Any) -> Params:
-        new = new if settled is None else settled(new, old, context)
+        new = fedavg.train.settled(new, old, context)
         return {n: p if n.startswith("features.") else old[n] for n, p in new.items()}
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -157,21 +146,17 @@ def fedsage_plus(
             return offer(model, params, graph, context, drawn), {**new_state, "drawn": drawn}
         if stage == JUDGE:
             return {"gradients": gradients(context, graph, neighbours)}, new_state
-        return {}, {name: value for name, value in new_state.items() if name != "drawn"}
+        return {}, fed.drop(new_state, ["drawn"])
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
-        stage = int(state.get("stage", OFFER))
-        check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
-        if stage == OFFER:
-            check_offer(model, message, fedavg.max_examples)
-        if stage == JUDGE:
-            check_gradients(model, message["gradients"], client, state.get("rows", {}))
+        check_upload(model, message, client, state, fedavg.rules.max_examples)
 
     train = replace(fedavg.train, num_steps=None, batches=batches, epochs=None, settle=settle)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
-    changed |= {"aggregate": relayed, "train": train, "exchange": len(UPLOADS)}
-    return replace(base, **changed, ragged=UPLOADS[OFFER] + UPLOADS[JUDGE])
+    ragged = UPLOADS[OFFER] + UPLOADS[JUDGE]
+    rules = replace(base.rules, exchange=len(UPLOADS), ragged=ragged)
+    return replace(base, **changed, aggregate=relayed, train=train, rules=rules)
 
 
 # What a client makes of each stage
@@ -179,8 +164,13 @@ def fedsage_plus(
 
 def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
     """Noise and dropout of a client that made no offer."""
-    _, step_context = next(iter(steps(graph, {})))
-    return {name: step_context[name] for name in DRAWN}
+    return fed.pick(drawn_step(steps, graph), DRAWN)
+
+
+def drawn_step(steps: Any, graph: Graph) -> dict[str, Any]:
+    """The context of a step, with newly drawn noise and dropout."""
+    context: dict[str, Any] = next(iter(steps(graph, {})))[1]
+    return context
 
 
 def kept_draws(state: State) -> dict[str, Any]:
@@ -222,7 +212,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 # What the server makes of them
 
 
-def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
     """Relay the clients' offers to the other clients, then the gradients for each offer."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
@@ -260,21 +250,32 @@ def gradients_for(inbox: Inbox, client: int) -> Message:
     return {"pull": total * len(pulls), "owners": owners}
 
 
+def check_upload(model: Any, message: Any, client: int, state: State, most: float) -> None:
+    """Refuse all but what the stage asks for."""
+    stage = int(state.get("stage", OFFER))
+    fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
+    if stage == OFFER:
+        check_offer(model, message, most)
+    if stage == JUDGE:
+        check_gradients(model, message["gradients"], client, state.get("rows", {}))
+
+
 def check_offer(model: Any, message: Any, most: float) -> None:
-    """Refuse all but P neighbours a row and two numbers for each, for at most `most` nodes."""
+    """Require P neighbours a row and two numbers for each, for at most `most` nodes."""
     generated, count, missing = (message[name] for name in UPLOADS[OFFER])
     _check(model, "made", generated, count.numel())
     if count.dim() != 1 or count.dtype != generated.dtype:
         raise ValueError("Expected count to be a number for each node, but got others")
     if missing.shape != count.shape or missing.dtype != torch.int64:
         raise ValueError("Expected missing to be an int64 for each node, but got others")
-    if len(count) > most:
-        raise ValueError(f"Expected count to be of at most {most:g} nodes, but got {len(count)}")
+    if ((missing < 0) | (missing > LARGEST)).any():
+        raise ValueError(f"Expected missing to be in [0, {LARGEST}], but got another number")
+    reject_if(len(count) > most, f"count to be of at most {most:g} nodes", len(count))
 
 
 def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
-    """Refuse all but one gradient for each offer of the others."""
-    check_keys(sent, [k for k in rows if k != str(client)], "gradients")
+    """Require one gradient for each offer of the others."""
+    fed.check_keys(sent, [k for k in rows if k != str(client)], "gradients")
     for owner, gradient in sent.items():
         _check(model, f"gradients[{owner!r}]", gradient, int(rows[owner]))
 

@@ -10,38 +10,28 @@ Beside the model that it trained, a client keeps three things for each weight:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_count, check_share
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_one_architecture,
-    layer,
-    local_steps,
-    num_steps,
-    refuse,
-    trainable,
-)
+from ..checks import Count, Share, reject_if
+from ..federation import Inbox, Message, Method, Outbox, Params, State, Training
 from ..graph import Graph
 
 
-@layer
+@fed.layer(checks=[fed.check_one_architecture])
 def fedselect(
     fedavg: Method,
     *,
-    top: float = 0.25,
-    cap: float = 0.8,
-    every: int = 3,
+    top: Share = 0.25,
+    cap: Share = 0.8,
+    every: Count = 3,
     passes: Sequence[bool] = (True, False),
 ) -> Method:
     """FedAvg of the entries that are not a client's own (FedSelect, Algorithm 1).
@@ -54,9 +44,9 @@ def fedselect(
     batch norm's statistics stay with the client. An entry that does not move keeps its moments;
     Adam's number of steps counts both passes.
 
-    As the public code, but for two things. It weighs clients equally, since its clients are of one
-    size: `fgl.tasks.task.weighed_equally` of `fedavg` does so. And where a client has no own entry
-    and the model no statistics, the first pass, which would move nothing, is left out.
+    As the public code, except for two things. It weighs clients equally, since its clients are of
+    one size: `fgl.tasks.task.weighed_equally` of `fedavg` does so. And where a client has no own
+    entry and the model no statistics, the first pass, which would move nothing, is left out.
 
     Args:
         fedavg: what clients train, and how they are weighted.
@@ -77,17 +67,13 @@ def fedselect(
 
     Source: Tamirisa et al. 2024, https://arxiv.org/abs/2404.02478; lapisrocks/fedselect
     """
-    check_share(top=top, cap=cap)
-    check_count(every=every)
-    check_one_architecture(fedavg, "fedselect")
-    if not passes:
-        raise ValueError("Expected passes to be at least one, but got none")
+    reject_if(not passes, "passes to be at least one", "none")
     reason = "it counts local steps, of which each entry moves in one pass alone"
-    refuse(fedavg, "scaffold", "fedselect", reason)
-    settled = fedavg.train.settle
-    names = [name for name in fedavg.initial() if name in trainable(fedavg) and "weight" in name]
-    none = {name: torch.zeros_like(fedavg.initial()[name], dtype=torch.bool) for name in names}
+    fed.refuse(fedavg, "scaffold", "fedselect", reason)
+    weights = fed.pick(fedavg.initial(), [n for n in fed.trainable(fedavg) if "weight" in n])
+    none = fed.combine(torch.Tensor.bool, fed.combine(torch.zeros_like, weights))
     statistics = [name for name, _ in fedavg.model.named_buffers()]
+    moves_shared = [own for own in passes if not own]
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         completed = with_held_entries(message, state, statistics)
@@ -95,39 +81,26 @@ def fedselect(
         return params, {**context, "mask": state.get("mask", none)}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        how, owns = fedavg.train, any(bool(mask.any()) for mask in context["mask"].values())
-        does = [own for own in passes if owns or statistics or not own]
-        drawn = [list(marked(local_steps(how, graph, context), own)) for own in does]
-        epochs = num_steps(how) if how.batches is None else 1 if how.epochs is None else how.epochs
-        for epoch in range(epochs):
-            for steps in drawn:
-                first, end = (len(steps) * each // epochs for each in (epoch, epoch + 1))
-                yield from steps[first:end]
+        owns = statistics or any(bool(mask.any()) for mask in context["mask"].values())
+        return interleaved(fedavg.train, graph, context, passes if owns else moves_shared)
 
     def settle(new: Params, old: Params, context: Any) -> Params:
-        new = new if settled is None else settled(new, old, context)
-        return moving(new, old, context)
+        return moving(fedavg.train.settled(new, old, context), old, context)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new = fedavg.send(params, context, state, graph)
-        mask = context["mask"]
-        reference = state.get("reference", {name: context["start"][name] for name in mask})
-        rounds = state.get("rounds", torch.tensor(0))
-        masks = {name: mask[name] for name in mask if name in message["model"]}
+        mask, model = context["mask"], message["model"]
+        reference = state.get("reference", fed.pick(context["start"], mask))
+        rounds, masks = state.get("rounds", torch.tensor(0)), fed.pick(mask, model)
         if rounds and rounds % every == 0:
-            changes = {name: (params[name] - reference[name]).abs() for name in masks}
-            more = {name: select(changes[name], masks[name], top=top, cap=cap) for name in masks}
-            mask = {name: mask[name] | more[name] if name in more else mask[name] for name in mask}
-            reference = {name: params[name] for name in mask}
-        shared = {
-            name: value.masked_fill(masks[name], 0) if name in masks else value
-            for name, value in message["model"].items()
-            if name not in statistics
-        }
+            grown = fed.combine(partial(selected, top=top, cap=cap), masks, params, reference)
+            mask, reference = {**mask, **grown}, fed.pick(params, mask)
+        hidden = fed.combine(lambda own, value: value.masked_fill(own, 0), masks, model)
         new = {**new, "model": params, "mask": mask, "held": masks, "reference": reference}
-        return {**message, "model": shared, "own": masks}, {**new, "rounds": rounds + 1}
+        upload = {**message, "model": {**fed.drop(model, statistics), **hidden}, "own": masks}
+        return upload, {**new, "rounds": rounds + 1}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         weight = inbox.stack("num_examples")
         if not weight.any():
             return fedavg.aggregate(inbox, state)
@@ -159,6 +132,19 @@ def with_held_entries(message: Message, state: State, statistics: Sequence[str])
     return {**message, "model": {**model, **{name: trained[name] for name in statistics}}}
 
 
+def interleaved(
+    train: Training, graph: Graph, context: Any, passes: Sequence[bool]
+) -> Iterator[tuple[Graph, Any]]:
+    """The local steps of all epochs; in each epoch the passes follow each other."""
+    drawn = [list(marked(fed.local_steps(train, graph, context), own)) for own in passes]
+    passes_of_batches = 1 if train.epochs is None else train.epochs
+    epochs = fed.num_steps(train) if train.batches is None else passes_of_batches
+    for epoch in range(epochs):
+        for steps in drawn:
+            first, end = (len(steps) * each // epochs for each in (epoch, epoch + 1))
+            yield from steps[first:end]
+
+
 def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Graph, dict[str, Any]]]:
     """Steps of a pass, with a mark in the context: whether the pass moves the client's own entries.
 
@@ -182,11 +168,15 @@ def moving(new: Params, old: Params, context: Any) -> Params:
         >>> moving({"w": torch.ones(2)}, {"w": torch.zeros(2)}, context)
         {'w': tensor([0., 1.])}
     """
-    if "moves_own" not in context:
-        raise ValueError("Expected fedselect's own steps, but got others around it")
+    reject_if("moves_own" not in context, "fedselect's own steps", "others around it")
     mask, own = context["mask"], context["moves_own"]
     where = {name: mask[name] == own if name in mask else ~own for name in new}
     return {name: torch.where(where[name], new[name], old[name]) for name in new}
+
+
+def selected(mask: Tensor, value: Tensor, reference: Tensor, *, top: float, cap: float) -> Tensor:
+    """The mask, and the shared entries that moved most since the last selection."""
+    return mask | select((value - reference).abs(), mask, top=top, cap=cap)
 
 
 def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:

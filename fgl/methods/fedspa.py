@@ -9,31 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_number
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_one_architecture,
-    in_mode,
-    layer,
-    predict,
-    stand_in,
-    trainable,
-)
+from ..checks import PositiveShare, reject_if
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
-from ..sparse import SparseMatrix, widened
+from ..sparse.rows import widened
 
 KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 
 
-@layer
-def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
+def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     """FedAvg whose clients weigh by how smooth their features are, and how usual their attention.
 
     The model is an `fgl.nn.SPA`, which keeps like, unlike and unknown neighbours apart. A client
@@ -52,7 +39,7 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
     The code differs in five things. Its F reads the labels of validation and test nodes too, and so
     tells the server of labels that are kept for the test; here those of training nodes. Its server
     draws an order of the clients and gives the i-th in it the weight of client i's energy; here a
-    client has its own. Where all are equal it divides by 0, and so where a client's drawn features
+    client has its own. If all are equal it divides by 0, and so where a client's drawn features
     are all 0; here that client's energy is 0. It scores with dropout. Its smoothing goes against
     the edges of a directed graph, its sums along them; here both go along.
 
@@ -72,11 +59,8 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
 
     Source: Tan et al. 2025 (CVPR, pages 15464-15475); https://github.com/OakleyTan/FedSPA
     """
-    check_number("feature_share", feature_share, above=0, at_most=1)
-    check_averages(fedavg, "fedspa")
-    check_one_architecture(fedavg, "fedspa")
     shapes = {name: each.shape for name, each in fedavg.model.named_parameters() if kind_of(name)}
-    shapes = {name: shape for name, shape in shapes.items() if name in trainable(fedavg)}
+    shapes = fed.pick(shapes, fed.trainable(fedavg))
     if not shapes:
         raise ValueError(
             "Expected the model to score alike and unlike neighbours, as fgl.nn.SPA does "
@@ -85,35 +69,25 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)
-        energy = state.get("energy")
-        if energy is None:
-            energy = feature_energy(graph, share=feature_share)
+        drawn = "energy" in state
+        energy = state["energy"] if drawn else feature_energy(graph, share=feature_share)
         squares = fisher(fedavg, params, graph, list(shapes), graph.training_mask)
         return {**message, "energy": energy, "fisher": squares}, {**new_state, "energy": energy}
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
-        energy, squares = message.get("energy"), message.get("fisher")
-        if not isinstance(energy, Tensor) or energy.dim() or energy < 0:
-            raise ValueError(f"Expected energy to be a number, at least 0, but got {energy}")
-        squares = squares if isinstance(squares, Mapping) else {}
-        got = {name: each.shape for name, each in squares.items()}
-        if got != shapes:
-            raise ValueError(f"Expected fisher to have the shapes {shapes}, but got {got}")
-        for name, each in squares.items():
-            if each.min() < 0:
-                raise ValueError(f"Expected fisher/{name} to be squares, but got {each.min():g}")
+        check_energy(message.get("energy"))
+        check_squares(message.get("fisher"), shapes)
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         models, squares = inbox.each("model"), inbox.stack("fisher")
         energy = inbox.stack("energy")
         active = inbox.stack("num_examples").to(energy) > 0  # a client with nothing looks smoothest
         if not active.any():
             return {}, state
-        squares = {name: each[active] for name, each in squares.items()}
-        far = {"": energy[active]}
-        far |= {kind: distances(squares, kind) for kind in KINDS}
+        squares = fed.combine(lambda each: each[active], squares)
+        far = {"": energy[active], **{kind: distances(squares, kind) for kind in KINDS}}
         model: dict[str, Tensor] = {}
         for kind, distance in far.items():
             weight = distance.new_zeros(len(active)).masked_scatter(active, shares(distance))
@@ -122,6 +96,22 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
         return Broadcast(message, inbox.num_clients), dict(message)
 
     return replace(fedavg, send=send, accept=accept, aggregate=aggregate)
+
+
+def check_energy(energy: Any) -> None:
+    """Raise a ValueError unless an upload's energy is a number, at least 0."""
+    if not isinstance(energy, Tensor) or energy.dim() or energy < 0:
+        raise ValueError(f"Expected energy to be a number, at least 0, but got {energy}")
+
+
+def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
+    """Raise a ValueError unless an upload has squares of these names and shapes."""
+    named = squares if isinstance(squares, Mapping) else {}
+    got = {name: each.shape for name, each in named.items()}
+    reject_if(got != shapes, f"fisher to have the shapes {shapes}", got)
+    for name, each in named.items():
+        if each.min() < 0:
+            raise ValueError(f"Expected fisher/{name} to be squares, but got {each.min():g}")
 
 
 def kind_of(name: str) -> str:
@@ -149,7 +139,7 @@ def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
         >>> feature_energy(graph)
         tensor(1.)
     """
-    dense = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
+    dense = graph.x.to_dense()
     drawn = torch.randperm(dense.shape[1], device=dense.device)
     x = widened(dense[:, drawn[: max(1, int(share * dense.shape[1]))]])
     edges = graph.adj.T
@@ -172,8 +162,8 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
         mask: which nodes, bool ``[num_nodes]``; without any it is 0.
     """
     leaves = {name: params[name].detach().clone().requires_grad_() for name in names}
-    with torch.enable_grad(), method.at(graph), in_mode(stand_in(method.model), True):
-        logits = widened(predict(method.model, {**params, **leaves}, graph))
+    with torch.enable_grad(), method.at(graph), fed.in_mode(fed.stand_in(method.model), True):
+        logits = widened(fed.predict(method.model, {**params, **leaves}, graph))
         labels = torch.where(mask, graph.labels, 0)[:, None]
         likely = logits.log_softmax(1).gather(1, labels)[:, 0]
         likely = torch.where(mask, likely, 0).sum() / mask.sum().clamp(min=1)

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_one_architecture,
-    layer,
-    stand_in,
-    trainable,
-)
+from ..checks import Weight
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..nn import SSP, observed
 from ..personalize import part
+from .inputs import check_entry, network_of
 from .own_models import own_models
 
 
-@layer
-def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method:
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
+def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Method:
     """The mean of the clients' spectral encoders; the rest of a model is each client's own.
 
     The parameters of `SSP.SPECTRAL` travel; the server takes their mean and counts all clients
@@ -78,27 +67,19 @@ def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method
 
     Source: Tan et al. 2024, https://arxiv.org/abs/2410.20105; https://github.com/OakleyTan/FedSSP
     """
-    check_weight(weight=weight)
-    check_averages(fedavg, "fedssp")
-    check_one_architecture(fedavg, "fedssp")
-    if not isinstance(fedavg.model, SSP):
-        raise ValueError(
-            "Expected fedssp to be given a method that trains an fgl.nn.SSP (model='ssp' in a "
-            f"task), but got {type(fedavg.model).__name__}"
-        )
-    base, width = own_models(fedavg, draw=draw), fedavg.model.width
-    shared = part(fedavg.initial(), *SSP.SPECTRAL).keys() & trainable(fedavg)
+    width = network_of(fedavg, SSP, "fedssp", "model='ssp' in a task").width
+    base = own_models(fedavg, draw=draw)
+    shared = part(fedavg.initial(), *SSP.SPECTRAL).keys() & fed.trainable(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = base.receive(message, state, graph)
-        sent = {key: message[key] for key in ("consensus",) if key in message}
-        return params, {**context, **sent}
+        return params, {**context, **fed.pick(message, ["consensus"])}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         agreed = context.get("consensus")
         if agreed is None:
             params = {**params, "preference": params["preference"].detach()}
-        with observed(stand_in(base.model)) as passes:
+        with observed(fed.stand_in(base.model)) as passes:
             total = base.loss(params, graph, context)
         if agreed is None:
             return total
@@ -107,19 +88,16 @@ def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = base.send(params, context, state, graph)
-        model = {name: value for name, value in message["model"].items() if name in shared}
-        own = {"mean_embedding": message["model"]["mean_embedding"]}
-        return {**message, "model": model, **own}, new_state
+        model = fed.pick(message["model"], shared)
+        mean_embedding = message["model"]["mean_embedding"]
+        return {**message, "model": model, "mean_embedding": mean_embedding}, new_state
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
-        own = message.get("mean_embedding")
-        if own is None or tuple(own.shape) != (width,):
-            got = None if own is None else list(own.shape)
-            raise ValueError(f"Expected mean_embedding to have shape [{width}], but got {got}")
+        check_entry(message, "mean_embedding", [width])
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         weight = (inbox.stack("num_examples") > 0).to(torch.float64)
         if not weight.any():
             return {}, state

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from ..federation import Message, Method, Params, State, layer
 from ..graph import Graph
 from ..nn import Star
 from ..personalize import part
 from .fedper import fedper
-from .own_models import drawn
+from .own_models import check_drawable, drawn
 
 
 @layer
@@ -51,8 +49,7 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: boo
         )
     method = fedper(fedavg, shared=shared)
     if draw:
-        with torch.random.fork_rng([]):
-            drawn(fedavg.model, but=shared)  # raises where it cannot be drawn
+        check_drawable(fedavg.model, but=shared)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         if draw and "model" not in state:

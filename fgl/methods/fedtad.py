@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..checks import check_count, check_number, check_weight
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    changed_messages,
-    check_averages,
-    check_model,
-    check_model_alone,
-    check_one_architecture,
-    in_mode,
-    layer,
-    minimise,
-    predict,
-    trainable,
-)
+from .. import federation as fed
+from ..checks import Count, Natural, Weight, check_number
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..graph.fields import learned
 from ..kinds import typed
-from ..nn import NodeGenerator
+from ..nn.node_generator import NodeGenerator
 from ..properties import walk_returns
 from ..sparse import sum_rows
+from .inputs import check_entry, check_one_graph
 
 Topology = Callable[[Graph], Tensor]
 
@@ -44,22 +30,22 @@ def walks(graph: Graph) -> Tensor:
     return walk_returns(graph.edge_index, graph.num_nodes, steps=5)
 
 
-@layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def fedtad(
     fedavg: Method,
     generator: NodeGenerator,
     *,
     topology: Topology = walks,
-    num_nodes: int = 100,
-    neighbours: int = 5,
-    epochs: int = 5,
-    generator_steps: int = 1,
-    distil_steps: int = 5,
-    generator_lr: float = 1e-3,
-    distil_lr: float = 1e-3,
-    distil_decay: float = 5e-4,
-    fit: float = 1.0,
-    diversity: float = 1.0,
+    num_nodes: Count = 100,
+    neighbours: Count = 5,
+    epochs: Natural = 5,
+    generator_steps: Natural = 1,
+    distil_steps: Natural = 5,
+    generator_lr: Weight = 1e-3,
+    distil_lr: Weight = 1e-3,
+    distil_decay: Weight = 5e-4,
+    fit: Weight = 1.0,
+    diversity: Weight = 1.0,
 ) -> Method:
     """FedAvg whose mean model learns from each client, on generated graphs, its reliable classes.
 
@@ -104,109 +90,142 @@ def fedtad(
             client's graph is a collection.
 
     Example:
-        >>> generator = fgl.nn.NodeGenerator(4, 2)
+        >>> generator = fgl.nn.node_generator.NodeGenerator(4, 2)
         >>> fedtad(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), generator, epochs=1)
         fedtad(fedavg(GCN(...)), NodeGenerator(...), epochs=1)
 
     Source: Zhu et al. 2024, https://arxiv.org/abs/2404.14061; https://github.com/zyl24/FedTAD
     """
-    check_count(num_nodes=num_nodes, neighbours=neighbours)
-    for name, value in (
-        ("epochs", epochs),
-        ("generator_steps", generator_steps),
-        ("distil_steps", distil_steps),
-    ):
-        check_number(name, value, at_least=0, integer=True)
-    check_weight(generator_lr=generator_lr, distil_lr=distil_lr, distil_decay=distil_decay)
-    check_weight(fit=fit, diversity=diversity)
     check_number("num_nodes", num_nodes, at_least=max(generator.num_classes, neighbours))
-    check_averages(fedavg, "fedtad")
-    check_model_alone(fedavg, "fedtad")
-    check_one_architecture(fedavg, "fedtad")
     model, classes = fedavg.model, generator.num_classes
-    first = {name: value.detach().clone() for name, value in generator.state_dict().items()}
+    prepare = partial(lesson_of, num_nodes=num_nodes, neighbours=neighbours)
+    first = fed.combine(lambda value: value.detach().clone(), generator.state_dict())
     adam = partial(torch.optim.Adam, weight_decay=distil_decay)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)
-        reliability = state.get("reliability")
-        if reliability is None:
-            reliability = class_reliability(graph, classes, topology=topology)
-        return {**message, "reliability": reliability}, {**new_state, "reliability": reliability}
+        sent = fed.pick(state, ["reliability"])
+        sent = sent or {"reliability": class_reliability(graph, classes, topology=topology)}
+        return {**message, **sent}, {**new_state, **sent}
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
-        reliable = message.get("reliability")
-        if reliable is None or tuple(reliable.shape) != (classes,):
-            got = None if reliable is None else list(reliable.shape)
-            raise ValueError(f"Expected reliability to have shape [{classes}], but got {got}")
-        if reliable.abs().max() > fedavg.max_examples:  # a node's is at most 1
+        reliable = check_entry(message, "reliability", [classes])
+        if reliable.abs().max() > fedavg.rules.max_examples:  # a node's is at most 1
             raise ValueError(
-                f"Expected reliability to be at most {fedavg.max_examples:g}, but got "
+                f"Expected reliability to be at most {fedavg.rules.max_examples:g}, but got "
                 f"{float(reliable.abs().max()):g}"
             )
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         outbox, new = fedavg.aggregate(inbox, state)
         if not outbox:
             return outbox, state
-        teachers: list[Any] = [message["model"] for message in inbox.values()]
+        models = (message["model"].items() for message in inbox.values())
+        teachers: list[Any] = [{n: t.contiguous() for n, t in model} for model in models]
         mean: Any = next(iter(outbox.values()))["model"]
-        check_model(mean, fedavg.initial())
+        fed.check_model(mean, fedavg.initial())
+        lesson = prepare(model, generator, teachers, inbox.stack("reliability"))
         with torch.enable_grad():
-            learnt, more = distil(mean, teachers, inbox.stack("reliability"), state)
-        messages = changed_messages(outbox, lambda message: {**message, "model": learnt})
+            learnt, more = distil(mean, lesson, state)
+        messages = fed.changed_messages(outbox, lambda message: {**message, "model": learnt})
         return messages, {**new, "model": learnt, **more}
 
-    def distil(mean: Params, teachers: list[Params], reliable: Any, state: State) -> Any:
-        labels = torch.arange(num_nodes, device=reliable.device)
-        labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
-        weight = shares(reliable)[:, labels] / labels.bincount()[labels]
-        here = (reliable != 0).any(1).sum()  # a client that knows nothing is no teacher
-
-        def drawn_graph(net: Params, z: Tensor) -> Graph:
-            return joined(functional_call(generator, net, (z, labels)), neighbours)
-
-        def generates(net: Params, params: Params, z: Tensor) -> Tensor:
-            graph = drawn_graph(net, z)
-            student = predict(model, params, graph)
-            taught = torch.stack([predict(model, teacher, graph) for teacher in teachers])
-            wrong = torch.nn.functional.cross_entropy(
-                taught.flatten(0, 1), labels.repeat(len(teachers)), reduction="none"
-            )
-            apart = distance(student, taught.detach(), weight)
-            same: Tensor = here * alike(z, graph.x)  # type: ignore[arg-type]
-            named: Tensor = (weight.flatten() * wrong).sum()
-            return fit * named - apart + diversity * same
-
-        def learns(params: Params, graph: Graph, taught: Tensor) -> Tensor:
-            return distance(predict(model, params, graph), taught, weight)
-
-        def turn(net: Params, params: Params, adams: list[Any]) -> tuple[Params, Params, list[Any]]:
-            z = noise(num_nodes, generator.noise, reliable)
-            with in_mode(model, False):
-                batches: Iterator[Any] = iter([(params, z)] * generator_steps)
-                how: Any = {"optimizer": partial(adam, lr=generator_lr), "state": adams[0]}
-                net, _, first_adam = minimise(generates, net, batches, **how)
-                with torch.no_grad():
-                    graph = drawn_graph(net, z)
-                    taught = torch.stack([predict(model, each, graph) for each in teachers])
-            with in_mode(model, True):
-                how = {"optimizer": partial(adam, lr=distil_lr), "state": adams[1]}
-                how["names"] = trainable(fedavg)
-                params, _, second_adam = minimise(
-                    learns, params, [(graph, taught)] * distil_steps, **how
-                )
-            return net, params, [first_adam, second_adam]
-
+    def distil(mean: Params, lesson: Lesson, state: State) -> tuple[Params, State]:
         net: Any = state.get("generator", first)
         adams: list[Any] = [state.get("generator_adam"), state.get("adam")]
         for _ in range(epochs):
-            net, mean, adams = turn(net, mean, adams)
-        more = {"generator": net, "generator_adam": adams[0], "adam": adams[1]}
-        return mean, {name: value for name, value in more.items() if value}
+            net, mean, adams = turn(lesson, net, mean, adams)
+        new = {"generator": net, "generator_adam": adams[0], "adam": adams[1]}
+        return mean, {name: value for name, value in new.items() if value}
+
+    def turn(lesson: Lesson, net: Params, mean: Params, adams: list[Any]) -> Any:
+        """The generator, the mean model and their moments after one turn."""
+        z = noise(num_nodes, generator.noise, lesson.weight)
+        with fed.in_mode(model, False):
+            loss = partial(lesson.of_generator, fit=fit, diversity=diversity)
+            steps: Any = iter([(mean, z)] * generator_steps)
+            rule: Any = partial(adam, lr=generator_lr)
+            net, _, first_adam = fed.minimise(loss, net, steps, optimizer=rule, state=adams[0])
+            with torch.no_grad():
+                graph = lesson.graph(net, z)
+                taught = lesson.taught(graph)
+        with fed.in_mode(model, True):
+            how: Any = {"optimizer": partial(adam, lr=distil_lr), "state": adams[1]}
+            steps = [(graph, taught)] * distil_steps
+            mean, _, second_adam = fed.minimise(
+                lesson.of_student, mean, steps, names=fed.trainable(fedavg), **how
+            )
+        return net, mean, [first_adam, second_adam]
 
     return replace(fedavg, send=send, accept=accept, aggregate=aggregate)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Losses of a round, on graphs that the generator makes for given labels.
+
+    Args:
+        model: of the mean and of the teachers.
+        generator: G.
+        teachers: the clients' models.
+        labels: of the nodes of a generated graph, int64 ``[n]``.
+        weight: ``w_kc`` over the number of nodes of class c, for each node, float ``[K, n]``.
+        present: number of clients that know a class; a client that knows nothing is no teacher.
+        neighbours: how many nodes each is joined to.
+    """
+
+    model: nn.Module
+    generator: NodeGenerator
+    teachers: list[Params]
+    labels: Tensor
+    weight: Tensor
+    present: Tensor
+    neighbours: int
+
+    def graph(self, net: Params, z: Tensor) -> Graph:
+        """The graph that G makes of noise."""
+        return joined(functional_call(self.generator, net, (z, self.labels)), self.neighbours)
+
+    def taught(self, graph: Graph) -> Tensor:
+        """The teachers' outputs, ``[K, n, C]``."""
+        return torch.stack([fed.predict(self.model, each, graph) for each in self.teachers])
+
+    def of_generator(
+        self, net: Params, params: Params, z: Tensor, *, fit: float, diversity: float
+    ) -> Tensor:
+        """``fit L_CE - L_div + diversity L_dis``."""
+        graph = self.graph(net, z)
+        student, taught = fed.predict(self.model, params, graph), self.taught(graph)
+        wrong = torch.nn.functional.cross_entropy(
+            taught.flatten(0, 1), self.labels.repeat(len(self.teachers)), reduction="none"
+        )
+        apart = distance(student, taught.detach(), self.weight)
+        same: Tensor = self.present * alike(z, graph.x)  # type: ignore[arg-type]
+        named: Tensor = (self.weight.flatten() * wrong).sum()
+        return fit * named - apart + diversity * same
+
+    def of_student(self, params: Params, graph: Graph, taught: Tensor) -> Tensor:
+        """``L_div``."""
+        return distance(fed.predict(self.model, params, graph), taught, self.weight)
+
+
+def lesson_of(
+    model: nn.Module,
+    generator: NodeGenerator,
+    teachers: list[Params],
+    reliable: Any,
+    *,
+    num_nodes: int,
+    neighbours: int,
+) -> Lesson:
+    """The losses of a round, for generated graphs with as many nodes of each class."""
+    classes = generator.num_classes
+    labels = torch.arange(num_nodes, device=reliable.device)
+    labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
+    weight = shares(reliable)[:, labels] / labels.bincount()[labels]
+    present = (reliable != 0).any(1).sum()
+    return Lesson(model, generator, teachers, labels, weight, present, neighbours)
 
 
 @typed
@@ -216,7 +235,7 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
     Args:
         like: with class labels; dtype and device are its features'.
         seed: decides the first parameters.
-        sizes: of a `fgl.nn.NodeGenerator`.
+        sizes: of a `fgl.nn.node_generator.NodeGenerator`.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 1]))
@@ -262,10 +281,8 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
     Source: Zhu et al. 2024, https://arxiv.org/abs/2404.14061
     """
     graph_classes(graph)
-    if graph.batch is not None:
-        raise ValueError("Expected fedtad's clients to hold one graph each, but got a collection")
-    x: Any = graph.x
-    x = x if isinstance(x, Tensor) else x.to_dense()
+    check_one_graph(graph, "fedtad")
+    x = graph.x.to_dense()
     h = torch.cat([x, topology(graph).to(x)], 1)
     source, target = graph.edge_index
     cos = torch.cosine_similarity(h[source], h[target])

@@ -10,31 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count, check_number, check_weight
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    layer,
-    minimise,
-)
+from .. import federation as fed
+from ..checks import Count, Positive, Weight
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..losses import cross_entropy
 from .fedproto import mean_prototypes, near_prototypes
 
 
-@layer
+@fed.layer(checks=[fed.check_averages])
 def fedtgp(
     fedavg: Method,
     *,
-    weight: float = 10.0,
-    margin: float = 100.0,
-    server_lr: float = 0.01,
-    server_epochs: int = 100,
-    server_batch: int = 10,
+    weight: Weight = 10.0,
+    margin: Weight = 100.0,
+    server_lr: Positive = 0.01,
+    server_epochs: Count = 100,
+    server_batch: Count = 10,
 ) -> Method:
     """FedProto whose server trains the prototypes that it sends (FedTGP, Eq. 5 to 9).
 
@@ -44,9 +35,9 @@ def fedtgp(
     other one, `margin` at most. Then all clients get the ``z_c`` of every class. Clients work
     as in `fedproto`.
 
-    As the authors' code, but for two things: their clients predict by the nearest prototype, here
-    by the model's own output, since what is deployed is a model; and two rows that are equal have
-    a gradient of 0 there, not NaN.
+    As the authors' code, except for two things: their clients predict by the nearest prototype,
+    here by the model's own output, since what is deployed is a model; and two rows that are equal
+    have a gradient of 0 there, not NaN.
 
     Args:
         fedavg: what clients train; see `fedproto`.
@@ -66,13 +57,9 @@ def fedtgp(
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.03230; https://github.com/TsingZ0/FedTGP
     """
-    check_weight(weight=weight, margin=margin)
-    check_number("server_lr", server_lr, above=0)
-    check_count(server_epochs=server_epochs, server_batch=server_batch)
-    check_averages(fedavg, "fedtgp")
     sgd = partial(torch.optim.SGD, lr=server_lr)
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         prototypes, has = inbox.stack("prototypes"), inbox.stack("classes")
         if not has.any():
             return {}, state
@@ -88,7 +75,7 @@ def fedtgp(
                 order = torch.randperm(len(rows)).to(rows.device)
                 yield from ((rows[some], classes[some]) for some in order.split(server_batch))
 
-        trained = minimise(loss, generator, batches(), optimizer=sgd).params
+        trained = fed.minimise(loss, generator, batches(), optimizer=sgd).params
         with torch.no_grad():
             message: Message = {"prototypes": made(trained), "classes": torch.ones_like(has[0])}
         return Broadcast(message, inbox.num_clients), {**state, "generator": trained}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,25 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_count, check_number
-from ..client_network import finch, nearest_rows
-from ..federation import (
-    Means,
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    after,
-    changed_messages,
-    check_averages,
-    check_model_alone,
-    check_one_architecture,
-    in_mode,
-    layer,
-    predict,
-)
+from ..checks import Count, Positive, reject_if
+from ..client_network import finch
+from ..client_network.finch import nearest_rows
+from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy, unit_rows
 from ..nn import GCN, observed
@@ -39,9 +25,9 @@ from .fedproto import labelled
 AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
 
 
-@layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def fggp(
-    fedavg: Method, *, neighbours: int = 3, every: int = 20, temperature: float = 0.5
+    fedavg: Method, *, neighbours: Count = 3, every: Count = 20, temperature: Positive = 0.5
 ) -> Method:
     """FedAvg of a GCN that learns from two views; prototypes are clustered at the server (FGGP).
 
@@ -56,7 +42,7 @@ def fggp(
     classes' (Eq. 13). Model and augmentor are averaged. Clients send P_1, and the server sends the
     means of each class's clusters (FINCH, Eq. 4 to 6), by which `by_prototypes` predicts.
 
-    As the authors' code, but for these. What is deployed is a model, so scores are of its own
+    As the authors' code, except for these. What is deployed is a model, so scores are of its own
     output; theirs are of `by_prototypes`, over the last rounds' prototypes. So their last layer
     starts every round from its first weights; here it is averaged. Their network has three layers
     and a batch norm without parameters; here it is a `GCN`. Clients weigh as in `fedavg`, there by
@@ -83,11 +69,6 @@ def fggp(
     Source: Wan et al. 2024, https://doi.org/10.1609/aaai.v38i14.29468;
     https://github.com/GuanchengWan/FGGP
     """
-    check_count(neighbours=neighbours, every=every)
-    check_number("temperature", temperature, above=0)
-    check_averages(fedavg, "fggp")
-    check_model_alone(fedavg, "fggp")
-    check_one_architecture(fedavg, "fggp")
     model: Any = fedavg.model
     if type(model) is not GCN or model.summed or not model.convs[0].normalize:
         raise TypeError(
@@ -97,15 +78,14 @@ def fggp(
     first = drawn(fedavg)
 
     def embed(params: Params, graph: Graph) -> tuple[Tensor, Tensor]:
-        own = {name: value for name, value in params.items() if name not in first}
-        with in_mode(model, False):
-            out, hidden = predict(model, own, graph, return_embedding=True)
+        own = fed.drop(params, first)
+        with fed.in_mode(model, False):
+            out, hidden = fed.predict(model, own, graph, return_embedding=True)
         return out, hidden.relu()
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        if not graph.num_nodes:
-            raise ValueError("Expected fggp's clients to have nodes, but got none")
+        reject_if(not graph.num_nodes, "fggp's clients to have nodes", "none")
         params, context = fedavg.receive(message, state, graph)
         rounds: Any = state.get("rounds", torch.tensor(0))
         nearest = state.get("near")
@@ -117,7 +97,7 @@ def fggp(
         return {**params, **sent}, {**context, **round_context}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        own = {name: value for name, value in params.items() if name not in first}
+        own = fed.drop(params, first)
         with observed(model) as passes:
             total = fedavg.loss(own, graph, context)
         matrix = dense(context["union"].values, context["union"].mask, passes[-1].output)
@@ -134,7 +114,7 @@ def fggp(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        own = {name: value for name, value in params.items() if name not in first}
+        own = fed.drop(params, first)
         message, new_state = fedavg.send(own, context, state, graph)
         out, hidden = embed(own, graph)
         rows, has = class_means(hidden, *believed(out, graph), out.shape[1])
@@ -143,20 +123,19 @@ def fggp(
         return {**message, **says, "prototypes": rows, "classes": has}, new_state
 
     @torch.no_grad()
-    def with_prototypes(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_groups(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, state
         inbox = means.inbox
         augmentor = mean(inbox.each("augmentor"), inbox.stack("num_examples"))
         rows, has = clustered(inbox.stack("prototypes"), inbox.stack("classes"), inbox.num_clients)
         more: Message = {"augmentor": augmentor, "prototypes": rows, "classes": has}
-        return changed_messages(outbox, lambda message: {**message, **more}), {**new, **more}
+        return fed.changed_messages(outbox, lambda message: {**message, **more}), {**new, **more}
 
-    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=first)
+    method = replace(fedavg, receive=receive, loss=loss, send=send)
+    method = replace(method, own=replace(fedavg.own, personal=first))
     reads = ("augmentor", "num_examples", "prototypes", "classes")
-    return replace(method, aggregate=after(fedavg.aggregate, with_prototypes, reads=reads))
+    return replace(method, aggregate=fed.after(fedavg.aggregate, with_groups, reads=reads))
 
 
 def drawn(method: Method) -> Params:

@@ -10,10 +10,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .. import federation as fed
 from ..aggregate import mean
-from ..checks import check_choice, check_count, check_number, check_weight
+from ..checks import Count, Natural, Weight
 from ..client_network import dtw_distances, flat_parameters, min_cut, similarity
-from ..federation import Inbox, Message, Method, Params, State, gradient, layer, refuse
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
@@ -71,15 +72,15 @@ def update_norms(inbox: Inbox, updates: Tensor) -> Tensor:
     return norms
 
 
-@layer
+@fed.layer
 def gcfl(
     fedavg: Method,
     *,
-    eps1: float = 0.05,
-    eps2: float = 0.1,
-    first_round: int = 20,
+    eps1: Weight = 0.05,
+    eps2: Weight = 0.1,
+    first_round: Natural = 20,
     similarity: Similarity = cosine,
-    seq_length: int = 0,
+    seq_length: Natural = 0,
     measure: Measure = update_norms,
 ) -> Method:
     """FedAvg in clusters, which split where clients pull apart (GCFL, Algorithm 1).
@@ -90,7 +91,7 @@ def gcfl(
     that are here count. An absent one stays in the part that keeps the cluster's number, the larger
     one (of equals, the smallest client's), and is sent that part's model next.
 
-    As the public code, but for two things. Its clients share and compare convolutions alone, see
+    As the public code, except for two things. Its clients share and compare convolutions alone, see
     `fedper`, and keep their Adam (``Training(keep_optimizer=True)``): here as `fedavg` has it. And
     it scores a client with the best of the models that its clusters had; here with the last.
 
@@ -130,14 +131,13 @@ def gcfl(
 
     Source: Xie et al. 2021, https://arxiv.org/abs/2106.13423; https://github.com/Oxfordblue7/GCFL
     """
-    check_weight(eps1=eps1, eps2=eps2)
-    check_number("first_round", first_round, at_least=0, integer=True)
-    check_number("seq_length", seq_length, at_least=0, integer=True)
-    refuse(fedavg, "scaffold", "gcfl", "its control is a mean over all clients, not a cluster's")
+    fed.refuse(
+        fedavg, "scaffold", "gcfl", "its control is a mean over all clients, not a cluster's"
+    )
     buffers = {name for name, _ in fedavg.model.named_buffers()}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         before = state if "clusters" in state else _start(state, inbox.num_clients, seq_length)
         clients, updates = torch.tensor(inbox.clients), flat_updates(inbox, without=buffers)
         rounds, clusters = before["rounds"] + 1, before["clusters"].clone()
@@ -167,14 +167,14 @@ def gcfl(
     return replace(fedavg, aggregate=aggregate)
 
 
-@layer
+@fed.layer
 def gcfl_plus(
     fedavg: Method,
     *,
     eps1: float = 0.05,
     eps2: float = 0.1,
     first_round: int = 20,
-    seq_length: int = 5,
+    seq_length: Count = 5,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
     """GCFL whose clusters split along how the clients' training has run in the last rounds.
@@ -201,8 +201,6 @@ def gcfl_plus(
 
     Source: Xie et al. 2021, https://arxiv.org/abs/2106.13423
     """
-    check_count(seq_length=seq_length)
-    check_choice("sequence", sequence, ("updates", "gradients"))
     cluster = partial(
         gcfl,
         eps1=eps1,
@@ -234,7 +232,7 @@ def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) ->
     batches = method.train.batches
     steps = iter(batches(graph, context) if batches else ())
     batch, batch_context = next(steps, (graph, context))
-    flat = [grad.flatten() for grad in gradient(method, params, batch, batch_context).values()]
+    flat = [grad.flatten() for grad in fed.gradient(method, params, batch, batch_context).values()]
     length: Tensor = torch.cat([*flat, next(iter(params.values())).new_zeros(1)]).norm()
     return length
 
@@ -252,7 +250,7 @@ def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
         tensor([[ 0., -1., -1.,  0.]])
     """
     changes = inbox.changes("model")
-    return flat_parameters({name: each for name, each in changes.items() if name not in without})
+    return flat_parameters(fed.drop(changes, without))
 
 
 def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:

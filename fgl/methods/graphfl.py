@@ -5,38 +5,27 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_choice, check_number, check_weight
-from ..federation import (
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    check_model_alone,
-    check_one_architecture,
-    in_mode,
-    layer,
-    local_steps,
-    trainable,
-    with_train_mask,
-)
+from .. import federation as fed
+from ..checks import Natural, Weight, reject_if
+from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 
 Query = Literal["half", "all", "validation"]
 EXAMPLES = "train_mask"  # the name of the examples that a loss finds by the graph's mask
 
 
-@layer
+@fed.layer(checks=[fed.check_model_alone, fed.check_one_architecture])
 def graphfl(
     fedavg: Method,
     *,
-    adapt_steps: int = 10,
-    adapt_lr: float = 0.01,
+    adapt_steps: Natural = 10,
+    adapt_lr: Weight = 0.01,
     query: Query = "half",
     second_order: bool = False,
     equal: bool = True,
@@ -84,37 +73,28 @@ def graphfl(
     Source: Wang et al. 2022, https://arxiv.org/abs/2012.04187; binghuiwang/GraphFL; Finn et
     al. 2017, MAML, https://arxiv.org/abs/1703.03400
     """
-    check_number("adapt_steps", adapt_steps, at_least=0, integer=True)
-    check_weight(adapt_lr=adapt_lr)
-    check_choice("query", query, ("half", "all", "validation"))
     _check_model(fedavg)
-    check_model_alone(fedavg, "graphfl")
-    check_one_architecture(fedavg, "graphfl")
-    names = trainable(fedavg)
+    names = fed.trainable(fedavg)
+    support_of, query_of, marked = SETS[query]
 
     def step(params: Params, graph: Graph, context: Any) -> Params:
         """Take a step of gradient descent."""
-        fixed = {name: value for name, value in params.items() if name not in names}
-        free = {name: value for name, value in params.items() if name in names}
+        fixed, free = fed.drop(params, names), fed.pick(params, names)
         grads = torch.func.grad(lambda own: fedavg.loss({**fixed, **own}, graph, context))(free)
         if not second_order:
-            grads = {name: grad.detach() for name, grad in grads.items()}
-        return {**fixed, **{name: free[name] - adapt_lr * grads[name] for name in free}}
+            grads = fed.combine(Tensor.detach, grads)
+        new = fed.combine(lambda value, grad: value - adapt_lr * grad, free, grads)
+        return {**fixed, **new}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        for batch, extra in local_steps(fedavg.train, graph, context):
-            if query == "validation":
-                check_validation(batch, context, extra)
-            yield batch, {**extra, "support": halves(batch, extra)} if query == "half" else extra
+        for batch, extra in fed.local_steps(fedavg.train, graph, context):
+            yield batch, marked(batch, context, extra)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        support = side(graph, context, True) if query == "half" else (graph, context)
+        support = support_of(graph, context)
         for _ in range(adapt_steps):
             params = step(params, *support)
-        if query == "validation":
-            return fedavg.loss(params, with_train_mask(graph, graph.val_mask), context)  # type: ignore[arg-type]
-        last = side(graph, context, False) if query == "half" else (graph, context)
-        return fedavg.loss(params, *last)
+        return fedavg.loss(params, *query_of(graph, context))
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)
@@ -127,15 +107,18 @@ def graphfl(
         context = {**context, "start": start}  # as in a round
         with torch.random.fork_rng([graph.device] if graph.device.type == "cuda" else []):
             torch.manual_seed(0)  # the same minibatches whenever it is asked
-            steps = local_steps(fedavg.train, graph, context)
-            with in_mode(fedavg.model, False):
+            steps = fed.local_steps(fedavg.train, graph, context)
+            with fed.in_mode(fedavg.model, False):
                 for index in range(adapt_steps if steps else 0):
                     params = step(params, *steps[index % len(steps)])
-        return {name: value.detach() for name, value in params.items()}
+        return fed.combine(Tensor.detach, params)
 
     train = replace(fedavg.train, num_steps=None, batches=batches)
     method = replace(fedavg, loss=loss, deploy=deploy, train=train)
-    return replace(method, send=send, max_examples=min(1, fedavg.max_examples)) if equal else method
+    if not equal:
+        return method
+    rules = replace(method.rules, max_examples=min(1, fedavg.rules.max_examples))
+    return replace(method, send=send, rules=rules)
 
 
 def _check_model(fedavg: Method) -> None:
@@ -178,6 +161,11 @@ def half_of(mask: Tensor) -> Tensor:
     return torch.zeros_like(mask).index_fill(0, chosen, True)
 
 
+def with_halves(graph: Graph, before: Any, context: Any) -> dict[str, Any]:
+    """A step's context, with the support set of `halves` in it."""
+    return {**context, "support": halves(graph, context)}
+
+
 def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[str, Any]]:
     """A step's graph and context with the support set alone, or with the query set alone."""
 
@@ -190,15 +178,32 @@ def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[s
         for name in context["support"]
         if name != EXAMPLES
     }
-    return with_train_mask(graph, part(graph.training_mask, EXAMPLES)), ChainMap(changed, context)
+    return fed.with_train_mask(graph, part(graph.training_mask, EXAMPLES)), ChainMap(
+        changed, context
+    )
 
 
-def check_validation(graph: Graph, before: Any, context: Any) -> None:
-    """Raise a ValueError where a step's loss would not see the validation nodes."""
-    if graph.val_mask is None:
-        raise ValueError("Expected graph to have a validation mask to query, but got none")
+def all_of_it(graph: Graph, context: Any) -> tuple[Graph, Any]:
+    """A step's graph and context, with all training examples."""
+    return graph, context
+
+
+def validation_nodes(graph: Graph, context: Any) -> tuple[Graph, Any]:
+    """A step's graph and context, with the validation nodes in the training nodes' place."""
+    return fed.with_train_mask(graph, graph.val_mask), context  # type: ignore[arg-type]
+
+
+def with_validation(graph: Graph, before: Any, context: Any) -> Any:
+    """A step's context; raise a ValueError where a loss would not see the validation nodes."""
+    reject_if(graph.val_mask is None, "graph to have a validation mask to query", "none")
     fresh = [k for k, v in context.items() if isinstance(v, Ragged) and before.get(k) is not v]
-    if fresh:
-        raise ValueError(
-            f"Expected query to be half or all where a step brings {fresh}, but got validation"
-        )
+    reject_if(fresh, f"query to be half or all where a step brings {fresh}", "validation")
+    return context
+
+
+# Support set, query set and context of each step.
+SETS: dict[Query, tuple[Any, Any, Any]] = {
+    "half": (partial(side, of_support=True), partial(side, of_support=False), with_halves),
+    "all": (all_of_it, all_of_it, lambda graph, before, context: context),
+    "validation": (all_of_it, validation_nodes, with_validation),
+}

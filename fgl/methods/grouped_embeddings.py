@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from ..federation import in_mode, training_examples
 from ..graph import Graph
-from ..nn import DeepEncoder, DeepNeighbours
+from ..nn import DeepNeighbours
+from ..nn.deep_neighbours import DeepEncoder
 from ..sampler import NeighbourSampler
 
 ADAM = partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_model_alone,
-    check_no_joining,
-    layer,
-)
+from .. import federation as fed
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 
-@layer
+@fed.layer(checks=[fed.check_model_alone])
 def local(fedavg: Method) -> Method:
-    """No federation: every client goes on with the model that it trained, and sends nothing.
+    """No federation: every client continues with its own trained model, and sends nothing.
 
     It is sent the initial model, once. What `fedavg` aggregates does not matter.
 
@@ -39,8 +30,7 @@ def local(fedavg: Method) -> Method:
         (tensor([[1.]]), True)
     """
 
-    check_model_alone(fedavg, "local")
-    check_no_joining(fedavg, "local", "a client alone says nothing and hears of nobody")
+    fed.check_no_joining(fedavg, "local", "a client alone says nothing and hears of nobody")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         return fedavg.receive(with_own(message, state), state, graph)
@@ -52,7 +42,7 @@ def local(fedavg: Method) -> Method:
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(with_own(message, state), state, graph)
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         return {client: {} for client in inbox}, state
 
     return replace(fedavg, receive=receive, send=send, deploy=deploy, aggregate=aggregate)

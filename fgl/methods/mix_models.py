@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..aggregate import mean, mix
 from ..client_network import flat_parameters
-from ..federation import Inbox, Message, Method, Params, State, trainable
+from ..federation import Inbox, Message, Method, Params, State, pick, trainable
 
 
 def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Message], State]:
@@ -97,4 +97,4 @@ def initial_parameters(method: Method) -> Params:
         ['weight', 'bias']
     """
     names = trainable(method)
-    return {name: each for name, each in method.initial().items() if name in names}
+    return pick(method.initial(), names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from ..aggregate import mix
-from ..checks import check_share
+from ..checks import Share
 from ..client_network import normalize_rows
-from ..federation import Inbox, Message, Method, State, check_averages, layer, pair
+from ..federation import Inbox, Method, Outbox, State, check_averages, layer, pair
 from ..kinds import typed
 
 Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
 
-@layer
-def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -> Method:
+@layer(checks=[check_averages])
+def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -> Method:
     """Every client's model moves by a mix of all updates (GPFL, Eq. 4 and 16).
 
     ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, dW_j being what client j changed.
@@ -45,11 +45,9 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
 
     Source: GPFL, TMLR 2025
     """
-    check_share(self_weight=self_weight)
-    check_averages(fedavg, "mix_updates")
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         models, updates = inbox.stack("model"), inbox.changes("model")
         size, device = inbox.num_clients, next(iter(models.values())).device
         clients = torch.tensor(inbox.clients, device=device)

@@ -9,35 +9,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_number, check_weight
-from ..federation import (
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    check_model_alone,
-    check_one_architecture,
-    layer,
-    predict,
-)
+from .. import federation as fed
+from ..checks import Positive, Weight
+from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 from ..losses import model_contrast
 from ..nn import observed
 
 
-@layer
-def moon(fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5) -> Method:
+@fed.layer
+def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5) -> Method:
     """FedAvg with a contrast between models in the loss (MOON, Eq. 3; FedVGAE, Eq. 10).
 
     The embeddings of the model in training are those that its loss computes, in the same pass. A
     client's first round has no contrast; later ones push away its own last model.
 
-    As the authors' code, but for these. Its contrast is over a minibatch of training examples; here
-    over all nodes of a client, since it needs no label. It compares a projection head's output,
-    which its last layer reads; here the model's embedding. An absent client's last embedding stays
-    as it is; there its last model is pushed again, which at first is a net that never trained. And
-    the code can hold a queue of earlier models, of which it uses one.
+    As the authors' code, except for these. Its contrast is over a minibatch of training examples;
+    here over all nodes of a client, since it needs no label. It compares a projection head's
+    output, which its last layer reads; here the model's embedding. An absent client's last
+    embedding stays as it is; there its last model is pushed again, which at first is a net that
+    never trained. And the code can hold a queue of earlier models, of which it uses one.
 
     Args:
         fedavg: its loss gets the term; its model takes ``return_embedding=True`` and its loss sees
@@ -58,19 +49,17 @@ def moon(fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5) -> 
 
     Source: Li et al. 2021, https://arxiv.org/abs/2103.16257; https://github.com/QinbinLi/MOON
     """
-    check_weight(contrast=contrast)
-    check_number("temperature", temperature, above=0)
     if not contrast:
         return fedavg
-    check_model_alone(fedavg, "moon")
-    check_one_architecture(fedavg, "moon")
+    fed.check_model_alone(fedavg, "moon")
+    fed.check_one_architecture(fedavg, "moon")
     frozen = copy.deepcopy(fedavg.model).eval()
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:
-        embedded = predict(frozen, params, graph, return_embedding=True)
+        embedded = fed.predict(frozen, params, graph, return_embedding=True)
         embedding: Tensor = embedded[1]
         return embedding
 

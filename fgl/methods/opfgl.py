@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import one_hot
 
-from ..checks import check_count, check_number, check_share, check_weight
-from ..federation import (
-    Broadcast,
-    Message,
-    Method,
-    OfSums,
-    Params,
-    Ragged,
-    State,
-    check_averages,
-    check_keys,
-    check_model_alone,
-    check_one_architecture,
-    in_mode,
-    layer,
-    local_steps,
-    minimise,
-    predict,
-    stand_in,
-    trainable,
-)
+from .. import federation as fed
+from ..checks import Count, Natural, Share, Weight, check_number
+from ..federation import Broadcast, Message, Method, OfSums, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
-from ..nn import outputs
-from ..sparse import widened
+from ..nn.observe import outputs
 from ..sparse.degrees import check_degrees
+from ..sparse.rows import widened
+from ..warn import warn
+from .inputs import check_one_graph
 from .local import with_own
 from .surrogate import (
     Condensation,
@@ -46,33 +29,34 @@ from .surrogate import (
     class_sums,
     hop_rows,
     moments,
+    trained_on,
     what_lacks,
 )
 
 UPLOAD = ("sums", "num_examples")
 
 
-@layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def opfgl(
     fedavg: Method,
     *,
-    propagations: int = 1,
-    expand: int = 1,
-    sure: float = 1.0,
-    min_degree: int = 20,
-    label_steps: int = 2,
-    label_share: float = 0.9,
-    nodes_per_class: int = 1,
-    condense_steps: int = 3000,
-    feature_lr: float = 5e-3,
-    edge_lr: float = 1e-3,
-    condense_width: int = 128,
-    alignment: float = 10.0,
-    smoothness: float = 0.1,
-    fit_steps: int = 3000,
-    fit_lr: float = 1e-4,
-    distil: float = 0.2,
-    distil_least: float = 0.0,
+    propagations: Natural = 1,
+    expand: Natural = 1,
+    sure: Share = 1.0,
+    min_degree: Natural = 20,
+    label_steps: Natural = 2,
+    label_share: Share = 0.9,
+    nodes_per_class: Count = 1,
+    condense_steps: Natural = 3000,
+    feature_lr: Weight = 5e-3,
+    edge_lr: Weight = 1e-3,
+    condense_width: Count = 128,
+    alignment: Weight = 10.0,
+    smoothness: Weight = 0.1,
+    fit_steps: Natural = 3000,
+    fit_lr: Weight = 1e-4,
+    distil: Weight = 0.2,
+    distil_least: Weight = 0.0,
     distil_most: float = 0.15,
 ) -> Method:
     """Learn from one round of communication, then personalise the model in each client (O-pFGL).
@@ -140,64 +124,48 @@ def opfgl(
 
     Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304; https://github.com/Youth-49/O-pFGL
     """
-    check_count(nodes_per_class=nodes_per_class, condense_width=condense_width)
-    steps = {"propagations": propagations, "expand": expand, "min_degree": min_degree}
-    steps |= {"condense_steps": condense_steps, "fit_steps": fit_steps, "label_steps": label_steps}
-    for name, value in steps.items():
-        check_number(name, value, at_least=0, integer=True)
-    check_share(sure=sure, label_share=label_share)
-    check_weight(feature_lr=feature_lr, edge_lr=edge_lr, fit_lr=fit_lr)
-    check_weight(alignment=alignment, smoothness=smoothness, distil=distil)
-    check_weight(distil_least=distil_least)
     check_number("distil_most", distil_most, at_least=distil_least)
-    for check in (check_averages, check_model_alone, check_one_architecture):
-        check(fedavg, "opfgl")
-    model, names = fedavg.model, trainable(fedavg)
+    model, names = fedavg.model, fed.trainable(fedavg)
+    propagate = partial(propagated_labels, steps=label_steps, share=label_share)
+    adam = partial(torch.optim.Adam, lr=fit_lr)
     condense = Condensation(
         hops=propagations, per_class=nodes_per_class, steps=condense_steps, feature_lr=feature_lr,
         edge_lr=edge_lr, width=condense_width, alignment=alignment, smoothness=smoothness,
     )  # fmt: skip
 
     def plain(message: Message, state: State) -> Message:
-        plain_message = {key: value for key, value in message.items() if key != "fitted"}
+        plain_message = fed.drop(message, ["fitted"])
         return with_own(plain_message, state)
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        if graph.batch is not None:
-            raise ValueError("Expected opfgl's clients to hold one graph, but got a collection")
+        check_one_graph(graph, "opfgl")
         params, context = fedavg.receive(plain(message, state), state, graph)
         alone = "model" in state or "fitted" in message
         context = {**context, "alone": torch.tensor(alone)}
         if not alone:
             return params, context
         teacher: Any = state.get("teacher", params)
-        with in_mode(stand_in(model), False):
-            answers = predict(model, teacher, graph).softmax(1)
-        labels = propagated_labels(graph, steps=label_steps, share=label_share)
-        weight = distil * class_weights(graph)[None] * labels
+        with fed.in_mode(fed.stand_in(model), False):
+            answers = fed.predict(model, teacher, graph).softmax(1)
+        weight = distil * class_weights(graph)[None] * propagate(graph)
         weight = weight.sum(1).clamp(distil_least, distil_most).to(answers)
         weight = weight * bool(graph.num_train)  # alone the divergence's gradient is rounding
         targets = {"answers": Ragged(answers), "weight": Ragged(weight)}
         return params, {**context, **targets, "teacher": teacher}
 
     def batches(graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
-        steps = local_steps(fedavg.train, graph, context) if context["alone"] else []
-        if len(steps) and steps[0][0].x is not graph.x:  # of a sampler: other nodes, another order
-            raise ValueError("Expected opfgl's local steps to see all nodes, but got sampled ones")
+        steps = fed.local_steps(fedavg.train, graph, context) if context["alone"] else []
+        check_not_sampled(steps, graph)
         return steps
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         if "answers" not in context:
             return fedavg.loss(params, graph, context)
-        with outputs(stand_in(model)) as passes:
+        with outputs(fed.stand_in(model)) as passes:
             total = fedavg.loss(params, graph, context)
         answers, weight = context["answers"], context["weight"]
-        if len(passes[-1]) != len(answers):
-            raise ValueError(
-                f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
-                f"it distils at each, but got {len(passes[-1])}"
-            )
+        check_sees_all(passes[-1], answers)
         return total + divergence(passes[-1], answers.values, weight.values, answers.mask)
 
     @torch.no_grad()
@@ -207,40 +175,31 @@ def opfgl(
             return {}, {**new_state, "model": params, "teacher": context["teacher"]}
         labels = graph.train_labels
         if expand:
-            spread = propagated_labels(graph, steps=label_steps, share=label_share)
             chosen = class_weights(graph).argsort(stable=True)[:expand]
-            labels = expanded(graph, spread, chosen, sure=sure, min_degree=min_degree)
-        x: Any = graph.x
-        x = widened(x if isinstance(x, Tensor) else x.to_dense())
+            labels = expanded(graph, propagate(graph), chosen, sure=sure, min_degree=min_degree)
+        x = widened(graph.x.to_dense())
         rows = hop_rows(graph.adj.astype(x.dtype).gcn_norm, x, propagations)
         sums = class_sums(rows, labels, graph.num_outputs)
         return {"sums": sums, "num_examples": torch.tensor(graph.num_train)}, state
 
     def accept(message: Message, client: int, state: State) -> None:
-        check_keys(message, () if "fitted" in state else UPLOAD, "the upload")
+        fed.check_keys(message, () if "fitted" in state else UPLOAD, "the upload")
         if "fitted" not in state:
-            check_sums(message["sums"], fedavg.max_examples)
+            check_sums(message["sums"], fedavg.rules.max_examples)
 
-    def serve(sums: Params, num_clients: int, state: State) -> tuple[Mapping[int, Message], State]:
+    def serve(sums: Params, num_clients: int, state: State) -> tuple[Outbox, State]:
         start: Any = state["model"]
         like = start[min(names)]
-        aim = moments({name: value.to(like.device) for name, value in sums.items()})
+        aim = moments(fed.combine(lambda total: total.to(like.device), sums))
         lacking = what_lacks(sums, num_clients)
         if lacking:
-            warnings.warn(f"{lacking}: the server makes no model of them", stacklevel=2)
+            warn(f"{lacking}: the server makes no model of them")
             return {}, state
         aim = Moments(*(part.to(like.dtype) for part in aim))
-        with in_mode(model, True), torch.enable_grad():
-            fitted = fit(start, condense(aim))
+        with fed.in_mode(model, True), torch.enable_grad():
+            fitted = trained_on(condense(aim), model, start, names, steps=fit_steps, optimizer=adam)
         message: Message = {"model": fitted, "fitted": torch.tensor(True)}
         return Broadcast(message, num_clients), {**state, **message, "moments": aim._asdict()}
-
-    def fit(params: Params, graph: Graph) -> Params:
-        def wrong(params: Params) -> Tensor:
-            return cross_entropy(predict(model, params, graph), graph.labels)
-
-        adam = partial(torch.optim.Adam, lr=fit_lr)
-        return minimise(wrong, params, [()] * fit_steps, optimizer=adam, names=names).params
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(plain(message, state), state, graph)
@@ -248,7 +207,22 @@ def opfgl(
     train = replace(fedavg.train, num_steps=None, batches=batches, keep_optimizer=True)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
     changed |= {"aggregate": OfSums("sums", serve), "deploy": deploy, "train": train}
-    return replace(fedavg, **changed, ragged=UPLOAD)
+    return replace(fedavg, **changed, rules=replace(fedavg.rules, ragged=UPLOAD))
+
+
+def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
+    """Raise a ValueError if steps are of a sampler: other nodes, in another order."""
+    if len(steps) and steps[0][0].x is not graph.x:
+        raise ValueError("Expected opfgl's local steps to see all nodes, but got sampled ones")
+
+
+def check_sees_all(logits: Tensor, answers: Ragged) -> None:
+    """Raise a ValueError unless a step has logits for each node that has an answer."""
+    if len(logits) != len(answers):
+        raise ValueError(
+            f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
+            f"it distils at each, but got {len(logits)}"
+        )
 
 
 def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
@@ -272,7 +246,7 @@ def known_labels(graph: Graph) -> Tensor:
 def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
     """Labels along edges: ``F <- clamp(share D^-1/2 A D^-1/2 F + (1 - share) Y, 0, 1)``, from Y.
 
-    Y are the training nodes' labels, one-hot. Where no label arrives all classes are alike.
+    Y are the training nodes' labels, one-hot. If no label arrives all classes are alike.
 
     Args:
         graph: with class labels.

@@ -11,21 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..federation import (
-    Means,
-    Message,
-    Method,
-    Models,
-    Params,
-    State,
-    after,
-    changed_messages,
-    check_model_alone,
-    layer,
-    refuse,
-    stand_in,
-    standing_in,
-)
+from .. import federation as fed
+from ..checks import reject_if
+from ..federation import Means, Message, Method, Models, Outbox, Params, State
 from ..graph import Graph
 
 # They ask a copy of the model, or know its parameters by name.
@@ -33,7 +21,7 @@ ONE_ARCHITECTURE = ["moon", "graphfl", "fedpub", "fedselect", "fedsage_plus"]
 ONE_ARCHITECTURE += ["per_example_gaussian"]
 
 
-@layer
+@fed.layer(checks=[fed.check_model_alone])
 def own_models(
     fedavg: Method,
     *,
@@ -69,22 +57,19 @@ def own_models(
         >>> method.deploy({}, state, None)
         {'weight': tensor([[1.]]), 'bias': tensor([1.])}
     """
-    check_model_alone(fedavg, "own_models")
     if models is not None or own:
         _check_differ(fedavg, own, models, draw)
         fedavg = with_models(fedavg, own, Models(models, fedavg.model, own))  # type: ignore[arg-type]
     initial = fedavg.initial()
     if draw:
-        with torch.random.fork_rng([]):
-            drawn(fedavg.model)  # raises where it cannot be drawn
+        check_drawable(fedavg.model)
 
     def first(graph: Graph) -> Params:
-        return initial if fedavg.models is None else fedavg.models.first(graph)
+        return initial if fedavg.own.models is None else fedavg.own.models.first(graph)
 
     def kept_by(state: State, graph: Graph) -> Params:
         if "model" in state:
-            model = state["model"]
-            return dict(model)
+            return {**state["model"]}
         return drawn(fedavg.model) if draw else first(graph)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -97,14 +82,12 @@ def own_models(
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = fedavg.send(params, context, state, graph)
         if before:  # without what is personal
-            state = {**state, "adopted": {name: context["start"][name] for name in first(graph)}}
+            state = {**state, "adopted": fed.pick(context["start"], first(graph))}
         return message, {**state, "model": params}
 
-    def with_count(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_count(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         count = torch.tensor(len(means.clients))
-        return changed_messages(outbox, lambda message: {"num_clients": count, **message}), new
+        return fed.changed_messages(outbox, lambda message: {"num_clients": count, **message}), new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         sent = {} if draw or "model" in state else message.get("model", {})
@@ -113,20 +96,18 @@ def own_models(
     method = replace(fedavg, receive=receive, send=send, deploy=deploy)
     if not draw:
         return method
-    return replace(method, aggregate=after(fedavg.aggregate, with_count, averages=True))
+    return replace(method, aggregate=fed.after(fedavg.aggregate, with_count, averages=True))
 
 
 def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool) -> None:
-    if models is None or not own or isinstance(own, str):
-        raise ValueError(
-            "Expected own to be names of modules and models a function of a graph, both or none, "
-            f"but got own={own!r} and models={models!r}"
-        )
-    if not callable(models):
-        raise TypeError(f"Expected models to be a function of a graph, but got {models!r}")
-    if draw:
-        raise ValueError("Expected draw to be left out beside models, which draw, but got True")
-    refuse(fedavg, ONE_ARCHITECTURE, "own_models", "it knows one architecture alone")
+    reject_if(
+        models is None or not own or isinstance(own, str),
+        "own to be names of modules and models a function of a graph, both or none",
+        f"own={own!r} and models={models!r}",
+    )
+    reject_if(not callable(models), "models to be a function of a graph", repr(models), TypeError)
+    reject_if(draw, "draw to be left out beside models, which draw", "True")
+    fed.refuse(fedavg, ONE_ARCHITECTURE, "own_models", "it knows one architecture alone")
 
 
 def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
@@ -143,29 +124,30 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
 
     def at(graph: Graph) -> AbstractContextManager[None]:
         """Stand the client's own model in, unless the caller has already done this."""
-        stands_in = stand_in(plain.model) is not plain.model
-        return nullcontext() if stands_in else standing_in(plain.model, models(graph))
+        stands_in = fed.stand_in(plain.model) is not plain.model
+        return nullcontext() if stands_in else fed.standing_in(plain.model, models(graph))
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         with at(graph):
             return plain.loss(params, graph, context)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        with standing_in(plain.model, models(graph)):
+        with fed.standing_in(plain.model, models(graph)):
             return plain.receive(message, state, graph)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        with standing_in(plain.model, models(graph)):
+        with fed.standing_in(plain.model, models(graph)):
             message, state = plain.send(params, context, state, graph)
-        sent = {name: value for name, value in message["model"].items() if name in models.common}
+        sent = fed.pick(message["model"], models.common)
         return {**message, "model": sent}, state
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        with standing_in(plain.model, models(graph)):
+        with fed.standing_in(plain.model, models(graph)):
             return plain.deploy(message, state, graph)
 
     functions: dict[str, Any] = {"loss": loss, "receive": receive, "send": send, "deploy": deploy}
-    return replace(plain, **functions, own=tuple(own), models=models)
+    parts = replace(plain.own, modules=tuple(own), models=models)
+    return replace(plain, **functions, own=parts)
 
 
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
@@ -176,6 +158,16 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
         (True, False)
     """
     return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
+def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:
+    """Raise a TypeError if the model, without some of its modules, cannot be drawn anew.
+
+    Example:
+        >>> check_drawable(torch.nn.Linear(2, 1))
+    """
+    with torch.random.fork_rng([]):
+        drawn(model, but=but)
 
 
 def drawn(model: nn.Module, *, but: Collection[str] = ()) -> Params:

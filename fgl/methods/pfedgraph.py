@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from ..aggregate import project_to_simplex
-from ..checks import check_number
+from ..checks import Positive, check_number
 from ..client_network import flat_parameters, similarity
-from ..federation import Inbox, Message, Method, Params, State, check_averages, layer
+from ..federation import Inbox, Message, Method, Outbox, Params, State, check_averages, layer, pick
 from ..graph import Graph
-from ..sparse import widened
+from ..sparse.rows import widened
 from .mix_models import initial_parameters, mix_models, moved
 
 ALIKE = 0.9  # models whose cosine is larger count as equal
 
 
-@layer
-def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -> Method:
+@layer(checks=[check_averages])
+def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01) -> Method:
     """Every client gets a mix of its own: of similar clients, and of those with many examples.
 
     Row i of the graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over shares x, with
@@ -52,9 +52,7 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
     Source: Ye et al. 2023, https://proceedings.mlr.press/v202/ye23b.html;
     https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/pfedgraph_cosine.py)
     """
-    check_number("prior", prior, above=0)
     check_number("attraction", attraction)
-    check_averages(fedavg, "pfedgraph")
     initial = initial_parameters(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -69,10 +67,10 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
         return total - attraction * alignment(params, context["direction"])
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         similarities = similarity(moved(inbox, initial), centre=False)
         matrix = collaboration(similarities, inbox.stack("num_examples"), prior=prior)
-        models = {n: each for n, each in inbox.stack("model").items() if n in initial}
+        models = pick(inbox.stack("model"), initial)
         return mix_models(inbox, matrix, direction=directions(models))
 
     return replace(fedavg, receive=receive, loss=loss, aggregate=aggregate)

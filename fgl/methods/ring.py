@@ -10,7 +10,7 @@ from ..aggregate import mean
 from ..federation import Inbox, Message, Method, State, check_averages, layer
 
 
-@layer
+@layer(checks=[check_averages])
 def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
@@ -32,7 +32,6 @@ def ring(fedavg: Method) -> Method:
 
     Source: Pei et al. 2021, Decentralized Federated Graph Neural Networks
     """
-    check_averages(fedavg, "ring")
     return replace(fedavg, aggregate=average_neighbours)
 
 

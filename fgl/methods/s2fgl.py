@@ -3,48 +3,36 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_number, check_share, check_weight
-from ..federation import (
-    Means,
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    after,
-    changed_messages,
-    check_averages,
-    check_one_architecture,
-    layer,
-    predict,
-)
+from .. import federation as fed
+from ..checks import Count, PositiveShare, Share, Weight, reject_if
+from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import observed
 from ..sparse import gather_rows
 from .fedproto import prototypes
+from .inputs import check_prototypes
 
 RAMP = 1e-6  # separates eigenvectors of the same eigenvalue
 
 
-@layer
+@fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def s2fgl(
     fedavg: Method,
     *,
-    knowledge: float = 5.0,
-    alignment: float = 1.0,
-    frequencies: int = 10,
-    neighbours: int = 3,
-    books: int = 4,
-    book_share: float = 0.7,
-    restart: float = 0.85,
+    knowledge: Weight = 5.0,
+    alignment: Weight = 1.0,
+    frequencies: Count = 10,
+    neighbours: Count = 3,
+    books: Count = 4,
+    book_share: PositiveShare = 0.7,
+    restart: Share = 0.85,
 ) -> Method:
     """FedAvg whose embeddings are held to the received model's: against a book, and by frequency.
 
@@ -104,26 +92,19 @@ def s2fgl(
     Source: Tan et al. 2025, https://arxiv.org/abs/2507.02409;
     https://github.com/Wonder7racer/S2FGL
     """
-    check_weight(knowledge=knowledge, alignment=alignment)
-    check_count(frequencies=frequencies, neighbours=neighbours, books=books)
-    check_share(restart=restart)
-    check_number("book_share", book_share, above=0, at_most=1)
-    check_averages(fedavg, "s2fgl")
-    check_one_architecture(fedavg, "s2fgl")
     frozen = copy.deepcopy(fedavg.model).eval()
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:
-        embedding: Tensor = predict(frozen, params, graph, return_embedding=True)[1]
+        embedding: Tensor = fed.predict(frozen, params, graph, return_embedding=True)[1]
         return embedding
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
-        ranking = state.get("ranking")
-        ranking = ranked(graph, restart=restart) if ranking is None else ranking
+        ranking = state["ranking"] if "ranking" in state else ranked(graph, restart=restart)
         context = {**context, "ranking": Ragged(ranking)}
         if "books" not in message:
             return params, context
@@ -138,11 +119,7 @@ def s2fgl(
         with observed(fedavg.model) as passes:
             total = fedavg.loss(params, graph, context)
         h, g, focus = passes[-1].embedding, context["before"].values, context["focus"]
-        if h.shape != g.shape:
-            raise ValueError(
-                f"Expected s2fgl to see a client's {len(g)} nodes in every step, but got {len(h)}: "
-                "it does not train on drawn nodes"
-            )
+        check_sees_all(h, g)
         book_loss = by_book(h, g, context["books"].flatten(0, 1), context["before"].mask)
         some = graph.training_mask.any().to(total.dtype)  # alone the terms' gradients are rounding
         total = total + some * knowledge * book_loss
@@ -165,30 +142,31 @@ def s2fgl(
 
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
-        rows, count = message.get("prototypes"), message.get("counts")
-        if rows is None or count is None or rows.shape[:1] != count.shape:
-            raise ValueError("Expected a row of prototypes for each count, but got other shapes")
-        if count.min() < 0 or count.sum() > fedavg.max_examples:
-            raise ValueError(
-                f"Expected counts from 0 to {fedavg.max_examples:g}, but got {count.tolist()}"
-            )
+        check_prototypes(message, fedavg.rules.max_examples)
 
     @torch.no_grad()
-    def with_books(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_books(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         if not outbox:
             return outbox, new
         rows, count = means.inbox.stack("prototypes"), means.inbox.stack("counts")
         number = max(1, int(book_share * len(rows)))
         draws = [torch.randperm(len(rows), device=rows.device)[:number] for _ in range(books)]
         new_books = torch.stack([class_means(rows[drawn], count[drawn]) for drawn in draws])
-        messages = changed_messages(outbox, lambda message: {**message, "books": new_books})
+        messages = fed.changed_messages(outbox, lambda message: {**message, "books": new_books})
         return messages, {**new, "books": new_books}
 
-    aggregate = after(fedavg.aggregate, with_books, reads=("prototypes", "counts"))
+    aggregate = fed.after(fedavg.aggregate, with_books, reads=("prototypes", "counts"))
     return replace(
         fedavg, receive=receive, loss=loss, send=send, accept=accept, aggregate=aggregate
+    )
+
+
+def check_sees_all(h: Tensor, g: Tensor) -> None:
+    """Raise a ValueError unless a step sees as many nodes as the received model did."""
+    reject_if(
+        h.shape != g.shape,
+        f"s2fgl to see a client's {len(g)} nodes in every step",
+        f"{len(h)}: it does not train on drawn nodes",
     )
 
 

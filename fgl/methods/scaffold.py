@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 
-from ..checks import check_choice, check_number, check_weight
-from ..federation import (
-    Means,
-    Message,
-    Method,
-    Params,
-    State,
-    after,
-    changed_messages,
-    gradient,
-    layer,
-    local_steps,
-    refuse,
-    trainable,
-)
+from .. import federation as fed
+from ..checks import Weight, check_choice, check_number, reject_if
+from ..federation import Means, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from .fedopt import fedopt
 
 Control = Literal["auto", "path", "gradient"]
 
 
-@layer
+@fed.layer
 def scaffold(
-    fedavg: Method, *, control: Control = "auto", lr: float | None = None, server_lr: float = 1.0
+    fedavg: Method, *, control: Control = "auto", lr: float | None = None, server_lr: Weight = 1.0
 ) -> Method:
     """FedAvg whose clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
@@ -69,12 +56,12 @@ def scaffold(
 
     Source: Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378
     """
-    check_weight(server_lr=server_lr)
     by_path, eta = rate_of_path(fedavg, control, lr)
     reason = "its steps of one entry are not all that a client takes, which the control counts"
-    refuse(fedavg, "fedselect", "scaffold", reason)
-    refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
-    names, adjusted = trainable(fedavg), fedavg.train.adjust
+    fed.refuse(fedavg, "fedselect", "scaffold", reason)
+    fed.refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
+    fed.refuse(fedavg, "scaffold", "scaffold", "both would keep their control under one name")
+    names = fed.trainable(fedavg)
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -85,7 +72,7 @@ def scaffold(
         return params, {**context, "control": common, "correction": correction}
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
-        grads = grads if adjusted is None else adjusted(grads, params, context)
+        grads = fedavg.train.adjusted(grads, params, context)
         by = context["correction"]
         return {name: grad + by[name] if name in by else grad for name, grad in grads.items()}
 
@@ -105,22 +92,20 @@ def scaffold(
         else:
             grads = mean_gradient(fedavg, start, graph, context)
             shift = {name: grads[name] - own[name] for name in zeros}
-        new = {name: own[name] + shift[name] for name in zeros}
+        new = fed.combine(torch.add, own, shift)
         message = {**message, "num_examples": (examples > 0).long(), "shift": shift}
         return message, {**new_state, "control": new}
 
-    def with_control(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def controlled(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         common = common_control(means, state.get("control", {}))
-        messages = changed_messages(outbox, lambda message: {**message, "control": common})
+        messages = fed.changed_messages(outbox, lambda message: {**message, "control": common})
         return messages, {**new, "control": common}
 
-    aggregate = after(base.aggregate, with_control, equally=("shift",))
+    aggregate = fed.after(base.aggregate, controlled, equally=("shift",))
     train = replace(fedavg.train, adjust=adjust)
     method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
-    most = min(1, fedavg.max_examples)  # all clients weigh the same
-    return replace(method, max_examples=most)
+    most = min(1, fedavg.rules.max_examples)  # all clients weigh the same
+    return replace(method, rules=replace(method.rules, max_examples=most))
 
 
 def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bool, float | None]:
@@ -145,7 +130,7 @@ def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bo
 
 
 def _check_rate(eta: float, all_rates: list[float]) -> None:
-    """Raise unless a rate is among those of plain SGD, or between them, but for rounding."""
+    """Raise unless a rate is among those of plain SGD, or between them, except for rounding."""
     if not all_rates[0] * (1 - 1e-6) <= eta <= all_rates[-1] * (1 + 1e-6):
         span = " to ".join(f"{rate:g}" for rate in sorted({all_rates[0], all_rates[-1]}))
         raise ValueError(
@@ -178,13 +163,13 @@ def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) ->
         >>> list(mean_gradient(method, method.initial(), graph, {}))[:1]
         ['convs.0.bias']
     """
-    names = trainable(method)
+    names = fed.trainable(method)
     total = {name: torch.zeros_like(value) for name, value in params.items() if name in names}
-    steps = local_steps(method.train, graph, context)
+    steps = fed.local_steps(method.train, graph, context)
     if steps and all(step is steps[0] for step in steps):
         steps = steps[:1]  # all of the client, in every step
     for batch, batch_context in steps:
-        for name, grad in gradient(method, params, batch, batch_context).items():
+        for name, grad in fed.gradient(method, params, batch, batch_context).items():
             total[name] = total[name] + grad / len(steps)
     return total
 
@@ -196,7 +181,7 @@ def groups_of(method: Method) -> tuple[type, list[dict[str, Any]]]:
 
 
 def is_plain_sgd(method: Method) -> bool:
-    """Whether clients step by the gradient itself, but for weight decay.
+    """Whether clients step by the gradient itself, except for weight decay.
 
     Example:
         >>> is_plain_sgd(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -217,10 +202,7 @@ def learning_rate(method: Method) -> float:
         0.1
     """
     all_rates = rates(method)
-    if len(all_rates) != 1:
-        raise ValueError(
-            f"Expected lr to be given where the optimizer has not one rate, but got {all_rates}"
-        )
+    reject_if(len(all_rates) != 1, "lr to be given where the optimizer has not one rate", all_rates)
     return all_rates[0]
 
 

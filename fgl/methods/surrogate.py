@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import cross_entropy
 
-from ..federation import Params, check_keys
+from ..federation import OptimizerFactory, Params, check_keys, minimise, predict
 from ..graph import Graph
-from ..nn import PairWeights
 from ..nn.adafgl import normalised
+from ..nn.pair_weights import PairWeights
 from ..sparse import sum_rows
 
 SUMS = ("count", "clients", "total", "square")  # of a client's classes
@@ -149,7 +151,7 @@ class Condensation:
     """Condensation of a graph whose classes have the clients' means and deviations.
 
     A graph of `per_class` nodes a class is drawn: features from N(0, 1), and edges by a drawn
-    `fgl.nn.PairWeights` W of these, where edges below .01 are dropped. In each of `steps` steps an
+    `PairWeights` W of these, where edges below .01 are dropped. In each of `steps` steps an
     Adam moves the edges' network, 10 times, or the features, 40 times, and so on, down
     ``alignment L_a + smoothness L_s``, see `apart` and `unlike`.
 
@@ -185,7 +187,7 @@ class Condensation:
         classes, width = aim.mean.shape
         features = width // (self.hops + 1)
         x = first_features(classes * self.per_class, features).to(aim.mean).requires_grad_()
-        edges = first_edges(features, self.width)
+        edges = PairWeights(features, self.width, parts=1)
         net = {name: p.detach().to(aim.mean) for name, p in edges.named_parameters()}
         net = {name: p.clone().requires_grad_() for name, p in net.items()}
         weights = partial(_weights, edges, net)
@@ -210,6 +212,23 @@ class Condensation:
         """``alignment L_a + smoothness L_s``."""
         rows = hop_rows(normalised(weights), x, self.hops)
         return self.alignment * apart(rows, aim) + self.smoothness * unlike(x, weights)
+
+
+def trained_on(
+    graph: Graph,
+    model: nn.Module,
+    params: Params,
+    names: Collection[str],
+    *,
+    steps: int,
+    optimizer: OptimizerFactory,
+) -> Params:
+    """The parameters after steps on the cross-entropy of all of a graph's labels; `names` learn."""
+
+    def loss(params: Params) -> Tensor:
+        return cross_entropy(predict(model, params, graph), graph.labels)
+
+    return minimise(loss, params, [()] * steps, optimizer=optimizer, names=names).params
 
 
 def apart(rows: Tensor, aim: Moments) -> Tensor:
@@ -249,11 +268,6 @@ def unlike(x: Tensor, weights: Tensor) -> Tensor:
 def first_features(number: int, width: int) -> Tensor:
     """Drawn features, ``[number, width]``."""
     return torch.randn(number, width)
-
-
-def first_edges(num_features: int, width: int) -> PairWeights:
-    """A drawn network of edges."""
-    return PairWeights(num_features, width, parts=1)
 
 
 def _weights(edges: PairWeights, net: Params, x: Tensor) -> Tensor:

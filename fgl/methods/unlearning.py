@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_number
-from ..federation import (
-    Broadcast,
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    check_averages,
-    check_model_alone,
-    check_one_architecture,
-    layer,
-    trainable,
-)
+from .. import federation as fed
+from ..checks import Count, Natural, Positive, Weight, reject_if
+from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 
-@layer
-def retrained(fedavg: Method, *, client: int) -> Method:
+@fed.layer
+def retrained(fedavg: Method, *, client: Natural) -> Method:
     """Any method whose server never counts one client: the result of its exact unlearning.
 
     A client's randomness depends on the seed, the round and its number alone. So this is bit for
@@ -49,30 +39,30 @@ def retrained(fedavg: Method, *, client: int) -> Method:
 
     Source: the baseline of Halimi et al. 2022, https://arxiv.org/abs/2207.05521
     """
-    check_number("client", client, at_least=0, integer=True)
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         others = without(inbox, client)
         return fedavg.aggregate(others, state) if others else ({}, state)
 
-    def welcome(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        assert fedavg.joining is not None
+    def welcome(inbox: Inbox, state: State) -> tuple[Outbox, State]:
+        assert fedavg.rules.joining is not None
         others = without(inbox, client)
-        return fedavg.joining.welcome(others, state) if others else (inbox.sent, state)
+        return fedavg.rules.joining.welcome(others, state) if others else (inbox.sent, state)
 
-    joining = fedavg.joining and replace(fedavg.joining, welcome=welcome)
-    return replace(fedavg, aggregate=aggregate, joining=joining)
+    joining = fedavg.rules.joining and replace(fedavg.rules.joining, welcome=welcome)
+    rules = replace(fedavg.rules, joining=joining)
+    return replace(fedavg, aggregate=aggregate, rules=rules)
 
 
-@layer
+@fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def unlearned(
     fedavg: Method,
     *,
-    client: int,
-    at: int,
-    radius: float | None = None,
-    far: float = 2.2,
-    max_norm: float = 5.0,
+    client: Natural,
+    at: Count,
+    radius: Positive | None = None,
+    far: Weight = 2.2,
+    max_norm: Positive = 5.0,
 ) -> Method:
     """FedAvg that forgets a client after some rounds, by ascent on the client's loss (PGA, Alg. 1).
 
@@ -84,13 +74,13 @@ def unlearned(
     server repeats the request.
 
     The optimiser starts anew in every round, as in the authors' notebook: moments of the descent
-    would lead the ascent. As there, but for four things. The ascent has as many steps as a round,
-    there up to five times as many: the task decides on steps, for all clients alike. Clients weigh
-    as in `fedavg`; there all weigh the same. All clients train in the round of the ascent, and the
-    uploads of the others do not count: a method does not say who takes part. The usual radius is
-    what the authors' comes to on average, ``mean ||w_ref - w||^2 / 3`` over models w that are drawn
-    anew: their tensors have mean 0 and about the length of the initial model's, or are constant, as
-    a norm's weights.
+    would lead the ascent. As there, except for four things. The ascent has as many steps as a
+    round, there up to five times as many: the task decides on steps, for all clients alike. Clients
+    weigh as in `fedavg`; there all weigh the same. All clients train in the round of the ascent,
+    and the uploads of the others do not count: a method does not say who takes part. The usual
+    radius is what the authors' comes to on average, ``mean ||w_ref - w||^2 / 3`` over models w that
+    are drawn anew: their tensors have mean 0 and about the length of the initial model's, or are
+    constant, as a norm's weights.
 
     Args:
         fedavg: what clients train; its server averages.
@@ -113,21 +103,12 @@ def unlearned(
     Source: Halimi et al. 2022, https://arxiv.org/abs/2207.05521;
     https://github.com/IBM/federated-unlearning
     """
-    check_number("client", client, at_least=0, integer=True)
-    check_count(at=at)
-    check_number("far", far, at_least=0)
-    check_number("max_norm", max_norm, above=0)
-    if radius is not None:
-        check_number("radius", radius, above=0)
-    check_averages(fedavg, "unlearned")
-    check_model_alone(fedavg, "unlearned")
-    check_one_architecture(fedavg, "unlearned")
-    names, adjusted, settled = trainable(fedavg), fedavg.train.adjust, fedavg.train.settle
-    first = {name: value for name, value in fedavg.initial().items() if name in names}
+    names, training = fed.trainable(fedavg), fedavg.train
+    first = fed.pick(fedavg.initial(), names)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
-        last = state.get("last", {name: params[name] for name in params if name in names})
+        last = state.get("last", fed.pick(params, names))
         like = params[next(iter(last))]
         forget = message.get("forget", torch.zeros((), dtype=torch.bool, device=like.device))
         bound = usual_radius(first, params) if radius is None else like.new_tensor(radius)
@@ -138,59 +119,42 @@ def unlearned(
         return torch.where(context["forget"], -value, value)
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
-        grads = grads if adjusted is None else adjusted(grads, params, context)
+        grads = training.adjusted(grads, params, context)
         scale = (max_norm / (square(grads).sqrt() + 1e-6)).clamp(max=1)
         scale = torch.where(context["forget"], scale, 1)
-        return {name: grad * scale for name, grad in grads.items()}
+        return fed.combine(lambda grad: grad * scale, grads)
 
     def settle(new: Params, old: Params, context: Any) -> Params:
-        new = new if settled is None else settled(new, old, context)
-        start, last, forget = context["start"], context["last"], context["forget"]
-        change = {name: new[name] - start[name] for name in new}
-        length = square(change).sqrt()
-        inside = torch.where(length > context["radius"], context["radius"] / length, 1)
-        begun = square({name: old[name] - start[name] for name in old}) > 0
-        stopped = begun & (square({name: old[name] - last[name] for name in old}) > far)
-        bounded = {name: start[name] + inside * change[name] for name in new}
-        bounded = {name: torch.where(stopped, old[name], bounded[name]) for name in new}
-        return {name: torch.where(forget, bounded[name], new[name]) for name in new}
+        new, forget = training.settled(new, old, context), context["forget"]
+        ascended = projected(new, context["start"], context["radius"])
+        stopped = has_left(old, context["start"], context["last"], far)
+        ascended = fed.combine(partial(torch.where, stopped), old, ascended)
+        return fed.combine(partial(torch.where, forget), ascended, new)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = fedavg.send(params, context, state, graph)
-        return message, {**new_state, "last": {name: params[name] for name in context["last"]}}
+        return message, {**new_state, "last": fed.pick(params, context["last"])}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        if client >= inbox.num_clients:
-            raise ValueError(f"Expected client to be one of {inbox.num_clients}, but got {client}")
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
+        reject_if(client >= inbox.num_clients, f"client to be one of {inbox.num_clients}", client)
         rounds = int(state.get("rounds", torch.tensor(0)))
-        if rounds == at:  # of the ascent
-            if client not in inbox:
-                return {}, state
-            model = inbox[client]["model"]
-            outbox, new = messages_for(model, inbox.num_clients), {**state, "model": model}
-        else:
-            counted = inbox if rounds < at - 1 else without(inbox, client)
-            outbox, new = fedavg.aggregate(counted, state) if counted else ({}, state)
-            if not outbox:
-                return outbox, state
-            outbox = messages_for(outbox[next(iter(outbox))]["model"], inbox.num_clients)
-        if rounds == at - 1:
-            outbox = forget_messages(outbox[client]["model"], inbox.num_clients)
+        model, new = new_model(inbox, state, rounds)
+        if not model:
+            return {}, state
+        outbox = ask(model, inbox.num_clients, client if rounds == at - 1 else None)
         return outbox, {**new, "rounds": torch.tensor(rounds + 1)}
 
-    def messages_for(model: Any, num_clients: int) -> Mapping[int, Message]:
-        like = next(iter(model.values()))
-        forget = torch.zeros((), dtype=torch.bool, device=like.device)
-        return Broadcast({"model": model, "forget": forget}, num_clients)
+    def new_model(inbox: Inbox, state: State, rounds: int) -> tuple[Any, State]:
+        """The model after a round, and the server's state; an empty model if no upload counts."""
+        if rounds == at:  # of the ascent
+            model = inbox[client]["model"] if client in inbox else {}
+            return model, {**state, "model": model}
+        counted = inbox if rounds < at - 1 else without(inbox, client)
+        outbox, new = fedavg.aggregate(counted, state) if counted else ({}, state)
+        return next(iter(outbox.values()), {}).get("model"), new
 
-    def forget_messages(model: Any, num_clients: int) -> Mapping[int, Message]:
-        """Ask one client to forget itself; the others get the same message otherwise."""
-        like = next(iter(model.values()))
-        says = [torch.full((), k == client, device=like.device) for k in range(num_clients)]
-        return {k: {"model": model, "forget": each} for k, each in enumerate(says)}
-
-    train = replace(fedavg.train, adjust=adjust, settle=settle, keep_optimizer=False)
+    train = replace(training, adjust=adjust, settle=settle, keep_optimizer=False)
     method = replace(fedavg, receive=receive, loss=loss, send=send, train=train)
     return replace(method, aggregate=aggregate)
 
@@ -202,8 +166,37 @@ def without(inbox: Inbox, client: int) -> Inbox:
         >>> without(Inbox({0: {}, 2: {}}, num_clients=3), 2).clients
         [0]
     """
-    rest = {k: message for k, message in inbox.items() if k != client}
+    rest = fed.drop(inbox, [client])
     return Inbox(rest, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+
+
+def ask(model: Any, num_clients: int, client: int | None) -> Outbox:
+    """The model for all clients; one client, if any, is asked to forget itself."""
+    device = next(iter(model.values())).device
+    forget = torch.zeros((), dtype=torch.bool, device=device)
+    if client is None:
+        return Broadcast({"model": model, "forget": forget}, num_clients)
+    says = [torch.full((), k == client, device=device) for k in range(num_clients)]
+    return {k: {"model": model, "forget": each} for k, each in enumerate(says)}
+
+
+def projected(new: Params, start: Params, radius: Tensor) -> Params:
+    """The nearest model in the ball ``||w - w_ref|| <= radius`` around the start.
+
+    Example:
+        >>> projected({"w": torch.tensor([3.0])}, {"w": torch.ones(1)}, torch.tensor(0.5))
+        {'w': tensor([1.5000])}
+    """
+    change = fed.combine(torch.sub, new, start)
+    length = square(change).sqrt()
+    inside = torch.where(length > radius, radius / length, 1)
+    return fed.combine(lambda step, first: first + inside * step, change, start)
+
+
+def has_left(old: Params, start: Params, last: Params, far: float) -> Tensor:
+    """Whether the ascent has begun, and ``||w - w_k||^2 > far``, bool scalar."""
+    begun = square(fed.combine(torch.sub, old, start)) > 0
+    return begun & (square(fed.combine(torch.sub, old, last)) > far)
 
 
 def square(tensors: Mapping[str, Tensor]) -> Tensor:

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..kinds import explained
 from ..transfer import to_host
 from .known import known_entries
 from .ranking import auc, average_precision
 
 
+@explained
 def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Mean area under the ROC curve over the tasks that have both answers, as OGB reports it.
 
@@ -40,6 +42,7 @@ def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     return _over_tasks(auc, output, y, mask)
 
 
+@explained
 def mean_average_precision(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Mean average precision over the tasks that have both answers, as OGB reports it.
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_length
+from ..checks import check_length, check_mask
+from ..kinds import explained
 from ..transfer import to_host
 
 
+@explained
 def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Share of the masked nodes whose largest logit is their label's; a row with a NaN is a miss.
 
@@ -31,6 +33,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     return share(*to_host(hit_counts(logits, y, mask)))
 
 
+@explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """The counts behind `accuracy`, on the device: right answers, and all answers.
 
@@ -48,6 +51,7 @@ def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.stack([(hit_rows(logits, y) & mask).sum(), mask.sum()])
 
 
+@explained
 def share(counts: Tensor) -> float:
     """The first count over the second; ``nan`` over nothing.
 
@@ -59,6 +63,7 @@ def share(counts: Tensor) -> float:
     return part / whole if whole else float("nan")
 
 
+@explained
 def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
     """Whether each row's largest logit is its label's; a row with a NaN is a miss.
 
@@ -77,6 +82,7 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
     return hit & ~logits.isnan().any(1)  # argmax would choose the NaN
 
 
+@explained
 def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Mean over classes of F1, ``2 TP_c / (2 TP_c + FP_c + FN_c)``.
 
@@ -104,6 +110,7 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     return f1_of(*to_host(class_counts(logits, y, mask)))
 
 
+@explained
 def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """The counts behind `macro_f1`, on the device.
 
@@ -157,11 +164,10 @@ def f1_of(counts: Tensor) -> float:
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Select the rows that count, with a mask; on a GPU take all rows, which needs no wait."""
-    check_length(len(logits), y=y, mask=mask)
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
-    if mask is not None and logits.is_cuda:
-        return logits, y, mask
+    check_length(len(logits), y=y)
     if mask is not None:
+        check_mask("mask", mask, len(logits))
+        if logits.is_cuda:
+            return logits, y, mask
         logits, y = logits[mask], y[mask]
     return logits, y, torch.ones_like(y, dtype=torch.bool)

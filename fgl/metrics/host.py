@@ -7,12 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
+from ..kinds import explained
 from ..transfer import to_host
 from .classes import f1_of, share
 
 NUMBER: Any = (float, share, f1_of)  # of a tensor by its dimensions: a number, hits, classes
 
 
+@explained
 def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
     """Metrics as numbers, so that a GPU is waited for once.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import as_columns
+from ..checks import as_columns, check_mask
 
 
 def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -16,9 +16,8 @@ def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tenso
         ValueError: for shapes that do not fit.
     """
     out, answer = as_columns(output, y, mask)
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
     valid = ~answer.isnan()
     if mask is not None:
+        check_mask("mask", mask, len(answer))
         valid = valid & mask[:, None]
     return torch.where(valid, out, 0.0).double(), torch.where(valid, answer, 0.0).double(), valid

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..kinds import explained
 from .known import known_entries
 
 
+@explained
 def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Root mean squared error of each task, averaged over the tasks.
 
@@ -36,6 +38,7 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     return _mean_of((error.square().sum(0) / count).sqrt(), count > 0)
 
 
+@explained
 def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean absolute error of each task, averaged over the tasks.
 
@@ -59,6 +62,7 @@ def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     return _mean_of(error.abs().sum(0) / count, count > 0)
 
 
+@explained
 def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Coefficient of determination of each task, averaged over the tasks.
 

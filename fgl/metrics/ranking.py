@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_length
+from ..checks import check_count, check_mask
+from ..kinds import explained
 from ..transfer import to_host
 from .classes import share
 
 
+@explained
 def auc(scores: Tensor, y: Tensor) -> float:
     """Area under the receiver operating characteristic.
 
@@ -35,6 +37,7 @@ def auc(scores: Tensor, y: Tensor) -> float:
     return _area(*_by_threshold(scores, y))
 
 
+@explained
 def average_precision(scores: Tensor, y: Tensor) -> float:
     """Area under the steps of precision over recall.
 
@@ -60,6 +63,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
     return _precision(*_by_threshold(scores, y))
 
 
+@explained
 def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
     """`auc` and `average_precision` of one sort.
 
@@ -78,6 +82,7 @@ def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
     return _area(*counts), _precision(*counts)
 
 
+@explained
 def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = None) -> float:
     """Share of the rows whose own score is among the k largest of the row.
 
@@ -110,12 +115,10 @@ def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = No
             f"Expected scores and others to have shapes [n] and [n, m], but got "
             f"{list(scores.shape)} and {list(others.shape)}"
         )
-    check_length(len(scores), mask=mask)
     if len(others) != len(scores):
         raise ValueError(f"Expected others to have {len(scores)} rows, but got {len(others)}")
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
     counts = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
+    check_mask("mask", counts, len(scores))
     clean = ~(scores.isnan() | others.isnan().any(1))
     hit = ((others >= scores[:, None]).sum(1) < k) & clean & counts
     return share(*to_host(torch.stack([hit.sum(), counts.sum()])))

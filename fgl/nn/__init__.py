@@ -1,8 +1,9 @@
 """Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
 
 from .adafgl import AdaFGL
+from .as_pyg import to_pyg
 from .aux_sage import AuxSAGE
-from .deep_neighbours import DeepEncoder, DeepGenerator, DeepNeighbours, FusedSAGE
+from .deep_neighbours import DeepNeighbours
 from .embedded import Embedded
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
@@ -11,12 +12,10 @@ from .gine import GINE, GINEConv
 from .hetero import Hetero
 from .mlp import MLP
 from .neighbour_generator import NeighbourGenerator
-from .node_generator import NodeGenerator
-from .observe import observed, outputs
+from .observe import observed
 from .pair_net import PairNet
-from .pair_weights import PairWeights
 from .rgcn import RGCN, RGCNConv
-from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
+from .sage import SAGE, EgoSAGE, SAGEConv
 from .spa import SPA
 from .ssp import SSP
 from .star import Star
@@ -35,25 +34,19 @@ __all__ = [
     "VGAE",
     "AdaFGL",
     "AuxSAGE",
-    "DeepEncoder",
-    "DeepGenerator",
     "DeepNeighbours",
     "EgoSAGE",
     "Embedded",
-    "FusedSAGE",
     "GATConv",
     "GCNConv",
     "GINConv",
     "GINEConv",
     "Hetero",
     "NeighbourGenerator",
-    "NodeGenerator",
     "PairNet",
-    "PairWeights",
     "RGCNConv",
     "SAGEConv",
     "Star",
-    "child_mean",
     "observed",
-    "outputs",
+    "to_pyg",
 ]

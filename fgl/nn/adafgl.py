@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..checks import check_count, check_share
 from ..sparse import SparseMatrix
+from ..sparse.matrix import dense
 from .layers import Edges, Features, adjacency, dropout
 
 
@@ -87,10 +88,10 @@ class AdaFGL(nn.Module):
 
     def propagated(self, x: Features, edges: SparseMatrix, answers: Tensor) -> Tensor:
         """S, float ``[n, (hops + 1) in_channels]``."""
-        dense = x.to_dense() if isinstance(x, SparseMatrix) else x
-        own = edges.to_dense().to(dense)
+        features = dense(x)
+        own = edges.to_dense().to(features)
         matrix = normalised(self.alpha * own + (1 - self.alpha) * joined(answers))
-        steps = [dense]
+        steps = [features]
         for _ in range(self.hops):
             steps.append(matrix @ steps[-1])
         return torch.cat(steps, 1)

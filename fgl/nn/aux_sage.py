@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from ..checks import check_number, check_share
-from .layers import Edges, Features, adjacency, dropout, widths
+from ..checks import check_number
+from .layers import Edges, Features, Layers, adjacency, widths
 from .sage import SAGEConv
 
 
-class AuxSAGE(nn.Module):
+class AuxSAGE(Layers):
     """FedAux's network: nodes see all nodes that a learned vector places near them.
 
     ``h = SAGE(x)``, with ReLU and dropout between the convolutions; ``s_i = cos(h_i, a)`` places a
@@ -55,14 +55,12 @@ class AuxSAGE(nn.Module):
         dropout: float = 0.5,
         sigma: float = 1.0,
     ) -> None:
-        super().__init__()
-        check_share(dropout=dropout)
         check_number("sigma", sigma, above=0)
         sizes = widths(in_channels, hidden_channels, hidden_channels, num_layers)
-        self.convs = nn.ModuleList([SAGEConv(a, b) for a, b in pairwise(sizes)])
+        super().__init__([SAGEConv(a, b) for a, b in pairwise(sizes)], dropout)
         self.aux = nn.Parameter(torch.randn(hidden_channels))
         self.head = nn.Linear(2 * hidden_channels, out_channels)
-        self.dropout, self.sigma = dropout, sigma
+        self.sigma = sigma
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
@@ -79,10 +77,7 @@ class AuxSAGE(nn.Module):
         *,
         return_embedding: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        edges = adjacency(edges, x.shape[0])
-        h: Tensor = self.convs[0](x, edges)
-        for conv in self.convs[1:]:
-            h = conv(dropout(h.relu(), self.dropout, self.training), edges)
+        h, _ = self.outputs(x, adjacency(edges, x.shape[0]))
         z = smoothed(h, self.aux, self.sigma, node_mask)
         out: Tensor = self.head(torch.cat([h, z], 1))
         return (out, h) if return_embedding else out

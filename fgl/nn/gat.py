@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..checks import check_count
-from ..sparse import pair_sum, row_softmax, weighted_product
+from ..sparse import row_softmax, weighted_product
+from ..sparse.rows import pair_sum
 from .layers import Edges, Features, Linear, Stack, adjacency, widths
 
 

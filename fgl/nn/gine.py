@@ -68,7 +68,7 @@ def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix,
 class GINE(OfGraphs):
     """Layers of `GINEConv` on whole graphs: linear map, convolutions, pooling, one hidden layer.
 
-    As `GIN`, but for its convolutions: ``h = x W + b; h <- dropout(relu(GINEConv(h, e)))``,
+    As `GIN`, except for its convolutions: ``h = x W + b; h <- dropout(relu(GINEConv(h, e)))``,
     `num_layers` times; over each graph's nodes ``g = sum_v h_v`` or their mean;
     ``dropout(relu(g W' + b')) W'' + b''``.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +70,7 @@ def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
 def coarse_scale(x: Tensor, p: float) -> Tensor:
     """Draw the factors of `dropout`, with as few random bits an entry as p needs.
 
-    Where p = 1/2 a fifth of the time of `dropout`.
+    If p = 1/2 a fifth of the time of `dropout`.
     """
     bits = next((b for b in (1, 2, 4) if float(p * 2**b).is_integer()), 0)
     if not bits or p >= 1:
@@ -95,15 +97,33 @@ def _dropped(x: Features, p: float) -> Features:
     return x.with_value(dropout(x.values, p))
 
 
-class Stack(nn.Module):
-    """Convolutions with ReLU and dropout between them; a subclass fills `convs`.
+def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tuple[Any, Any]:
+    """The output of layers with ReLU and dropout between them, and the output before the last.
+
+    Args:
+        layers: each is called with the hidden rows and `fields`.
+        x: the first layer's input.
+        p: probability of dropping a hidden unit.
+        fields: what each layer reads besides, such as edges.
+    """
+    first, *others = layers
+    out = first(x, *fields)
+    embedding = out
+    for layer in others:
+        embedding = out
+        out = layer(dropout(embedding.relu(), p), *fields)
+    return out, embedding
+
+
+class Layers(nn.Module):
+    """Convolutions with ReLU and dropout between them; a subclass makes `convs`, and a forward.
 
     A `head` maps what the last convolution makes, after ReLU and dropout too.
     """
 
     def __init__(
         self,
-        convs: list[nn.Module],
+        convs: Iterable[nn.Module],
         dropout: float,
         drop_input: bool = False,
         head: nn.Linear | None = None,
@@ -115,21 +135,24 @@ class Stack(nn.Module):
         self.dropout = dropout
         self.drop_input = drop_input
 
+    def outputs(self, x: Features, *fields: Any) -> tuple[Tensor, Tensor]:
+        """The output, and the output of the last hidden layer; each layer reads `fields`."""
+        p = self.dropout if self.training else 0.0
+        if self.drop_input and p:
+            x = _dropped(x, p)
+        out, embedding = through(self.convs, x, p, *fields)
+        if self.lin is not None:
+            out, embedding = self.lin(dropout(out.relu(), p)), out
+        return out, embedding
+
+
+class Stack(Layers):
+    """Layers that read features and edges alone."""
+
     def forward(
         self, x: Features, edges: Edges, *, return_embedding: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        edges = adjacency(edges, x.shape[0])
-        if self.drop_input and self.training and self.dropout:
-            x = _dropped(x, self.dropout)
-        out: Tensor = self.convs[0](x, edges)
-        embedding = out
-        for conv in self.convs[1:]:
-            embedding = out
-            hidden = dropout(embedding.relu(), self.dropout, self.training)
-            out = conv(hidden, edges)
-        if self.lin is not None:
-            embedding = out
-            out = self.lin(dropout(embedding.relu(), self.dropout, self.training))
+        out, embedding = self.outputs(x, adjacency(edges, x.shape[0]))
         return (out, embedding) if return_embedding else out
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from ..checks import check_share
-from .layers import dropout, widths
+from .layers import through, widths
 
 
 class MLP(nn.Module):
@@ -46,7 +46,5 @@ class MLP(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.lins[0](x)
-        for lin in self.lins[1:]:
-            x = lin(dropout(x.relu(), self.dropout, self.training))
-        return x
+        out: Tensor = through(self.lins, x, self.dropout if self.training else 0.0)[0]
+        return out

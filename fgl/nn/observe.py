@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from ..checks import about
+from ..kinds import explained
+
 
 class Seen(NamedTuple):
     """Output and embedding of a model in one call.
@@ -32,6 +35,7 @@ def gives_embeddings(model: nn.Module) -> bool:
     return "return_embedding" in inspect.signature(model.forward).parameters
 
 
+@explained
 @contextmanager
 def observed(model: nn.Module) -> Iterator[list[Seen]]:
     """The outputs and embeddings of a model, call by call, in those very passes.
@@ -56,9 +60,9 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
         (True, torch.Size([3, 8]))
     """
     if not gives_embeddings(model):
-        raise TypeError(
-            f"Expected the model to take return_embedding=True, but got {type(model).__name__}"
-        )
+        got = type(model).__name__
+        text = f"Expected the model to take return_embedding=True, but got {got}"
+        raise about("model", TypeError(text))
     passes: list[Seen] = []
     with_embedding: list[bool] = []
 
@@ -81,6 +85,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
             hook.remove()
 
 
+@explained
 @contextmanager
 def outputs(model: nn.Module) -> Iterator[list[Any]]:
     """Collect what a model returns in each call inside this block.

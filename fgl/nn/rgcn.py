@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from ..checks import check_count, check_share
+from ..checks import check_count
 from ..sparse import SparseMatrix, gather_rows
 from .gine import in_order
-from .layers import Edges, Features, dropout, widths
+from .layers import Edges, Features, Layers, widths
 
 
 class RGCNConv(nn.Module):
@@ -116,7 +116,7 @@ def relation_share(
     return 1 / gather_rows(counts.reshape(-1, 1), place).squeeze(1).clamp(min=1)
 
 
-class RGCN(nn.Module):
+class RGCN(Layers):
     """Layers of `RGCNConv` with ReLU and dropout between them.
 
     Args:
@@ -152,22 +152,12 @@ class RGCN(nn.Module):
         num_layers: int = 2,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        check_share(dropout=dropout)
         sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
-        how = {"num_relations": num_relations, "num_bases": num_bases}
-        self.convs = nn.ModuleList(RGCNConv(*pair, **how) for pair in pairwise(sizes))  # type: ignore[arg-type]
-        self.dropout = dropout
+        how: Any = {"num_relations": num_relations, "num_bases": num_bases}
+        super().__init__([RGCNConv(*pair, **how) for pair in pairwise(sizes)], dropout)
 
     def forward(
         self, x: Features, edges: Edges, *, edge_type: Tensor, return_embedding: bool = False
     ) -> Any:
-        matrix, edge_type = in_order(edges, x.shape[0], edge_type)
-        h: Any = x
-        embedding: Any = x
-        for depth, conv in enumerate(self.convs):
-            if depth:
-                embedding = h
-                h = dropout(h.relu(), self.dropout, self.training)
-            h = conv(h, matrix, edge_type)
-        return (h, embedding) if return_embedding else h
+        out, embedding = self.outputs(x, *in_order(edges, x.shape[0], edge_type))
+        return (out, embedding) if return_embedding else out

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_share
+from ..checks import check_fanouts, check_share
+from ..kinds import explained
 from ..sparse import gather_rows
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
 
@@ -68,6 +70,7 @@ class SAGEConv(nn.Module):
         return out
 
 
+@explained
 def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
     """Mean over the children of every node that has some, in trees of a fixed shape.
 
@@ -85,9 +88,7 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
         >>> child_mean(torch.arange(7.0).view(1, 7, 1), (2, 2)).flatten()
         tensor([1.5000, 3.5000, 5.5000])
     """
-    counts = [1]
-    for fanout in fanouts:
-        counts.append(counts[-1] * fanout)
+    counts = [*accumulate(fanouts, mul, initial=1)]
     if x.dim() != 3 or x.shape[1] != sum(counts):
         raise ValueError(
             f"Expected x to have shape [*, {sum(counts)}, *] for fan-outs {tuple(fanouts)}, "
@@ -185,12 +186,7 @@ class EgoSAGE(nn.Module):
     ) -> None:
         super().__init__()
         check_share(dropout=dropout)
-        fanouts = tuple(fanouts)
-        if not all(type(fanout) is int for fanout in fanouts):
-            raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
-        if not fanouts or min(fanouts) < 1:
-            raise ValueError(f"Expected fanouts to be at least 1 each, but got {tuple(fanouts)}")
-        self.fanouts = tuple(fanouts)
+        self.fanouts = check_fanouts(fanouts)
         self.dropout = dropout
         self.linear = linear
         self.reduction = nn.Linear(in_channels, hidden_channels)

@@ -8,9 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_share
 from ..sparse import SparseMatrix
-from .layers import Edges, Features, Linear, _dropped, adjacency, dropout, widths
+from .layers import Edges, Features, Layers, Linear, adjacency, widths
 
 SPLITS = 7  # three kinds of neighbours, each smooth and sharp, and the node itself
 
@@ -80,7 +79,7 @@ class SPAConv(nn.Module):
         return mixed
 
 
-class SPA(nn.Module):
+class SPA(Layers):
     """FedSPA's network: neighbours of the same label, of another and of an unknown one, apart.
 
     Layers of `SPAConv` with ReLU and dropout between them, and dropout of the features. A label is
@@ -118,11 +117,8 @@ class SPA(nn.Module):
         num_layers: int = 2,
         dropout: float = 0.1,
     ) -> None:
-        super().__init__()
-        check_share(dropout=dropout)
         sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
-        self.convs = nn.ModuleList([SPAConv(a, b) for a, b in pairwise(sizes)])
-        self.dropout = dropout
+        super().__init__([SPAConv(a, b) for a, b in pairwise(sizes)], dropout, drop_input=True)
 
     def forward(
         self,
@@ -135,13 +131,7 @@ class SPA(nn.Module):
         edges = adjacency(edges, x.shape[0])
         if train_labels is None:
             train_labels = torch.full((x.shape[0],), -1, device=edges.device)
-        apart = kinds(edges, train_labels)
-        x = _dropped(x, self.dropout) if self.training else x
-        out: Tensor = self.convs[0](x, edges, apart)
-        embedding = out
-        for conv in self.convs[1:]:
-            embedding = out
-            out = conv(dropout(out.relu(), self.dropout, self.training), edges, apart)
+        out, embedding = self.outputs(x, edges, kinds(edges, train_labels))
         return (out, embedding) if return_embedding else out
 
 

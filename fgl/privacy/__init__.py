@@ -1,12 +1,13 @@
 """Privacy: bounds on a client's change, noise and its epsilon, and sums that hide uploads."""
 
-from . import masks, signatures
+from . import masks as masks
+from . import signatures as signatures
 from .accountant import ORDERS, epsilon, noise_for
-from .clip import clip, clipped_gradient
+from .clip import clip
 from .composed import composed_epsilon
 from .discrete_gaussian import discrete_gaussian, gap_of_sum
-from .fixed_point import DoesNotFit, decode, encode, largest_weight, wrapped_sum
-from .gaussian import gaussian, noisy_shares, on_grid
+from .fixed_point import DoesNotFit
+from .gaussian import gaussian, noisy_shares
 from .shares import CannotUnmask
 
 __all__ = [
@@ -14,19 +15,11 @@ __all__ = [
     "CannotUnmask",
     "DoesNotFit",
     "clip",
-    "clipped_gradient",
     "composed_epsilon",
-    "decode",
     "discrete_gaussian",
-    "encode",
     "epsilon",
     "gap_of_sum",
     "gaussian",
-    "largest_weight",
-    "masks",
     "noise_for",
     "noisy_shares",
-    "on_grid",
-    "signatures",
-    "wrapped_sum",
 ]

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import check_count, check_number, check_share, check_weight, install
+from ..checks import check_count, check_number, check_share, check_weight, install, reject_if
+from ..kinds import explained
 
 OPACUS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
 ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # without these no epsilon is below log(1 / delta) / 62
 POINTS = 10_000  # of the grid on which the privacy loss of one sampled step lies
 
 
+@explained
 def epsilon(
     *,
     noise_multiplier: float,
@@ -122,6 +124,7 @@ def _of_losses(noise_multiplier: float) -> Any:
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
 
 
+@explained
 def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float = 1.0) -> float:
     """The noise multiplier that gives an epsilon after `rounds` uses: the inverse of `epsilon`.
 
@@ -144,8 +147,7 @@ def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float =
     check_number("epsilon", epsilon, above=0)
     check_count(rounds=rounds)
     check_number("delta", delta, above=0, below=1)
-    if not sample_rate:
-        raise ValueError(f"Expected sample_rate to be above 0, but got {sample_rate}")
+    reject_if(not sample_rate, "sample_rate to be above 0", sample_rate)
     accounting = _dp_accounting("gaussian_mechanism")
     with np.errstate(divide="ignore"):
         one = accounting.gaussian_mechanism.get_sigma_gaussian(epsilon, delta)

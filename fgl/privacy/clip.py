@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number
+from ..kinds import explained
 from .gaussian import grid_step, truncated
 
 F64 = torch.float64
@@ -36,6 +37,7 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
     return total
 
 
+@explained
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
@@ -81,6 +83,7 @@ def _scaled(value: Tensor, factor: Tensor) -> Tensor:
     return (value.double() * short).to(value.dtype)
 
 
+@explained
 def clipped_gradient(
     loss: Callable[..., Tensor],
     params: Mapping[str, Tensor],

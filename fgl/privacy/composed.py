@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from ..kinds import explained
 from .accountant import _check, _event, _of_losses, epsilon
 
 
+@explained
 def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
     """The epsilon of Gaussian mechanisms of several kinds, one after the other, at a delta.
 

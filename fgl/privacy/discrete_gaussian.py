@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_number
+from ..kinds import explained
 from .gaussian import standard_normal
 
 COARSEST = 16.0  # standard deviation in steps of the grid: `gap_of_sum` is then 0 in any float
@@ -15,6 +16,7 @@ FARTHEST = 9.2  # standard deviations: no number made of 64 random bits lies bey
 LARGEST = 2.0**48  # so that noise is a whole float, and 1,000 of them fit a word
 
 
+@explained
 def discrete_gaussian(
     shape: torch.Size, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
@@ -46,6 +48,7 @@ def discrete_gaussian(
     return (standard_normal(shape, unprotected) * sigma).round().long()
 
 
+@explained
 def gap_of_sum(number: int, *, sigma: float) -> float:
     """Distance of a sum of discrete Gaussians from one Gaussian, in the logarithm of a density.
 

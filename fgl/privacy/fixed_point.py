@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
+from ..kinds import explained
 from ..transfer import to_device
 
 ROOM = 2.0**62  # half of a word's range, so that no sum comes close to its end
@@ -23,6 +25,7 @@ class DoesNotFit(ValueError):
     """
 
 
+@explained
 def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor:
     """``weight round(value 2^bits)``; integers are not scaled.
 
@@ -54,6 +57,7 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
     return scaled.long() * weight
 
 
+@explained
 def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor) -> Tensor:
     """The mean behind a sum of encoded values: ``total / weight / 2^bits``, rounded once.
 
@@ -83,6 +87,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
     return to_device(mean.to(like.dtype), like.device)
 
 
+@explained
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
     """The largest weight of each of `num_clients` clients whose sum still fits its word.
 
@@ -93,6 +98,7 @@ def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
     return math.floor(ROOM / (bound * 2.0**bits) / num_clients)
 
 
+@explained
 def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Tensor:
     """The sum of int64 tensors modulo 2^64, minus the sum of others.
 
@@ -109,6 +115,5 @@ def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Ten
             if total is None:
                 total = np.zeros_like(other)
             total = total + other if sign > 0 else total - other
-    if total is None:
-        raise ValueError("Expected words to have a tensor, but got none")
+    reject_if(total is None, "words to have a tensor", "none")
     return torch.from_numpy(np.asarray(total).view(np.int64))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +12,10 @@ import torch
 from torch import Tensor
 
 from ..aggregate import project_to_simplex
-from ..checks import check_number
+from ..checks import check_number, reject_if
+from ..kinds import explained
 from ..transfer import to_device, to_host
+from ..warn import warn
 
 FINE = 20  # the grid's step is at most sigma / 2^FINE
 TWISTER = slice(24, 24 + 624 * 8)  # where torch keeps the words of a generator's state on the CPU
@@ -24,6 +25,7 @@ UNPROTECTED = (
 )
 
 
+@explained
 def gaussian(
     tensors: Mapping[str, Tensor],
     *,
@@ -58,7 +60,7 @@ def gaussian(
     Source: Mironov 2012, https://doi.org/10.1145/2382196.2382264
     """
     if unprotected is not None:
-        warnings.warn(UNPROTECTED, stacklevel=2)
+        warn(UNPROTECTED)
     exact = on_grid(tensors, sigma=sigma)
     step = grid_step(sigma)
     out = {}
@@ -68,6 +70,7 @@ def gaussian(
     return out
 
 
+@explained
 def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]:
     """Tensors whose entries are multiples of `grid_step`, in float64, so that sums are exact.
 
@@ -87,8 +90,7 @@ def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]
     check_number("sigma", sigma, above=0)
     finite = to_host(*(value.isfinite().all() for value in tensors.values()))
     for name, fine in zip(tensors, finite, strict=True):
-        if not fine:
-            raise ValueError(f"Expected {name} to be finite, but got an entry that is not")
+        reject_if(not fine, f"{name} to be finite", "an entry that is not")
     return {name: truncated(value, grid_step(sigma)) for name, value in tensors.items()}
 
 
@@ -183,6 +185,7 @@ def _bits(count: int, unprotected: torch.Generator | None) -> Any:
     return halves.cpu().numpy().astype(np.uint32).view(np.uint64)
 
 
+@explained
 def noisy_shares(
     shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:

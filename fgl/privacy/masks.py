@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
+from ..kinds import explained
 from .extra import need
 from .fixed_point import wrapped_sum
 from .shares import CannotUnmask, recovered, split
@@ -30,6 +32,7 @@ NOTHING, SEED, SECRET = 0, 1, 2  # the secret of which a client reveals a share
 Draw = Callable[[int], bytes]
 
 
+@explained
 def public_key(secret: bytes) -> bytes:
     """The public half of an X25519 key.
 
@@ -42,6 +45,7 @@ def public_key(secret: bytes) -> bytes:
     return key
 
 
+@explained
 def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     """The key that two clients agree on: X25519, then HKDF-SHA256 with `about` as its info.
 
@@ -63,6 +67,7 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     return key
 
 
+@explained
 def mask(seed: bytes, count: int) -> Tensor:
     """The given number of words of ChaCha20's stream.
 
@@ -78,6 +83,7 @@ def mask(seed: bytes, count: int) -> Tensor:
     return torch.from_numpy(np.frombuffer(stream.update(bytes(8 * count)), "<i8").astype(np.int64))
 
 
+@explained
 def letters(
     row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
 ) -> Tensor:
@@ -110,6 +116,7 @@ def letters(
     return as_tensor(b"".join(sealed)).view(number, LETTER)
 
 
+@explained
 def masked(
     words: Tensor, row: int, secrets: Sequence[bytes], keys: Tensor, here: Tensor, about: bytes
 ) -> Tensor:
@@ -142,6 +149,7 @@ def masked(
     return wrapped_sum(plus, minus=minus)
 
 
+@explained
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
@@ -171,8 +179,7 @@ def revealed(
         >>> revealed(0, bytes([1]) * 32, keys, own, yes, yes, b"")[0, :3]
         tensor([1, 1, 1], dtype=torch.uint8)
     """
-    if bool((sent & ~here).any()):
-        raise ValueError("Expected those who sent to be among those with letters, but got others")
+    reject_if(bool((sent & ~here).any()), "those who sent to be among those with letters", "others")
     shares = []
     for other in range(len(keys)):
         kind, share = NOTHING, bytes(KEY)
@@ -184,6 +191,7 @@ def revealed(
     return as_tensor(b"".join(shares)).view(len(keys), 1 + KEY)
 
 
+@explained
 def commitment(seed: bytes, about: bytes) -> bytes:
     """A client's commitment to the seed of its own mask, before shares of the seed are revealed.
 
@@ -194,6 +202,7 @@ def commitment(seed: bytes, about: bytes) -> bytes:
     return hashlib.sha256(b"fgl secure sum 1 commits to " + about + seed).digest()
 
 
+@explained
 def told_secrets(
     told: Mapping[int, Tensor],
     keys: Tensor,
@@ -251,6 +260,7 @@ def told_secrets(
     return secrets, false
 
 
+@explained
 def unmasked(
     total: Tensor, keys: Tensor, sent: Tensor, secrets: Mapping[int, bytes], about: bytes
 ) -> Tensor:
@@ -283,6 +293,7 @@ def unmasked(
     return wrapped_sum(plus, minus=minus)
 
 
+@explained
 def as_bytes(value: Tensor) -> bytes:
     """The bytes in a uint8 tensor.
 
@@ -294,6 +305,7 @@ def as_bytes(value: Tensor) -> bytes:
     return raw
 
 
+@explained
 def as_tensor(value: bytes) -> Tensor:
     """Bytes as a uint8 tensor.
 

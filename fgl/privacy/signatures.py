@@ -9,11 +9,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ..kinds import explained
 from .extra import need
 
 SIGNATURE = 64  # bytes
 
 
+@explained
 def signing_key(secret: bytes) -> bytes:
     """The public half of an Ed25519 key.
 
@@ -25,6 +27,7 @@ def signing_key(secret: bytes) -> bytes:
     return key
 
 
+@explained
 def signature(secret: bytes, what: bytes) -> bytes:
     """A signature under some bytes.
 
@@ -36,6 +39,7 @@ def signature(secret: bytes, what: bytes) -> bytes:
     return signed
 
 
+@explained
 def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
     """Whether a signature under these bytes is of this key.
 
@@ -53,6 +57,7 @@ def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
     return True
 
 
+@explained
 def read_private(path: str | PathLike[str]) -> bytes:
     """The key in a file that ``ssh-keygen -t ed25519 -N ""`` has made.
 
@@ -74,6 +79,7 @@ def read_private(path: str | PathLike[str]) -> bytes:
     return _raw(path, key, "private")
 
 
+@explained
 def read_public(path: str | PathLike[str]) -> bytes:
     """The public key in a file, ``.pub``, that ``ssh-keygen -t ed25519`` has made.
 

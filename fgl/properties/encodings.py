@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count
+from ..kinds import explained
 from .simple import Simple, simple
 
 COLUMNS = 128  # nodes whose walks are followed at a time
 
 
+@explained
 def structure_encoding(
     edge_index: Tensor,
     nodes: int | Tensor,
@@ -54,6 +56,7 @@ def structure_encoding(
     return torch.cat(both, dim=1).to(edge_index.device)
 
 
+@explained
 def walk_returns(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, steps: int = 16
 ) -> Tensor:
@@ -82,6 +85,7 @@ def walk_returns(
     return _walk_returns(simple(edge_index, nodes, num_graphs), steps).to(edge_index.device)
 
 
+@explained
 def degree_one_hot(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
 ) -> Tensor:

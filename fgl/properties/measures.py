@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..kinds import explained
 from .hops import hops
 from .simple import Simple, simple
 
-PROPERTIES = (
-    "average_degree",
-    "density",
-    "degree_variance",
-    "network_entropy",
-    "negative_scale_free_exponent",
-    "closeness",
-)
+MEASURES: dict[str, Callable[[Simple], Tensor]] = {}  # by name, of graphs that were made simple
 
 
-def average_degree(
-    edge_index: Tensor,
-    nodes: int | Tensor,
-    num_graphs: int | None = None,
-) -> Tensor:
+class OfEdges(Protocol):
+    """A measure of the graphs of some edges."""
+
+    def __call__(
+        self, edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None
+    ) -> Tensor: ...
+
+
+def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
+    """A measure that takes edges, and notes itself in `MEASURES`."""
+    MEASURES[measure.__name__] = measure
+
+    def measured(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
+        return _out(measure(simple(edge_index, nodes, num_graphs)), edge_index)
+
+    for name in ("__name__", "__qualname__", "__doc__"):
+        setattr(measured, name, getattr(measure, name))
+    return explained(measured)
+
+
+@of_edges
+def average_degree(graphs: Simple) -> Tensor:
     """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
 
     Graphs are undirected: an edge counts once, in whichever directions and how often it is given;
@@ -51,10 +65,11 @@ def average_degree(
 
     Source: GPFL, TMLR 2025
     """
-    return _out(_average_degree(simple(edge_index, nodes, num_graphs)), edge_index)
+    return _ratio(graphs.double_edges, graphs.sizes)
 
 
-def density(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
+@of_edges
+def density(graphs: Simple) -> Tensor:
     """Share of the pairs of nodes that are edges: ``2m / (N (N - 1))``.
 
     Args and Raises: as `average_degree`.
@@ -68,14 +83,11 @@ def density(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = No
 
     Source: GPFL, TMLR 2025; ``networkx.density``
     """
-    return _out(_density(simple(edge_index, nodes, num_graphs)), edge_index)
+    return _ratio(graphs.double_edges, graphs.sizes * (graphs.sizes - 1))
 
 
-def degree_variance(
-    edge_index: Tensor,
-    nodes: int | Tensor,
-    num_graphs: int | None = None,
-) -> Tensor:
+@of_edges
+def degree_variance(graphs: Simple) -> Tensor:
     """Variance of the degrees: ``1/N sum_v d_v^2 - (1/N sum_v d_v)^2``.
 
     Args and Raises: as `average_degree`.
@@ -89,14 +101,14 @@ def degree_variance(
 
     Source: GPFL, TMLR 2025
     """
-    return _out(_degree_variance(simple(edge_index, nodes, num_graphs)), edge_index)
+    # In whole numbers up to the division: equal degrees have variance 0, not rounding.
+    count = graphs.sizes
+    square = graphs.total(graphs.degree.square())
+    return _ratio(count * square - graphs.double_edges.square(), count.square())
 
 
-def network_entropy(
-    edge_index: Tensor,
-    nodes: int | Tensor,
-    num_graphs: int | None = None,
-) -> Tensor:
+@of_edges
+def network_entropy(graphs: Simple) -> Tensor:
     """Entropy of a random walk: ``1/(2m) sum_v d_v log d_v``.
 
     GPFL prints ``1/m``, twice as much; the public code has the ``2m`` that makes it an entropy, and
@@ -113,14 +125,12 @@ def network_entropy(
 
     Source: GPFL, TMLR 2025
     """
-    return _out(_network_entropy(simple(edge_index, nodes, num_graphs)), edge_index)
+    degree = graphs.degree.double()
+    return _ratio(graphs.total(torch.xlogy(degree, degree)), graphs.double_edges)
 
 
-def negative_scale_free_exponent(
-    edge_index: Tensor,
-    nodes: int | Tensor,
-    num_graphs: int | None = None,
-) -> Tensor:
+@of_edges
+def negative_scale_free_exponent(graphs: Simple) -> Tensor:
     """An estimate of the exponent of the degrees' power law, negative: ``-(1 / mean(d) + 2)``.
 
     Args and Raises: as `average_degree`.
@@ -134,10 +144,12 @@ def negative_scale_free_exponent(
 
     Source: GPFL, TMLR 2025
     """
-    return _out(_negative_exponent(simple(edge_index, nodes, num_graphs)), edge_index)
+    count, ends = graphs.sizes, graphs.double_edges
+    return torch.where(ends > 0, -(_ratio(count, ends) + 2), 0.0)
 
 
-def closeness(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
+@of_edges
+def closeness(graphs: Simple) -> Tensor:
     """Mean over nodes of the closeness centrality of Wasserman and Faust.
 
     ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)`` over the ``r_v`` nodes that v can reach,
@@ -154,9 +166,16 @@ def closeness(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = 
 
     Source: GPFL, TMLR 2025; Wasserman and Faust 1994; ``networkx.closeness_centrality``
     """
-    return _out(_closeness(simple(edge_index, nodes, num_graphs)), edge_index)
+    reached, distance = hops(graphs.crow, graphs.col, graphs.sizes)
+    others = (reached - 1).double()
+    mean = graphs.total(_ratio(others.square(), distance))
+    return _ratio(mean, graphs.sizes * (graphs.sizes - 1))
 
 
+PROPERTIES = tuple(MEASURES)
+
+
+@explained
 def graph_properties(
     edge_index: Tensor,
     nodes: int | Tensor,
@@ -178,17 +197,11 @@ def graph_properties(
     Source: GPFL, TMLR 2025
     """
     graphs = simple(edge_index, nodes, num_graphs)
-    columns = [
-        _average_degree(graphs),
-        _density(graphs),
-        _degree_variance(graphs),
-        _network_entropy(graphs),
-        _negative_exponent(graphs),
-        _closeness(graphs),
-    ]
+    columns = [measure(graphs) for measure in MEASURES.values()]
     return _out(torch.stack(columns, dim=1), edge_index)
 
 
+@explained
 def mean_properties(graph: Graph) -> Tensor:
     """The mean of `graph_properties` over the training graphs of a collection.
 
@@ -220,35 +233,3 @@ def _out(value: Tensor, edge_index: Tensor) -> Tensor:
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
     """Quotient; 0 if the divisor is 0."""
     return torch.where(below > 0, above / below.clamp(min=1), 0.0)
-
-
-def _average_degree(graphs: Simple) -> Tensor:
-    return _ratio(graphs.double_edges, graphs.sizes)
-
-
-def _density(graphs: Simple) -> Tensor:
-    return _ratio(graphs.double_edges, graphs.sizes * (graphs.sizes - 1))
-
-
-def _degree_variance(graphs: Simple) -> Tensor:
-    # In whole numbers up to the division: equal degrees have variance 0, not rounding.
-    count = graphs.sizes
-    square = graphs.total(graphs.degree.square())
-    return _ratio(count * square - graphs.double_edges.square(), count.square())
-
-
-def _network_entropy(graphs: Simple) -> Tensor:
-    degree = graphs.degree.double()
-    return _ratio(graphs.total(torch.xlogy(degree, degree)), graphs.double_edges)
-
-
-def _negative_exponent(graphs: Simple) -> Tensor:
-    count, ends = graphs.sizes, graphs.double_edges
-    return torch.where(ends > 0, -(_ratio(count, ends) + 2), 0.0)
-
-
-def _closeness(graphs: Simple) -> Tensor:
-    reached, distance = hops(graphs.crow, graphs.col, graphs.sizes)
-    others = (reached - 1).double()
-    mean = graphs.total(_ratio(others.square(), distance))
-    return _ratio(mean, graphs.sizes * (graphs.sizes - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -53,34 +53,35 @@ def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> S
             not in order, or an edge between two graphs.
     """
     edge_index = edge_index.cpu()
-    batch = _batch(nodes.cpu() if isinstance(nodes, Tensor) else nodes, num_graphs)
-    total = batch.numel()
-    count = num_graphs if num_graphs is not None else 1
-    if isinstance(nodes, Tensor) and num_graphs is None:
-        count = int(batch[-1]) + 1 if total else 0
+    if isinstance(nodes, Tensor):
+        batch = nodes.cpu()
+        _check_batch(batch, num_graphs)
+    else:
+        batch = _one_graph(nodes, num_graphs)
+        num_graphs = 1
+    if num_graphs is None:
+        num_graphs = int(batch[-1]) + 1 if batch.numel() else 0
     _check_edges(edge_index, batch)
-    sizes = batch.bincount(minlength=count)
-    crow, col = _neighbours(edge_index, total)
-    return Simple(crow, col, batch, sizes)
+    crow, col = _neighbours(edge_index, batch.numel())
+    return Simple(crow, col, batch, batch.bincount(minlength=num_graphs))
 
 
-def _batch(nodes: int | Tensor, num_graphs: int | None) -> Tensor:
-    if not isinstance(nodes, Tensor):
-        if isinstance(nodes, bool) or not isinstance(nodes, SupportsIndex) or index(nodes) < 0:
-            raise ValueError(f"Expected nodes to be a number >= 0 or a batch, but got {nodes!r}")
-        if num_graphs not in (None, 1):
-            raise ValueError(f"Expected nodes to be a batch of graphs, but got {nodes}")
-        return torch.zeros(index(nodes), dtype=torch.int64)
-    if nodes.dtype != torch.int64 or nodes.dim() != 1:
-        got = f"{nodes.dtype} {list(nodes.shape)}"
+def _one_graph(nodes: Any, num_graphs: int | None) -> Tensor:
+    """The batch of one graph from its number of nodes."""
+    if isinstance(nodes, bool) or not isinstance(nodes, SupportsIndex) or index(nodes) < 0:
+        raise ValueError(f"Expected nodes to be a number >= 0 or a batch, but got {nodes!r}")
+    if num_graphs not in (None, 1):
+        raise ValueError(f"Expected nodes to be a batch of graphs, but got {nodes}")
+    return torch.zeros(index(nodes), dtype=torch.int64)
+
+
+def _check_batch(batch: Tensor, num_graphs: int | None) -> None:
+    if batch.dtype != torch.int64 or batch.dim() != 1:
+        got = f"{batch.dtype} {list(batch.shape)}"
         raise ValueError(f"Expected batch to be int64 and have shape [num_nodes], but got {got}")
-    if (nodes.diff() < 0).any():
+    if (batch.diff() < 0).any():
         raise ValueError("Expected batch to be in order, but got a graph whose nodes are apart")
-    if nodes.numel() and int(nodes[0]) < 0:
-        raise ValueError(f"Expected batch to be at least 0, but got {int(nodes[0])}")
-    if num_graphs is not None and nodes.numel() and int(nodes[-1]) >= num_graphs:
-        raise ValueError(f"Expected batch to be in [0, {num_graphs}), but got {int(nodes[-1])}")
-    return nodes
+    check_index("batch", batch, (None,), num_graphs)
 
 
 def _check_edges(edge_index: Tensor, batch: Tensor) -> None:

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number
+from ..kinds import explained
 from .simple import Simple, simple
 
 
+@explained
 def laplacian_spectrum(
     edge_index: Tensor,
     nodes: int | Tensor,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +9,15 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..kinds import explained
 from ..sparse import SparseMatrix
+from ..warn import warn
 from .graph import edge_tensors, from_edge_tensors, project
 
 NAMES = ("labels", "row", "col", "weight")
 
 
+@explained
 def part_of(
     node_id: Tensor, labels: Tensor | None, similar: SparseMatrix | None
 ) -> dict[str, Tensor]:
@@ -40,6 +42,7 @@ def part_of(
     return part if similar is None else part | edge_tensors(project(similar, node_id))
 
 
+@explained
 def unpacked(
     message: Mapping[str, Any], graph: Graph
 ) -> tuple[dict[str, Any], Tensor, SparseMatrix]:
@@ -67,10 +70,9 @@ def unpacked(
     rest = {key: value for key, value in message.items() if key not in NAMES}
     part = {key: message[key] for key in NAMES if key in message}
     if not _fits(part, graph.num_nodes):
-        warnings.warn(
+        warn(
             f"Expected a part for the client's {graph.num_nodes} nodes, but got one for others: "
             "it goes on without",
-            stacklevel=2,
         )
         part = {}
     labels = part.get("labels")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_choice
+from ..kinds import explained
 from ..losses import cross_entropy
 from ..sparse import sum_rows
 from .uploads import check_node_rows
@@ -16,6 +17,7 @@ from .uploads import check_node_rows
 FILLS = ("renormalised", "padded")
 
 
+@explained
 def fuse(
     rows: Sequence[Tensor],
     node_id: Sequence[Tensor],
@@ -77,6 +79,7 @@ def fuse(
     return total / torch.where(cover > 0, cover, 1)[:, None]
 
 
+@explained
 def fuse_uploads(
     uploads: Iterable[Mapping[str, Any]],
     num_nodes: int,
@@ -114,6 +117,7 @@ def fuse_uploads(
     return fused, fuse(embeddings, ids, weight, num_nodes, fill=fill)
 
 
+@explained
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
     """The class of the largest score where that is above a threshold, -1 elsewhere.
 
@@ -134,6 +138,7 @@ def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
     return torch.where(best > threshold, label, -1)
 
 
+@explained
 def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     """Cross-entropy on the nodes that have a pseudo label (FedGL, Eq. 21).
 

@@ -9,11 +9,15 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count
-from ..sparse import Pattern, SparseMatrix, row_sum, sum_rows, widened
+from ..kinds import explained
+from ..sparse import SparseMatrix, row_sum, sum_rows
+from ..sparse.pattern import Pattern
+from ..sparse.rows import widened
 
 BLOCK = 2**23  # similarities that exist at a time
 
 
+@explained
 def pseudo_graph(
     h: Tensor, *, s: int = 100, include_self: bool = True, block: int = BLOCK
 ) -> SparseMatrix:
@@ -73,6 +77,7 @@ def pseudo_graph(
     return SparseMatrix(Pattern(crow, col[keep], (num_nodes, num_nodes)), value[keep].to(dtype))
 
 
+@explained
 def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
     """The block of rows and columns `nodes`, in that order: what a client may see of a matrix.
 
@@ -130,6 +135,7 @@ def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> Spar
     return SparseMatrix.from_edge_index(edges, like.shape[0], weight)
 
 
+@explained
 def augmented_operator(
     adj: SparseMatrix, pseudo: SparseMatrix, *, beta: float = 0.1, symmetric: bool = True
 ) -> SparseMatrix:

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..kinds import explained
 from ..sparse import SparseMatrix, sum_rows
 
 
+@explained
 def describe(
     labels: Sequence[Tensor],
     edges: Sequence[tuple[Tensor, Tensor, Tensor]],
@@ -36,34 +38,44 @@ def describe(
         >>> found
         {'pseudo_label_share': 0.5, 'pseudo_label_accuracy': 1.0}
     """
-    out = {}
-    if labels:
-        guess = torch.full_like(y, -1)
-        present = torch.zeros_like(y, dtype=torch.bool)
-        for own, ids in zip(labels, node_id, strict=True):
-            guess[ids] = own.to(guess.dtype)
-            present[ids] = True
-        labelled = present & (guess >= 0)
-        out["pseudo_label_share"] = float(labelled.sum() / present.sum().clamp(min=1))
-        right = (guess == y) & labelled
-        out["pseudo_label_accuracy"] = float(right.sum() / labelled.sum().clamp(min=1))
-    if edges:
-        parts = zip(edges, node_id, strict=True)
-        joined = [(ids[row], ids[col], weight) for (row, col, weight), ids in parts]
-        row, col, weight = (torch.cat(each) for each in zip(*joined, strict=True))
-        first = SparseMatrix.from_edge_index(torch.stack([col, row]), y.numel(), weight)
-        key = first.pattern.row * y.numel() + first.pattern.col
-        new = torch.cat([key.new_ones(1, dtype=torch.bool), key[1:] != key[:-1]])[: key.numel()]
-        row, col = first.pattern.row[new], first.pattern.col[new]
-        value = first.pattern.ones(weight.dtype) if first.value is None else first.value
-        other = row != col
-        same = (y[row] == y[col])[other]
-        out["pseudo_homophily"] = float(same.float().mean()) if same.numel() else 0.0
-        sums = sum_rows(value[new], col, y.numel())
-        out["pseudo_column_sum"] = float(sums.max())
-    return out
+    out = _of_labels(labels, node_id, y) if labels else {}
+    return out | _of_edges(edges, node_id, y) if edges else out
 
 
+def _of_labels(labels: Sequence[Tensor], node_id: Sequence[Tensor], y: Tensor) -> dict[str, float]:
+    guess = torch.full_like(y, -1)
+    present = torch.zeros_like(y, dtype=torch.bool)
+    for own, ids in zip(labels, node_id, strict=True):
+        guess[ids] = own.to(guess.dtype)
+        present[ids] = True
+    labelled = present & (guess >= 0)
+    right = (guess == y) & labelled
+    return {
+        "pseudo_label_share": float(labelled.sum() / present.sum().clamp(min=1)),
+        "pseudo_label_accuracy": float(right.sum() / labelled.sum().clamp(min=1)),
+    }
+
+
+def _of_edges(
+    edges: Sequence[tuple[Tensor, Tensor, Tensor]], node_id: Sequence[Tensor], y: Tensor
+) -> dict[str, float]:
+    parts = zip(edges, node_id, strict=True)
+    joined = [(ids[row], ids[col], weight) for (row, col, weight), ids in parts]
+    row, col, weight = (torch.cat(each) for each in zip(*joined, strict=True))
+    first = SparseMatrix.from_edge_index(torch.stack([col, row]), y.numel(), weight)
+    key = first.pattern.row * y.numel() + first.pattern.col
+    new = torch.cat([key.new_ones(1, dtype=torch.bool), key[1:] != key[:-1]])[: key.numel()]
+    row, col = first.pattern.row[new], first.pattern.col[new]
+    other = row != col
+    same = (y[row] == y[col])[other]
+    sums = sum_rows(first.values[new], col, y.numel())
+    return {
+        "pseudo_homophily": float(same.float().mean()) if same.numel() else 0.0,
+        "pseudo_column_sum": float(sums.max()),
+    }
+
+
+@explained
 def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
     """Measure the quality of the pseudo labels and pseudo edges that a server sends next (FedGL).
 
@@ -84,9 +96,9 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
         {'pseudo_label_share': 0.5, 'pseudo_label_accuracy': 1.0}
     """
     for index, client in enumerate(clients):
-        for name in ("y", "node_id"):
-            if getattr(client, name) is None:
-                raise ValueError(f"Expected client {index} to have {name}, but got None")
+        lacking = [name for name in ("y", "node_id") if not client.has(name)]
+        if lacking:
+            raise ValueError(f"Expected client {index} to have {lacking[0]}, but got None")
     ids: list[Any] = [client.node_id for client in clients]
     y: Any = torch.zeros(1 + max(int(own.max()) for own in ids), dtype=torch.int64)
     y = y.to(clients[0].device)
@@ -94,11 +106,11 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
         y[own] = client.labels
 
     def quality(outbox: Mapping[int, Any], states: Any) -> dict[str, float]:
-        sent = {k: message for k, message in outbox.items() if k < len(clients)}
-        labelled = [k for k, message in sent.items() if "labels" in message]
-        joined = [k for k, message in sent.items() if "weight" in message]
-        edges = [tuple(sent[k][name] for name in ("row", "col", "weight")) for k in joined]
-        labels = [sent[k]["labels"] for k in labelled]
-        return describe(labels, edges, [ids[k] for k in (labelled or joined)], y)
+        sent = [(own, outbox[k]) for k, own in enumerate(ids) if k in outbox]
+        labelled = [(own, message) for own, message in sent if "labels" in message]
+        joined = [(own, message) for own, message in sent if "weight" in message]
+        edges = [(message["row"], message["col"], message["weight"]) for _, message in joined]
+        labels = [message["labels"] for _, message in labelled]
+        return describe(labels, edges, [own for own, _ in labelled or joined], y)
 
     return quality

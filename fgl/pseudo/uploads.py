@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kinds import explained
+
 Accept = Callable[[Any, int, Any], None]
 ROWS = ("node_id", "embeddings", "predictions")  # of an upload, one row per node
 
@@ -80,6 +82,7 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
         raise ValueError("Expected embeddings to be of finite length, but got larger ones")
 
 
+@explained
 def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) -> Accept:
     """A server's `accept`: `check_upload` of every message, about as many nodes as before.
 
@@ -111,6 +114,7 @@ def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) ->
     return accept
 
 
+@explained
 def nodes_of(uploads: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
     """Node ids of each client, which a server remembers for `upload_check`.
 

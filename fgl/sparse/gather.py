@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ..kinds import explained
 from .autograd import batched, positional
+from .recording import recorded
 
 
+@explained
 def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     """``out_e = x_{index(e)}``, where `index` may name a row often: its gradient is `sum_rows`.
 
@@ -32,6 +35,7 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     return out
 
 
+@explained
 def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
     """``out_i = sum_{e: index(e) = i} values_e``, the same bits every time.
 
@@ -53,6 +57,7 @@ def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
     return add_rows(values.new_zeros(num_rows, *values.shape[1:]), index, values)
 
 
+@explained
 def add_rows(out: Tensor, index: Tensor, values: Tensor) -> Tensor:
     """Add to rows of a tensor in place, as `sum_rows`.
 
@@ -120,12 +125,14 @@ class _Sum(Function):
         return out.unflatten(0, (size, num_rows)), 0
 
 
+@explained
 def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tensor:
     """Indices ``[K, m]``, each of its own ``[num_rows, ...]``, when these are under each other.
 
     Raises:
         IndexError: if one is out of range, and would name a row of another. On a GPU nobody waits
-            for that: it is put out of the whole range, which the next kernel refuses.
+            for that, and a trace reads no number: it is put out of the whole range, which the next
+            kernel refuses.
 
     Example:
         >>> below_each_other(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -133,7 +140,7 @@ def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tenso
     """
     size = len(index)
     shifted = index + torch.arange(size, device=index.device)[:, None] * num_rows
-    if index.is_cuda:
+    if index.is_cuda or recorded():
         inside = (index >= 0) & (index < num_rows)
         return torch.where(inside, shifted, size * num_rows).flatten()
     low, high = (int(end) for end in index.aminmax()) if index.numel() else (0, -1)

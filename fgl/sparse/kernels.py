@@ -1,4 +1,4 @@
-"""Kernels of two backends: torch's own for CSR, and torch-sparse's with torch-scatter."""
+"""Kernels of two backends: torch's own, and torch-sparse's with torch-scatter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from .recording import in_one, recorded
+
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+
+WIDE = 16  # columns from which `torch.embedding_bag` is faster for any number of entries a row
+FEW = 12  # entries a row up to which it is not slower for fewer columns
 
 
 class Backend(Protocol):
@@ -29,22 +34,40 @@ class Backend(Protocol):
         """Largest value of each row, ``-inf`` where it is empty."""
 
 
+@cache
+def has_bags() -> bool:
+    """Whether this build and processor have FBGEMM; without it `embedding_bag` is a slow loop."""
+    return "fbgemm" in torch.backends.quantized.supported_engines
+
+
+def sums_bags(pattern: Any, x: Tensor) -> bool:
+    """Whether `torch.embedding_bag` multiplies a matrix; the rule is that of docs/speed.md."""
+    if x.dtype != torch.float32 or x.device.type != "cpu" or not has_bags():
+        return False
+    return x.shape[1] >= WIDE or pattern.nnz <= FEW * pattern.shape[0]
+
+
 class Torch:
-    """Torch's CSR kernels."""
+    """Torch's own kernels: `embedding_bag` where it is the faster product, else those for CSR."""
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
-        out = x.new_empty(pattern.shape[0], x.shape[1])
-        matrix = pattern.csr(value)
-        return torch.addmm(out, matrix, x, beta=0, out=out)  # `@` fills and copies the output first
+        if sums_bags(pattern, x):
+            # Another layout would take another kernel, which rounds in another way.
+            x, value = x.contiguous(), value.contiguous()
+            crow, col = pattern.crow, pattern.col
+            out: Tensor = torch.embedding_bag(x, col, crow, False, 0, False, value, True)[0]
+            return out
+        if recorded():
+            return multiply_csr(pattern.crow, pattern.col, value, x)[0]
+        return _multiplied(pattern.csr(value), x)
 
     def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
         rows, cols = pattern.shape
         if pattern.nnz > rows * cols:  # repeats: torch's kernel refuses them
             return (left @ right.t())[pattern.row, pattern.col]
-        matrix = pattern.csr(pattern.ones(left.dtype))
-        left, right = left.contiguous(), right.contiguous()
-        out: Tensor = torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0).values()
-        return out
+        if recorded():
+            return sample_csr(pattern.crow, pattern.col, left, right)[0]
+        return _sampled(pattern.csr(pattern.ones(left.dtype)), left, right)
 
     def row_sum(self, pattern: Any, value: Tensor) -> Tensor:
         if value.is_cuda:  # index_add adds in another order every time
@@ -54,6 +77,34 @@ class Torch:
     def row_max(self, pattern: Any, value: Tensor) -> Tensor:
         top = value.new_full((pattern.shape[0],), -torch.inf)
         return top.scatter_reduce(0, pattern.row, value, "amax")
+
+
+def _multiplied(matrix: Tensor, x: Tensor) -> Tensor:
+    out = x.new_empty(matrix.shape[0], x.shape[1])
+    return torch.addmm(out, matrix, x, beta=0, out=out)  # `@` fills and copies the output first
+
+
+def _sampled(matrix: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    left, right = left.contiguous(), right.contiguous()
+    out: Tensor = torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0).values()
+    return out
+
+
+def _csr(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
+    shape = len(crow) - 1, num_cols
+    return torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False)
+
+
+@in_one
+def multiply_csr(crow: Tensor, col: Tensor, value: Tensor, x: Tensor) -> tuple[Tensor]:
+    """The product as an operation of strided tensors: a trace cannot hold a CSR tensor."""
+    return (_multiplied(_csr(crow, col, value, x.shape[0]), x),)
+
+
+@in_one
+def sample_csr(crow: Tensor, col: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor]:
+    """The sampled product as an operation of strided tensors."""
+    return (_sampled(_csr(crow, col, left.new_ones(len(col)), right.shape[0]), left, right),)
 
 
 class TorchSparse:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..kinds import explained
 from .degrees import check_degrees
 from .gather import gather_rows
 from .pattern import Pattern, outside, pointers, row_major
@@ -323,6 +324,18 @@ class SparseMatrix:
         return f"SparseMatrix(shape={self.shape}, nnz={self.nnz}, dtype={self.dtype})"
 
 
+def dense(x: Tensor | SparseMatrix) -> Tensor:
+    """Features as a dense tensor.
+
+    Example:
+        >>> dense(SparseMatrix.from_dense(torch.eye(2)))
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
+    return x.to_dense() if isinstance(x, SparseMatrix) else x
+
+
+@explained
 def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
     """Some rows of dense or sparse features, in the order of `index`.
 

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ..kinds import explained
+
 T = TypeVar("T")
 
 
@@ -25,6 +27,7 @@ def mixed(tensor: Tensor) -> bool:
     return bool(torch.is_autocast_enabled(tensor.device.type))
 
 
+@explained
 def full_precision(function: Callable[..., T]) -> Callable[..., T]:
     """The same function of a tensor and others, without `torch.autocast`.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ..kinds import explained
 from .autograd import batched, call, one_by_one, positional
 from .batched_pattern import StackedPattern
 from .gather import gather_rows
@@ -17,6 +18,7 @@ from .precision import mixed
 from .rows import widened
 
 
+@explained
 def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
     """Product of the matrix that has `value` on `pattern` with a dense matrix.
 
@@ -39,6 +41,7 @@ def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
     return _called(_Product, value, x, pattern)
 
 
+@explained
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     """Dot product of two nodes' rows for every entry: ``out_e = left_{row(e)} . right_{col(e)}``.
 

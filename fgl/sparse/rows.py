@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ..kinds import explained
 from .autograd import batched, call, one_by_one, positional
 from .batched_pattern import StackedPattern
 from .gather import gather_rows
@@ -15,6 +16,7 @@ from .kernels import backend
 from .pattern import Pattern
 
 
+@explained
 def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
     """Sum of the values in each row.
 
@@ -34,6 +36,7 @@ def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
     return out
 
 
+@explained
 def pair_sum(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     """A number of both ends of every entry: ``out_e = left_{row(e)} + right_{col(e)}``.
 
@@ -54,6 +57,7 @@ def pair_sum(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
+@explained
 def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> Tensor:
     """Softmax over the entries of each row.
 
@@ -76,6 +80,7 @@ def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> 
     return out
 
 
+@explained
 def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
     """Logarithm of `row_softmax`, without its underflow.
 
@@ -95,6 +100,7 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
     return out
 
 
+@explained
 def widened(value: Tensor) -> Tensor:
     """The tensor in float32 if it is a float16 or bfloat16, else itself.
 

@@ -2,7 +2,6 @@
 
 from .adapted import adapted
 from .ego_nodes import EgoNodes, ego_node_task
-from .graph_scores import evaluate_graphs
 from .graphs import Graphs, graph_task
 from .links import Links, link_task
 from .mended import generator_task, mended
@@ -11,10 +10,9 @@ from .nodes import Nodes, node_task
 from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import OwnNodes, own_node_task
 from .pairs import Pairs, pair_task
-from .pooled_scores import evaluate_pooled
 from .presets import fedgcn, fedsage, preset
 from .sampled_nodes import SampledNodes, sampled_node_task
-from .scores import evaluate_own, link_scores, node_scores
+from .scores import evaluate_graphs, evaluate_own, evaluate_pooled, link_scores, node_scores
 from .structure import with_spectrum, with_structure
 from .subgraph_nodes import SubgraphNodes, subgraph_node_task
 from .task import Local, Task, centralized

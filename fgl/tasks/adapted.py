@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..checks import check_number
+from ..checks import Natural
 from ..federation import Result, Round, best_round, fedavg, run
 from ..kinds import typed
 from ..methods.adafgl import adafgl
@@ -22,7 +22,7 @@ def adapted(
     task: Task,
     seed: int = 0,
     *,
-    first_rounds: int = 100,
+    first_rounds: Natural = 100,
     threshold: float = 0.9,
     own_hidden: int = 64,
     own_hops: int = 3,
@@ -58,7 +58,6 @@ def adapted(
 
     Source: Li et al. 2024, https://arxiv.org/abs/2401.11750; https://github.com/xkLi-Allen/AdaFGL
     """
-    check_number("first_rounds", first_rounds, at_least=0, integer=True)
     own = task.clients[0]
     _ = own.labels  # numbers have no classes
     best: list[Any] = [task.fedavg.initial()]

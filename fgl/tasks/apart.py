@@ -6,19 +6,19 @@ want to see how well a model remembers.
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..data import EdgeSplit
+from ..data.copies import fingerprints
+from ..data.splits import EdgeSplit
 from ..data.splits.free_pairs import keys_of
 from ..graph import Graph
 from ..graph.arguments import check_graphs
-from ..sparse import SparseMatrix
+from ..warn import warn
+
+SCORED = ("val_mask", "test_mask")
 
 
 def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> None:
@@ -34,59 +34,46 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
         >>> warn_of_trained([graph.replace(test_mask=~mask)])
     """
     check_graphs(clients)
-    scored, counts = "", []
+    scored = []
     for client, own in enumerate(clients):
-        for name in ("val_mask", "test_mask"):
-            mask = getattr(own, name)
-            count = 0 if mask is None else int((mask & own.training_mask).sum())
-            if count:
-                scored = f"{name} of client {client}"
-                counts.append(count)
-                break
-    if not counts and whole is not None and whole.batch is None:
-        scored, count = _trained_of(whole, clients)
-        counts += [count] if count else []
-    if not counts:
+        counts = _counts(own, own.training_mask)[:1]
+        scored += [(f"{name} of client {client}", count) for name, count in counts]
+    if not scored and whole is not None and whole.batch is None:
+        counts = _counts(whole, _trained_nodes(whole, clients))[:1]
+        scored = [(f"{name} of the whole graph", count) for name, count in counts]
+    if not scored:
         return
-    tested = " | ".join(
-        f"graph.{name}"
-        for name in ("val_mask", "test_mask")
-        if any(getattr(own, name) is not None for own in (*clients, *([whole] if whole else [])))
-    )
-    mask = (
-        f"~({tested})"
-        if any(own.train_mask is None for own in clients)
-        else (f"graph.train_mask & ~({tested})")
-    )
-    others = "" if len(counts) == 1 else f" (so in {len(counts)} clients)"
-    warnings.warn(
-        f"Expected examples that are scored not to train, but got {counts[-1]} in the {scored}"
-        f"{others}, whose answers the model is told: graph.replace(train_mask={mask})",
-        stacklevel=3,
+    graphs = [*clients, *([whole] if whole else [])]
+    masks = [f"graph.{n}" for n in SCORED if any(getattr(own, n) is not None for own in graphs)]
+    trained = "" if any(own.train_mask is None for own in clients) else "graph.train_mask & "
+    mask, count = scored[-1]
+    others = "" if len(scored) == 1 else f" (so in {len(scored)} clients)"
+    warn(
+        f"Expected examples that are scored not to train, but got {count} in the {mask}{others}, "
+        "whose answers the model is told: "
+        f"graph.replace(train_mask={trained}~({' | '.join(masks)}))",
     )
 
 
-def _trained_of(whole: Graph, clients: Sequence[Graph]) -> tuple[str, int]:
-    """A mask of the whole graph with nodes that clients train on, and how many it has."""
-    node_ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
-    if not node_ids:
-        return "", 0
+def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
+    """Scored masks of a graph with examples that train, and their number of such examples."""
+    masks = {name: getattr(graph, name) for name in SCORED}
+    counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
+    return [(name, count) for name, count in counts.items() if count]
+
+
+def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
+    """Mask of the whole graph's nodes that clients train on, as far as clients know node ids."""
+    ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
-    ids = nodes if whole.node_id is None else whole.node_id
-    trained = torch.cat(node_ids).to(whole.device)
-    for name in ("val_mask", "test_mask"):
-        mask = getattr(whole, name)
-        count = 0 if mask is None else int(torch.isin(ids[mask], trained).sum())
-        if count:
-            return f"{name} of the whole graph", count
-    return "", 0
+    own = nodes if whole.node_id is None else whole.node_id
+    return torch.isin(own, torch.cat(ids).to(whole.device)) if ids else nodes < 0
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if graphs of the tests are copies of graphs that train, and not by chance.
+    """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
-    By chance are as many copies as the training graphs have among themselves, up to a half: small
-    molecules repeat.
+    Fewer are usual: of NCI1's molecules one of sixty stands there twice.
 
     Args:
         clients: collections; the graphs in the training mask train, without one all.
@@ -104,67 +91,23 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     test = torch.cat([fingerprints(o)[m].cpu() for o, m in zip(tests, masks, strict=True)])
     if not len(train) or not len(test):
         return
-    distinct, counts = train.unique(return_counts=True)
-    chance = float(counts[counts > 1].sum()) / len(train)
-    copies = int(torch.isin(test, distinct).sum())
-    spread = 5 * math.sqrt(len(test) * chance * (1 - chance)) + max(2, 0.02 * len(test))
-    if copies <= min(len(test) / 2, len(test) * chance + spread) and copies < len(test):
+    copies = int(torch.isin(test, train).sum())
+    if copies <= max(2, 0.1 * len(test)) and copies < len(test):
         return
-    warnings.warn(
+    warn(
         f"Expected graphs that are tested not to train, but got {copies} of {len(test)} that are "
         "copies of graphs that train, whose answers the model is told: "
-        "fgl.data.random_split(graph) or fgl.data.fold_clients(graph, parts, fold=0) keeps graphs "
-        "apart",
-        stacklevel=3,
+        "fgl.data.splits.random_split(graph) or "
+        "fgl.data.splits.fold_clients(graph, parts, fold=0) keeps graphs apart, and with "
+        "among=fgl.data.first_copies(graph) copies too",
     )
 
 
-def fingerprints(graph: Graph) -> Tensor:
-    """A number for each graph of a collection, the same for graphs of equal features and edges.
-
-    The order of a graph's nodes does not matter. Different graphs have one number where a step of
-    neighbourhood aggregation cannot distinguish them, or by a chance of 1 in 2^64.
-
-    Example:
-        >>> edges = torch.tensor([[0, 2], [1, 3]])
-        >>> batch = torch.tensor([0, 0, 1, 1])
-        >>> one, two = fingerprints(fgl.Graph(torch.ones(4, 1), edges, batch=batch))
-        >>> one == two
-        tensor(True)
-    """
-    generator = torch.Generator().manual_seed(0)
-    top = torch.iinfo(torch.int64).max
-    salt = torch.randint(top, (graph.num_features,), generator=generator).to(graph.device)
-    node = torch.zeros(graph.num_nodes, dtype=torch.int64, device=graph.device)
-    if isinstance(graph.x, SparseMatrix):
-        pattern = graph.x.pattern
-        node.index_add_(0, pattern.row, _mixed(_bits(graph.x.values) ^ salt[pattern.col]))
-    else:
-        for column in range(graph.num_features):  # not all at once: the features may be large
-            node += _mixed(_bits(graph.x[:, column].to(graph.device)) ^ salt[column])
-    source, target = graph.edge_index
-    neighbours = torch.zeros_like(node).index_add_(0, target, _mixed(node[source]))
-    owner: Any = graph.batch
-    total = torch.zeros(graph.num_graphs, dtype=torch.int64, device=graph.device)
-    return total.index_add_(0, owner, _mixed(_mixed(node) + neighbours))
-
-
-def _bits(values: Tensor) -> Tensor:
-    return (values.double() + 0.0).contiguous().view(torch.int64)  # -0.0 is 0.0
-
-
-def _mixed(numbers: Tensor) -> Tensor:
-    """Numbers of which each bit depends on all of them."""
-    for factor in (-0x61C8864680B583EB, -0x4B47D0C5E9A5B1C5):
-        numbers = (numbers ^ (numbers >> 31)).mul(factor)
-    return numbers ^ (numbers >> 29)
-
-
 def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if edges that are asked about are messages, train, or are said to be no edges.
+    """Warn if edges that are asked about are messages, train, or count as no edges.
 
     Example:
-        >>> warn_of_known_edges([fgl.data.edge_split(fgl.data.load("synthetic"))])
+        >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])
     """
     for client, split in enumerate(splits):
         held_out = keys_of(torch.cat([split.val_edges, split.test_edges], 1))
@@ -176,10 +119,9 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
         ):
             count = int(torch.isin(one, two).sum())
             if count:
-                warnings.warn(
+                warn(
                     f"Expected {what} of client {client} to be no edges of its graph, but got "
-                    f"{count}, whose answers the model is told: fgl.data.edge_split(graph)",
-                    stacklevel=3,
+                    f"{count}, whose answers the model is told: fgl.data.splits.edge_split(graph)",
                 )
                 return
 
@@ -199,11 +141,10 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     for what in ("messages", "reverses of messages", "pairs that train"):
         revealed, total = (sum(each[what][k] for each in facts if what in each) for k in (0, 1))
         if total and revealed / total > 0.5:
-            warnings.warn(
+            warn(
                 f"Expected pairs that are tested to be new, but {revealed / total:.0%} of them are "
-                f"{what}, which tell the model their answers: see fgl.data.pair_split and "
-                "fgl.data.split_by_time",
-                stacklevel=3,
+                f"{what}, which tell the model their answers: see fgl.data.splits.pair_split and "
+                "fgl.data.splits.split_by_time",
             )
             return
 

@@ -11,12 +11,11 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import data, losses
-from ..checks import check_choice, check_count, check_weight
+from ..checks import Count, Share, Weight
 from ..federation import Loss, Params, Ragged, Score, Training, fedavg
 from ..graph import Graph
 from ..methods.own_models import own_models
 from ..nn import VGAE
-from ..sparse import SparseMatrix
 from .scores import evaluate_own, validation
 from .settings import Cut, declares
 from .task import Local, Task, bounded, own_node_mask, weighed_by_nodes
@@ -66,23 +65,17 @@ def task_of(
 class Disjoint(Cut):
     """Fields of both settings, their graphs and their model."""
 
-    clients: int = 10
+    clients: Count = 10
     features: Literal["raw", "normalized", "degree"] = "raw"
     """Features of the nodes."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the hidden layers."""
-    latent: int = 32
+    latent: Count = 32
     """Dimensions of an embedding."""
-    dropout: float = 0.5
-    kl: float = 1.0
+    dropout: Share = 0.5
+    kl: Weight = 1.0
     """Weight of the divergence, which is divided by the number of nodes."""
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("features", self.features, ("raw", "normalized", "degree"))
-        check_count(latent=self.latent)
-        check_weight(kl=self.kl)
 
     def graphs(self) -> tuple[Graph, bool]:
         """The whole graph, and whether its clients' features are degrees.
@@ -109,5 +102,4 @@ def _has_degrees(graph: Graph) -> bool:
     x, degrees = graph.x, data.degree_features(graph).x
     if x.shape != degrees.shape:
         return False
-    features, counts = (m.to_dense() if isinstance(m, SparseMatrix) else m for m in (x, degrees))
-    return torch.equal(features, counts)
+    return torch.equal(x.to_dense(), degrees.to_dense())

@@ -11,24 +11,16 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .. import data
-from ..checks import check_count, check_share
+from .. import federation as fed
+from ..checks import Count, Share, reject_if
 from ..ego import EgoSampler
-from ..federation import (
-    Evaluate,
-    Method,
-    OptimizerFactory,
-    Params,
-    Ragged,
-    Training,
-    fedavg,
-    training_examples,
-)
+from ..federation import Evaluate, Method, OptimizerFactory, Params, Ragged, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..losses import soft_cross_entropy
 from ..methods.own_models import own_models
 from ..nn import EgoSAGE
-from ..sparse import rows_of
+from ..sparse.matrix import rows_of
 from .apart import warn_of_trained
 from .once import Once
 from .scores import evaluate_ego, node_scores, one_hot, validation
@@ -64,7 +56,7 @@ def ego_node_task(
             nodes, or a client has fewer training nodes than a batch.
 
     Example:
-        >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+        >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
         >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
         >>> ego_node_task(clients, test, model, torch.optim.Adam).select
         'val_f1'
@@ -99,7 +91,7 @@ def ego_node_task(
 
     validate = validation(node_scores(model, test=False), "val_accuracy")
     train = Training(optimizer, batches=batches, epochs=epochs, keep_optimizer=True)
-    plain = weighed_equally(bounded(fedavg(model, loss=loss, train=train), clients))
+    plain = weighed_equally(bounded(fed.fedavg(model, loss=loss, train=train), clients))
     return Task(clients, own_models(plain, draw=True), scores, "val_f1", validate)
 
 
@@ -129,13 +121,13 @@ def ego_steps(
         ValueError: if `batch_size` is not in ``[1, num_train]``, or there are no labels.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> steps = list(ego_steps(fgl.ego.EgoSampler(graph), graph, epochs=1, batch_size=32))
         >>> len(steps), steps[0]["trees"].values.shape
         (17, torch.Size([32, 43]))
     """
     check_batch_size(batch_size, graph)
-    pool, labels = training_examples(graph), one_hot(graph)
+    pool, labels = fed.training_examples(graph), one_hot(graph)
     size = max((graph.num_nodes if num_nodes is None else num_nodes) // 5, 1)
     for _ in range(epochs):
         drawn = torch.randperm(pool.numel(), device=pool.device)[:size]
@@ -147,11 +139,11 @@ def ego_steps(
 
 def check_batch_size(batch_size: int, graph: Graph) -> None:
     """A batch must not be larger than the client, nor empty."""
-    if not 1 <= batch_size <= graph.num_train:
-        raise ValueError(
-            f"Expected batch_size to be in [1, {graph.num_train}], the client's training nodes, "
-            f"but got {batch_size}"
-        )
+    reject_if(
+        not 1 <= batch_size <= graph.num_train,
+        f"batch_size to be in [1, {graph.num_train}], the client's training nodes",
+        batch_size,
+    )
 
 
 def _check(clients: Sequence[Graph], test: Graph) -> None:
@@ -175,20 +167,20 @@ class EgoNodes(Setting):
         2
     """
 
-    clients: int = 5
-    share: float = 0.5
+    clients: Count = 5
+    share: Share = 0.5
     """Share of the nodes in a client."""
-    major_rate: float = 0.8
+    major_rate: Share = 0.8
     """Share of a client's nodes that have its major labels."""
-    num_test: int = 200
+    num_test: Count = 200
     """Test nodes of a client."""
     fanouts: tuple[int, ...] = (6, 6)
     """Neighbours drawn at each depth."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Centres of ego-graphs per step."""
-    hidden: int = 512
+    hidden: Count = 512
     """Width of all layers but the last."""
-    dropout: float = 0.0
+    dropout: Share = 0.0
     linear: bool = False
     """Leave out the ReLU between the SAGE layers."""
     local: Local = Local("adam", lr=3e-4, weight_decay=0.0, steps=5)
@@ -201,17 +193,12 @@ class EgoNodes(Setting):
         "cora_full": {"clients": 10, "share": 0.3, "num_test": 300},
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count(clients=self.clients, num_test=self.num_test, batch_size=self.batch_size)
-        check_share(share=self.share, major_rate=self.major_rate)
-
     def load(self, seed: int = 0) -> Task:
         """Load the task; `seed` decides the partition and the initial model."""
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
         where: dict[str, Any] = {"share": self.share, "major_rate": self.major_rate}
         where |= {"num_test": self.num_test, "seed": seed}
-        test, clients = data.major_label_partition(graph, self.clients, **where)
+        test, clients = data.partitions.major_label_partition(graph, self.clients, **where)
         clients = self.damaged(clients, seed)
         model = self.seeded(seed, self.network, graph)
         steps: dict[str, Any] = {"epochs": self.local.steps, "batch_size": self.batch_size}

@@ -10,16 +10,15 @@ from typing import Any, Literal
 from torch import nn
 
 from .. import data
-from ..checks import check_choice, check_count, check_number
-from ..data import Skew
-from ..federation import Evaluate, Method, Training, fedavg, graph_minibatches
+from ..checks import Count, Positive, Share
+from ..data.partitions import Skew
+from ..federation import Evaluate, Method, Training, fedavg
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import GIN, SSP, Star
 from ..targets import CLASSES, Target
 from .apart import warn_of_copies, warn_of_trained
-from .graph_scores import evaluate_graphs, has_validation
-from .scores import node_scores, validation
+from .scores import evaluate_graphs, has_validation, node_scores, validation
 from .settings import Setting, setting
 from .structure import with_spectrum, with_structure
 from .task import Local, Task, bounded
@@ -56,7 +55,7 @@ def graph_task(
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
         >>> y, batch = torch.tensor([0, 0, 1]), torch.arange(3)
         >>> own = fgl.Graph(torch.eye(3), none, y=y, batch=batch)
-        >>> own = fgl.data.random_split(own, train=0.4, val=0.3)
+        >>> own = fgl.data.splits.random_split(own, train=0.4, val=0.3)
         >>> graph_task([own], [own], fgl.nn.GIN(3, 8, 2), fgl.Training()).select
         ''
     """
@@ -83,31 +82,24 @@ class Graphs(Setting):
         4
     """
 
-    clients: int = 25
+    clients: Count = 25
     partition: Literal["authors", "dirichlet"] = "authors"
     """The division among clients: the draw of the public code (seed 0), or of the run's seed."""
-    alpha: float = 5.0
+    alpha: Positive = 5.0
     """The parameter of the Dirichlet draw: small makes clients of one class, large similar ones."""
     fold: int = 0
     """The test fold."""
     folds: int = 5
     """Number of folds."""
-    batch_size: int = 128
+    batch_size: Count = 128
     """Graphs per step."""
     model: Literal["gin", "star", "ssp"] = "gin"
     """The network of the clients; star reads encodings of structure too, as FedStar's does; ssp
     reads spectra, as FedSSP's does."""
-    hidden: int = 64
-    dropout: float = 0.5
+    hidden: Count = 64
+    dropout: Share = 0.5
     skew: Skew = Skew()
     local: Local = Local("adam", lr=1e-3, steps=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("partition", self.partition, ("authors", "dirichlet"))
-        check_choice("model", self.model, tuple(GRAPH_MODELS))
-        check_number("alpha", self.alpha, above=0)
-        check_count(clients=self.clients, batch_size=self.batch_size)
 
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
         """Every client's training graphs and test graphs.
@@ -126,11 +118,13 @@ class Graphs(Setting):
         if self.skew.skew_by != "nothing":
             parts = self.skew.parts(graph, self.clients, seed=seed)
         elif self.partition == "authors":
-            parts = data.gpfl_partition(y, self.clients, alpha=self.alpha)
+            parts = data.partitions.gpfl_partition(y, self.clients, alpha=self.alpha)
         else:
-            parts = data.dirichlet_partition(y, self.clients, alpha=self.alpha, seed=seed)
+            parts = data.partitions.dirichlet_partition(
+                y, self.clients, alpha=self.alpha, seed=seed
+            )
         which: dict[str, Any] = {"fold": self.fold, "num_folds": self.folds, "seed": seed}
-        return data.fold_clients(graph, parts, **which)
+        return data.splits.fold_clients(graph, parts, **which)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides the folds, the initial model and a ``"dirichlet"`` partition."""
@@ -148,11 +142,5 @@ class Graphs(Setting):
             both = (*clients, *tests)
             read = partial(with_spectrum, width=max(int(own.ptr.diff().max()) for own in both))
             clients, tests = (list(map(read, each)) for each in (clients, tests))
-        draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
-        train = Training(
-            self.local.optimizer_factory(),
-            batches=draw,
-            epochs=self.local.steps,
-            keep_optimizer=True,
-        )
+        train = self.local.minibatches(self.batch_size)
         return graph_task(clients, tests, model, train)

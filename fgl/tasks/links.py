@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,14 +10,15 @@ from typing import Any, Literal
 from torch import Tensor
 
 from .. import data, losses
-from ..checks import check_choice, check_weight
-from ..data import EdgeSplit
+from ..checks import Count, Share, Weight, reject_if
+from ..data.splits import EdgeSplit
 from ..data.splits.edges import each_once
 from ..data.splits.free_pairs import FreePairsLike, sides_of
 from ..federation import Params, Ragged, Training, fold_in, num_steps
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import VGAE
+from ..warn import warn
 from .apart import warn_of_known_edges
 from .disjoint import Disjoint, encoded, noise, task_of
 from .once import Once
@@ -33,7 +33,7 @@ def link_task(
     model: VGAE,
     train: Training,
     *,
-    kl: float = 1.0,
+    kl: Weight = 1.0,
     recon: Literal["sampled", "dense", "dense_weighted"] = "sampled",
 ) -> Task:
     """Predict a client's links with a variational graph auto-encoder.
@@ -58,31 +58,27 @@ def link_task(
         ValueError: if no client has enough edges to split.
 
     Example:
-        >>> splits = [fgl.data.edge_split(fgl.data.load("synthetic"))]
+        >>> splits = [fgl.data.splits.edge_split(fgl.data.load("synthetic"))]
         >>> model = fgl.nn.VGAE(1433, 8, 4)
         >>> link_task(splits, model, fgl.Training(num_steps=2)).select
         'val_auc'
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
-    check_weight(kl=kl)
-    check_choice("recon", recon, ("sampled", "dense", "dense_weighted"))
-    if any(own.directed for own in splits):
-        raise ValueError(
-            "Expected splits without directions, since inner products have none, but got directed "
-            "ones: see fgl.tasks.pair_task"
-        )
+    reject_if(
+        any(own.directed for own in splits),
+        "splits without directions, since inner products have none",
+        "directed ones: see fgl.tasks.pair_task",
+    )
     warn_of_known_edges(splits)
     idle = [client for client, own in enumerate(splits) if own.trains_only]
-    if len(idle) == len(splits):
-        raise ValueError(
-            f"Expected a client to have enough edges to split, but got none of {len(splits)}"
-        )
+    reject_if(
+        len(idle) == len(splits), "a client to have enough edges to split", f"none of {len(splits)}"
+    )
     if idle:
-        warnings.warn(
+        warn(
             f"Expected all clients to have enough edges to split, but got too few in {idle}: they "
             "train and are not scored",
-            stacklevel=3,
         )
 
     def trained(graph: Graph) -> Tensor:  # a split's graph has the training edges alone, both ways
@@ -135,11 +131,11 @@ class Links(Disjoint):
     """Whether held-out edges are kept from the partition; else each client draws its own."""
     features: Literal["raw", "normalized", "degree"] = "raw"
     """Features of the nodes; degrees are those in a client's training edges."""
-    hidden: int = 64
+    hidden: Count = 64
     """Width of the hidden layer."""
-    latent: int = 32
-    dropout: float = 0.0
-    kl: float = 1.0
+    latent: Count = 32
+    dropout: Share = 0.0
+    kl: Weight = 1.0
     recon: Literal["sampled", "dense", "dense_weighted"] = "sampled"
     """Which pairs are reconstructed."""
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=5)
@@ -163,8 +159,8 @@ class Links(Disjoint):
         seeds = [fold_in(seed, client, "split") for client in range(self.clients)]
         cut = partial(self.cut, seed=seed)
         if self.partition_after_split:
-            whole_split = data.edge_split(whole, seed=fold_in(seed, "split"))
+            whole_split = data.splits.edge_split(whole, seed=fold_in(seed, "split"))
             parts = zip(cut(whole_split.graph), seeds, strict=True)
-            return [data.subgraph_split(whole_split, part, seed=s) for part, s in parts]
-        clients = zip(data.partition_graph(whole, cut(whole)), seeds, strict=True)
-        return [data.edge_split(own, seed=s) for own, s in clients]
+            return [data.splits.subgraph_split(whole_split, part, seed=s) for part, s in parts]
+        clients = zip(data.partitions.partition_graph(whole, cut(whole)), seeds, strict=True)
+        return [data.splits.edge_split(own, seed=s) for own, s in clients]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,30 +12,24 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
+from .. import federation as fed
 from .. import losses
-from ..checks import check_count, check_number, check_share, check_weight
-from ..data import HiddenNodes, hide_nodes
-from ..federation import (
-    Message,
-    Method,
-    Params,
-    Ragged,
-    Result,
-    State,
-    Training,
-    fedavg,
-    fold_in,
-    in_mode,
-    layer,
-    num_steps,
-    run,
+from ..checks import (
+    Count,
+    Natural,
+    Share,
+    Weight,
+    check_number,
 )
+from ..data.hidden_nodes import HiddenNodes, hide_nodes
+from ..federation import Message, Method, Params, Ragged, Result, State, Training, fedavg
 from ..graph import Graph
 from ..kinds import typed
 from ..losses.weighted_mean import weighted_mean
 from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
 from ..nn import NeighbourGenerator
+from ..warn import warn
 from .scores import evaluate_own, validation
 from .task import Task, bounded
 
@@ -47,7 +40,7 @@ def generator_task(
     model: NeighbourGenerator,
     train: Training,
     *,
-    share: float = 0.5,
+    share: Share = 0.5,
     weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
     seed: int = 0,
 ) -> Task:
@@ -74,7 +67,7 @@ def generator_task(
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
-        >>> whole = fgl.data.split(graph, "random")
+        >>> whole = fgl.data.splits.split(graph, "random")
         >>> model = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
         >>> task = generator_task([whole], model, fgl.Training())
         >>> whole.num_nodes - task.clients[0].num_nodes
@@ -82,11 +75,12 @@ def generator_task(
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
     """
-    check_share(share=share)
     for name, each in zip("abc", weights, strict=True):
         check_number(f"weight {name}", each, at_least=0)
     width = model.num_neighbours
-    hidden = [_hide(own, share, width, fold_in(seed, k, "hide")) for k, own in enumerate(clients)]
+    hidden = [
+        _hide(own, share, width, fed.fold_in(seed, k, "hide")) for k, own in enumerate(clients)
+    ]
     of = {each.graph: each for each in hidden}  # graphs are compared by identity
 
     def batches(graph: Graph, context: Any) -> Any:
@@ -94,7 +88,7 @@ def generator_task(
         if own is None:
             raise ValueError("Expected graph to be a client of this task, but got another")
         targets = {"missing": Ragged(own.missing), "hidden": Ragged(own.features)}
-        for _ in range(num_steps(train)):
+        for _ in range(fed.num_steps(train)):
             drawn = {k: Ragged(v) for k, v in sorted(model.draw(graph.num_nodes).items())}
             yield graph, {**targets, **drawn, **context}
 
@@ -105,7 +99,7 @@ def generator_task(
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, Any]:
-        with in_mode(model, False):
+        with fed.in_mode(model, False):
             count, _, _ = functional_call(model, params, (graph.x, graph.adj))
         return {"count_error": (count - of[graph].missing).abs().mean()}
 
@@ -180,7 +174,7 @@ def mend(
         6
     """
     part = graph if part is None else part
-    with torch.random.fork_rng([]), in_mode(model, False):
+    with torch.random.fork_rng([]), fed.in_mode(model, False):
         torch.manual_seed(seed)
         noise = model.draw(part.num_nodes)["noise"]
         count, features, _ = functional_call(model, params, (part.x, part.adj), {"noise": noise})
@@ -208,14 +202,14 @@ def mended(
     task: Task,
     seed: int = 0,
     *,
-    gen_epochs: int = 20,
-    gen_local_epochs: int = 20,
-    gen_hide: float = 0.5,
-    gen_lr: float = 1e-3,
-    gen_weight_decay: float = 1e-4,
-    gen_hidden: int = 32,
-    gen_latent: int = 128,
-    gen_wide: int = 2048,
+    gen_epochs: Natural = 20,
+    gen_local_epochs: Natural = 20,
+    gen_hide: Share = 0.5,
+    gen_lr: Weight = 1e-3,
+    gen_weight_decay: Weight = 1e-4,
+    gen_hidden: Count = 32,
+    gen_latent: Count = 128,
+    gen_wide: Count = 2048,
     gen_rounded: bool = False,
 ) -> Task:
     """FedSage+: the same task on graphs to which generators have added missing neighbours.
@@ -226,7 +220,7 @@ def mended(
     weight, in a divergence, or in the number of local steps. If no client gets one, a warning says
     so and the task is unchanged.
 
-    Defaults are the public code's (src/utils/config.py), but for the clients' weights, as in
+    Defaults are the public code's (src/utils/config.py), except for the clients' weights, as in
     `fedsage`; see also `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the
     public code calls no `eval()` there. All generators start from one draw; there each client draws
     its own.
@@ -256,11 +250,6 @@ def mended(
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
-    check_number("gen_epochs", gen_epochs, at_least=0, integer=True)
-    check_number("gen_local_epochs", gen_local_epochs, at_least=0, integer=True)
-    check_count(gen_hidden=gen_hidden, gen_latent=gen_latent, gen_wide=gen_wide)
-    check_share(gen_hide=gen_hide)
-    check_weight(gen_lr=gen_lr, gen_weight_decay=gen_weight_decay)
     model = _generator(task, gen_hidden, gen_latent, gen_wide, seed, gen_rounded)
     adam = partial(torch.optim.Adam, lr=gen_lr, weight_decay=gen_weight_decay)
     train = Training(adam, num_steps=1, keep_optimizer=True)
@@ -271,27 +260,26 @@ def mended(
     def neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
         return random_neighbours(whole.get(graph, graph), count, width)
 
-    alone = run(local(method), graphs, num_rounds=gen_local_epochs, seed=seed)
+    alone = fed.run(local(method), graphs, num_rounds=gen_local_epochs, seed=seed)
     relayed = fedsage_plus(method, neighbours=neighbours)
-    both = run(
+    both = fed.run(
         relayed,
         graphs,
-        num_rounds=gen_epochs * relayed.exchange,
-        seed=fold_in(seed),
+        num_rounds=gen_epochs * relayed.rules.exchange,
+        seed=fed.fold_in(seed),
         start=_without_optimizers(alone),
     )
     clients = []
     for client, (part, own) in enumerate(whole.items()):
         params = relayed.deploy(both.outbox[client], both.client_states.get(client, {}), own)
-        clients.append(mend(model, params, own, part=part, seed=fold_in(seed, client, "mend")))
+        clients.append(mend(model, params, own, part=part, seed=fed.fold_in(seed, client, "mend")))
     new = sum(
         more.num_nodes - own.num_nodes for more, own in zip(clients, task.clients, strict=True)
     )
     if not new:
-        warnings.warn(
+        warn(
             "Expected generators to generate a neighbour, but got none: every client's graph "
             "stays as it is",
-            stacklevel=3,
         )
     counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
     sent = task.bytes_before + _sent(alone, both)
@@ -301,8 +289,7 @@ def mended(
 def _without_optimizers(result: Result) -> Result:
     """A run whose clients start their optimisers anew."""
     states = {
-        client: {name: value for name, value in state.items() if name != "optimizer"}
-        for client, state in result.client_states.items()
+        client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
     }
     return replace(result, client_states=states)
 
@@ -322,7 +309,7 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
         mask[own.get(graph, graph).num_nodes :] = False
         return draw(graph, {**context, "own_nodes": Ragged(mask)}) if draw else []
 
-    @layer
+    @fed.layer
     def counting_own_nodes(fedavg: Method) -> Method:
         train = replace(fedavg.train, batches=batches) if draw else fedavg.train
         return replace(fedavg, send=send, train=train)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from .. import data
-from ..checks import check_choice, check_count
-from ..federation import Training, fold_in, graph_minibatches
+from ..checks import Count, Share
+from ..federation import fold_in
 from ..graph import MASKS, Graph
 from ..nn import GIN, GINE
 from ..targets import ANSWERS, REGRESSION, Target
@@ -38,30 +37,22 @@ class Molecules(Setting):
         (4, '-val_rmse')
     """
 
-    clients: int = 10
+    clients: Count = 10
     partition: Literal["scaffold", "random"] = "scaffold"
     """The division among clients: all molecules of a scaffold to one client, or each anywhere."""
     split: Literal["random", "scaffold"] = "random"
     """The test set: a share of each client's molecules, or scaffolds that no client trained on."""
     target: Literal["dataset", "regression", "answers"] = "dataset"
     """The kind of target: numbers, or answers of yes and no; a known dataset has its own."""
-    batch_size: int = 64
+    batch_size: Count = 64
     """Molecules per step."""
     model: Literal["gine", "gin"] = "gine"
     """The network of the clients; gin does not read bonds."""
-    layers: int = 3
+    layers: Count = 3
     """Number of convolutions of the network."""
-    hidden: int = 64
-    dropout: float = 0.0
+    hidden: Count = 64
+    dropout: Share = 0.0
     local: Local = Local("adam", lr=1e-3, weight_decay=0.0, steps=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("partition", self.partition, ("scaffold", "random"))
-        check_choice("split", self.split, ("random", "scaffold"))
-        check_choice("target", self.target, ("dataset", *TARGETS))
-        check_choice("model", self.model, ("gine", "gin"))
-        check_count(clients=self.clients, batch_size=self.batch_size, layers=self.layers)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides the initial model, and a random partition and split."""
@@ -73,7 +64,7 @@ class Molecules(Setting):
         """The clients' collections, and all of them as one; both have the three masks."""
         graph, scaffolds = self._collection()
         if self.split == "scaffold":
-            graph = data.scaffold_split(graph, scaffolds)
+            graph = data.splits.scaffold_split(graph, scaffolds)
             parts = self._parts_of_split(graph, scaffolds, seed)
         else:
             parts = self._parts(graph, scaffolds, self.clients, seed)
@@ -87,13 +78,7 @@ class Molecules(Setting):
         if self.model == "gine":
             options["edge_dim"] = whole.entries("edge_attr").shape[1]
         model = self.seeded(seed, GINE if self.model == "gine" else GIN, *sizes, **options)
-        draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
-        train = Training(
-            self.local.optimizer_factory(),
-            batches=draw,
-            epochs=self.local.steps,
-            keep_optimizer=True,
-        )
+        train = self.local.minibatches(self.batch_size)
         return graph_task(clients, clients, model, train, target=target, whole=whole)
 
     def _target(self) -> Target:
@@ -120,8 +105,8 @@ class Molecules(Setting):
         self, graph: Graph, scaffolds: Sequence[str], num_clients: int, seed: int
     ) -> list[Tensor]:
         if self.partition == "random":
-            return data.random_partition(graph, num_clients, seed=seed)
-        parts = data.scaffold_partition(scaffolds, num_clients)
+            return data.partitions.random_partition(graph, num_clients, seed=seed)
+        parts = data.partitions.scaffold_partition(scaffolds, num_clients)
         return [part.to(graph.device) for part in parts]
 
     def _parts_of_split(self, graph: Graph, scaffolds: Sequence[str], seed: int) -> list[Tensor]:
@@ -133,7 +118,7 @@ class Molecules(Setting):
         ]
         for index, rest in enumerate(others):
             chance = fold_in(seed, index)
-            parts = data.random_partition(graph.select(rest), self.clients, seed=chance)
+            parts = data.partitions.random_partition(graph.select(rest), self.clients, seed=chance)
             dealt.append([rest[part] for part in parts])
         return [torch.cat(own).sort().values for own in zip(*dealt, strict=True)]
 
@@ -150,6 +135,6 @@ def split_each(graph: Graph, parts: Sequence[Tensor], *, seed: int = 0) -> Graph
     """
     masks = torch.zeros(len(MASKS), graph.num_examples, dtype=torch.bool, device=graph.device)
     for part in parts:
-        own = data.random_split(graph.select(part), train=0.8, val=0.1, seed=seed)
+        own = data.splits.random_split(graph.select(part), train=0.8, val=0.1, seed=seed)
         masks[:, part] = torch.stack([getattr(own, name) for name in MASKS])
     return graph.replace(**dict(zip(MASKS, masks, strict=True)))

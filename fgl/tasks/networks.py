@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_choice
+from ..checks import Count, Share, about, reject_if
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, SPA, AuxSAGE, DeepNeighbours, Star
 from .settings import Cut, declares
@@ -36,18 +36,17 @@ class Networks(Cut):
     is FedAux's, spa FedSPA's, deep FedDEP's."""
     hops: Literal[0, 1, 2] = 0
     """Hops over which clients sum neighbours' features before training; above 0 needs gcn."""
-    hidden: int = 128
-    dropout: float = 0.5
+    hidden: Count = 128
+    dropout: Share = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("model", self.model, tuple(MODELS))
-        check_choice("hops", self.hops, (0, 1, 2))
         if self.hops and self.model != "gcn":
-            raise ValueError(
+            text = (
                 f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
                 "neighbours' features are those of a gcn"
             )
+            raise about("hops", ValueError(text))
 
     def network(
         self,
@@ -65,14 +64,14 @@ class Networks(Cut):
             more: options of the network.
         """
         alone = len(parts) == 1 and parts[0].numel() == whole.num_nodes
-        clients, sent = [whole] if alone else data.partition_graph(whole, parts), 0
+        clients, sent = [whole] if alone else data.partitions.partition_graph(whole, parts), 0
         if self.hops:
             clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
-            if replace(self.damage, label_noise=0, missing_labels=0).any:
-                raise ValueError(
-                    f"Expected edges and features to be whole beside hops, whose sums know those "
-                    f"of all clients, but got {self.damage}"
-                )
+            reject_if(
+                replace(self.damage, label_noise=0, missing_labels=0).any,
+                "edges and features to be whole beside hops, whose sums know those of all clients",
+                self.damage,
+            )
         clients = self.read(self.damaged(clients, seed))
         model = self.model_for(whole, seed, more)
         return with_structure(whole) if self.model == "star" else whole, clients, model, sent

@@ -17,8 +17,7 @@ from ..kinds import typed
 from ..targets import CLASSES, Target
 from .apart import warn_of_trained
 from .networks import Networks
-from .pooled_scores import with_pooled
-from .scores import evaluate_own, node_scores, validation
+from .scores import evaluate_own, node_scores, validation, with_pooled
 from .settings import setting
 from .task import Task, bounded
 from .unseen import with_unseen
@@ -39,7 +38,7 @@ def node_task(
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask. None if nobody
-            has it: each client is then scored on its own nodes, and a score is their mean. Where a
+            has it: each client is then scored on its own nodes, and a score is their mean. If a
             client's answers do not define a metric, ``pooled_test_`` metrics of all of them are
             added, and a warning says why.
         clients: graphs with labels, and a training mask unless all nodes train.
@@ -49,8 +48,9 @@ def node_task(
         target: meaning of the values of ``graph.y``; default class labels.
 
     Example:
-        >>> whole = fgl.data.split(fgl.data.load("synthetic"), "random")
-        >>> clients = fgl.data.partition_graph(whole, fgl.data.random_partition(whole, 4))
+        >>> whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+        >>> parts = fgl.data.partitions.random_partition(whole, 4)
+        >>> clients = fgl.data.partitions.partition_graph(whole, parts)
         >>> model = fgl.nn.GCN(whole.num_features, 8, whole.num_classes)
         >>> node_task(whole, clients, model, fgl.Training()).fedavg.model is model
         True
@@ -95,7 +95,9 @@ class Nodes(Networks):
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""
-        whole = data.split(data.load(self.dataset), self.split, dataset=self.dataset, seed=seed)
+        whole = data.splits.split(
+            data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
+        )
         whole = whole.replace(backend=self.sparse).to(self.device)
         parts = [torch.arange(whole.num_nodes, device=whole.device)]
         if self.clients > 1:

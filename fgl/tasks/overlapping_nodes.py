@@ -8,17 +8,9 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_count, check_share, check_weight
-from ..federation import (
-    Evaluate,
-    Method,
-    Params,
-    Training,
-    evaluate_on,
-    fedavg,
-    supervised,
-    together,
-)
+from .. import federation as fed
+from ..checks import Count, Share, Weight, reject_if
+from ..federation import Evaluate, Method, Params, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import GCN
@@ -36,7 +28,7 @@ def overlapping_node_task(
     model: nn.Module,
     train: Training,
     *,
-    l2: float = 0.0,
+    l2: Weight = 0.0,
     target: Target = CLASSES,
 ) -> Task:
     """Classify nodes that several clients hold; a client's weight is its number of nodes.
@@ -53,17 +45,16 @@ def overlapping_node_task(
         target: meaning of the values of ``graph.y``; default class labels.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
-        >>> parts = fgl.data.overlapping_partition(graph, [0.3, 0.5], seed=0)
-        >>> clients = fgl.data.partition_graph(graph, parts)
-        >>> union = fgl.data.union_graph(graph, parts)
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+        >>> parts = fgl.data.partitions.overlapping_partition(graph, [0.3, 0.5], seed=0)
+        >>> clients = fgl.data.partitions.partition_graph(graph, parts)
+        >>> union = fgl.data.partitions.union_graph(graph, parts)
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> len(overlapping_node_task(union, clients, model, fgl.Training()).clients)
         2
     """
-    check_weight(l2=l2)
     warn_of_trained(clients, union)
-    of_target = supervised(model, target)
+    of_target = fed.supervised(model, target)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         total = of_target(params, graph, context)
@@ -71,10 +62,12 @@ def overlapping_node_task(
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         scopes = (union, clients)
-        return together(*(evaluate_on(method, each, trained, target=target) for each in scopes))
+        return fed.together(
+            *(fed.evaluate_on(method, each, trained, target=target) for each in scopes)
+        )
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
-    method = weighed_by_nodes(fedavg(model, loss=loss, train=train))
+    method = weighed_by_nodes(fed.fedavg(model, loss=loss, train=train))
     bound = bounded(method, [*clients, union])
     return Task(clients, bound, scores, target.select, validate, union)
 
@@ -89,18 +82,18 @@ class OverlappingNodes(Setting):
         (2, True)
     """
 
-    clients: int | None = None
+    clients: Count | None = None
     """Number of clients; by default the number of proportions."""
     proportions: tuple[str, ...] = ("table2",)
     """Share of the nodes that each client draws: the paper's table2, D1 to D4, or numbers."""
-    overlap: float | None = None
+    overlap: Share | None = None
     """Share of the nodes that all clients hold."""
-    per_class: int | None = None
+    per_class: Count | None = None
     """Training nodes of a class, drawn; the public ones where this is not given."""
-    hidden: int = 16
+    hidden: Count = 16
     """Width of the hidden layer."""
-    dropout: float = 0.5
-    l2: float = 5e-4
+    dropout: Share = 0.5
+    l2: Weight = 5e-4
     """Weight of the squared norm of the first layer."""
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=10)
     sparse: Literal["torch", "torch_sparse"] = "torch"
@@ -108,25 +101,24 @@ class OverlappingNodes(Setting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_weight(l2=self.l2)
-        if self.per_class is not None:
-            check_count(per_class=self.per_class)
-        if self.overlap is not None:
-            check_share(overlap=self.overlap)
-        if self.clients not in (None, len(self.shares)):
-            raise ValueError(
-                f"Expected clients to be {len(self.shares)}, one per proportion, "
-                f"but got {self.clients}"
-            )
+        reject_if(
+            self.clients not in (None, len(self.shares)),
+            f"clients to be {len(self.shares)}, one per proportion",
+            self.clients,
+        )
 
     @property
     def shares(self) -> list[float]:
         """The share of each client."""
-        named = data.PROPORTIONS.get(self.proportions[0]) if len(self.proportions) == 1 else None
+        named = (
+            data.partitions.PROPORTIONS.get(self.proportions[0])
+            if len(self.proportions) == 1
+            else None
+        )
         try:
             return list(named or map(float, self.proportions))
         except ValueError:
-            names = ", ".join(data.PROPORTIONS)
+            names = ", ".join(data.partitions.PROPORTIONS)
             raise ValueError(
                 f"Expected proportions to be numbers, or one of {names}, but got {self.proportions}"
             ) from None
@@ -136,12 +128,17 @@ class OverlappingNodes(Setting):
         graph = data.normalize_features(data.load(self.dataset))
         if self.per_class is not None or graph.train_mask is None:
             count = 20 if self.per_class is None else self.per_class
-            graph = data.class_capped_split(
+            graph = data.splits.class_capped_split(
                 graph, train_per_class=count, num_val=500, num_test=1000, seed=seed
             )
         graph = graph.replace(backend=self.sparse).to(self.device)
-        parts = data.overlapping_partition(graph, self.shares, common=self.overlap, seed=seed)
-        union, clients = data.union_graph(graph, parts), data.partition_graph(graph, parts)
+        parts = data.partitions.overlapping_partition(
+            graph, self.shares, common=self.overlap, seed=seed
+        )
+        union, clients = (
+            data.partitions.union_graph(graph, parts),
+            data.partitions.partition_graph(graph, parts),
+        )
         clients = self.damaged(clients, seed)
         sizes: Any = union.num_features, self.hidden, union.num_classes
         model = self.seeded(seed, GCN, *sizes, dropout=self.dropout, drop_input=True)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from .. import data, losses
-from ..checks import check_weight
+from ..checks import Weight
 from ..federation import Params, Training, fold_in, num_steps
 from ..graph import Graph
 from ..kinds import typed
@@ -25,7 +25,7 @@ from .unseen import with_unseen
 
 @typed
 def own_node_task(
-    clients: Sequence[Graph], model: VGAE, train: Training, *, kl: float = 1.0
+    clients: Sequence[Graph], model: VGAE, train: Training, *, kl: Weight = 1.0
 ) -> Task:
     """Classify a client's nodes with a variational encoder and an MLP.
 
@@ -41,7 +41,7 @@ def own_node_task(
         kl: weight of the divergence, at least 0.
 
     Example:
-        >>> clients = [fgl.data.split(fgl.data.load("synthetic"), "random")]
+        >>> clients = [fgl.data.splits.split(fgl.data.load("synthetic"), "random")]
         >>> model = fgl.nn.VGAE(clients[0].num_features, 8, 4, num_classes=7)
         >>> own_node_task(clients, model, fgl.Training(num_steps=2)).select
         'val_accuracy'
@@ -49,7 +49,6 @@ def own_node_task(
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
 
-    check_weight(kl=kl)
     warn_of_trained(clients)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -78,9 +77,11 @@ class OwnNodes(Disjoint):
         """The task; `seed` decides partition, splits and initial model."""
         whole, of_degrees = self.graphs()
         parts = self.cut(whole, seed)
-        clients = data.partition_graph(self.scaled(whole), parts)
+        clients = data.partitions.partition_graph(self.scaled(whole), parts)
         seeds = [fold_in(seed, client, "split") for client in range(len(clients))]
-        split = [data.random_split(own, seed=s) for own, s in zip(clients, seeds, strict=True)]
+        split = [
+            data.splits.random_split(own, seed=s) for own, s in zip(clients, seeds, strict=True)
+        ]
         split = self.damaged(split, seed, data.degree_features if of_degrees else None)
         model = self.encoder(split[0], seed, split[0].num_classes)
         task = own_node_task(split, model, self.local.training(), kl=self.kl)

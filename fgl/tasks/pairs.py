@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -11,21 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_choice
+from .. import federation as fed
+from ..checks import Count, Share, reject_if
 from ..data.splits.negatives import Window, checked_answers
-from ..federation import (
-    Evaluate,
-    Loss,
-    Method,
-    Params,
-    Ragged,
-    Training,
-    evaluate_on,
-    fedavg,
-    fold_in,
-    num_steps,
-    predict,
-)
+from ..federation import Evaluate, Loss, Method, Params, Ragged, Training
 from ..graph import Graph
 from ..graph.arguments import check_graphs
 from ..graph.facts import answered
@@ -33,10 +21,10 @@ from ..kinds import typed
 from ..nn import PairNet
 from ..predict import reads
 from ..targets import ANSWERS, Target
+from ..warn import warn
 from .apart import warn_of_known_pairs, warn_of_trained
 from .once import Once
-from .pooled_scores import with_pooled
-from .scores import node_scores, validation
+from .scores import node_scores, validation, with_pooled
 from .settings import Cut, setting
 from .task import Local, Task, bounded
 
@@ -56,12 +44,13 @@ def pair_task(
     """Answer for pairs of nodes; each client is scored on its own pairs.
 
     The model reads `edge_label_index` and returns a row for each pair; the answer may depend on the
-    direction. `fgl.data.split_by_time` makes such graphs.
+    direction. `fgl.data.splits.split_by_time` makes such graphs.
 
     With `negatives` the model learns to predict edges. In each local step, for each training pair
     that is an edge, a pair with the same source that is not an edge is drawn. For validation and
-    test pairs this is done once (`fgl.data.with_negatives`). Targets have the type of the pair's
-    target and are known in the pair's time window. No pair that is asked about is ever drawn.
+    test pairs this is done once (`fgl.data.splits.with_negatives`). Targets have the type of
+    the pair's target and are known in the pair's time window. No pair that is asked about is ever
+    drawn.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
@@ -76,8 +65,9 @@ def pair_task(
             training has batches of its own, or the target is another one.
 
     Example:
-        >>> whole = fgl.data.split_by_time(fgl.data.ratings())
-        >>> clients = fgl.data.partition_graph(whole, fgl.data.random_partition(whole, 2))
+        >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
+        >>> parts = fgl.data.partitions.random_partition(whole, 2)
+        >>> clients = fgl.data.partitions.partition_graph(whole, parts)
         >>> model = fgl.nn.PairNet(1, 8, 1, edge_dim=1)
         >>> task = pair_task(clients, model, fgl.Training(), negatives=True)
         >>> task.select, len(task.clients)
@@ -91,7 +81,7 @@ def pair_task(
     if lacking:
         raise ValueError(
             f"Expected clients to have edge_label_index and y, but got none in {lacking}: see "
-            "fgl.data.split_by_time"
+            "fgl.data.splits.split_by_time"
         )
     warn_of_trained(clients)
     warn_of_known_pairs(clients)
@@ -104,9 +94,9 @@ def pair_task(
 
 
 def _with_negatives(clients: Sequence[Graph], seed: int) -> list[Graph]:
-    """The clients with pairs that are no edge, to validate and test with."""
-    seeds = [fold_in(seed, client, "negatives") for client in range(len(clients))]
-    return [data.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
+    """The clients with pairs without an edge, to validate and test with."""
+    seeds = [fed.fold_in(seed, client, "negatives") for client in range(len(clients))]
+    return [data.splits.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
 
 
 def _task_of(
@@ -114,21 +104,20 @@ def _task_of(
 ) -> Task:
     """The task of clients whose pairs to validate and test with are all there."""
     if not negatives:
-        method = fedavg(model, train=train, target=target)
+        method = fed.fedavg(model, train=train, target=target)
     else:
         drawing = replace(
-            train, num_steps=None, batches=_drawn(train, len(clients)), epochs=num_steps(train)
+            train, num_steps=None, batches=_drawn(train, len(clients)), epochs=fed.num_steps(train)
         )
-        method = fedavg(model, loss=_among_negatives(model), train=drawing)
+        method = fed.fedavg(model, loss=_among_negatives(model), train=drawing)
 
     if not any(map(_is_tested, clients)):
-        warnings.warn(
+        warn(
             "Expected a client to have test pairs, but got none: there will be no test metrics",
-            stacklevel=4,
         )
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        own = evaluate_on(method, clients, trained, score=node_scores(model, target=target))
+        own = fed.evaluate_on(method, clients, trained, score=node_scores(model, target=target))
         return with_pooled(own, method, trained, clients, target)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
@@ -151,7 +140,7 @@ def _drawn(train: Training, num_clients: int) -> Any:
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         draw, positive = window(graph)
-        for _ in range(num_steps(train)):
+        for _ in range(fed.num_steps(train)):
             pairs, like = draw(positive)
             if graph.edge_label_type is not None:
                 pairs = torch.cat([pairs, graph.edge_label_type[like][None]])
@@ -170,7 +159,7 @@ def _among_negatives(model: nn.Module) -> Loss:
         if graph.has("edge_label_type") and "edge_label_type" in reads(model).names:
             relation: Any = graph.edge_label_type
             questions["edge_label_type"] = torch.cat([relation, drawn.values.mT[2]])
-        output = predict(model, params, graph, **questions)
+        output = fed.predict(model, params, graph, **questions)
         y: Any = graph.y
         answers = torch.cat([y, torch.zeros_like(drawn.mask, dtype=y.dtype)])
         return ANSWERS.loss(output, answers, torch.cat([graph.training_mask, drawn.mask]))
@@ -195,26 +184,20 @@ class Pairs(Cut):
     """The question: whether a rating is positive, or whether there is a rating."""
     order: Literal["time", "random"] = "time"
     """Whether later pairs are asked for than are known, or random ones."""
-    hidden: int = 32
-    dropout: float = 0.0
+    hidden: Count = 32
+    dropout: Share = 0.0
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.dropout:
-            raise ValueError(
-                f"Expected dropout to be 0 for Pairs, whose network has none, but got "
-                f"{self.dropout}"
-            )
-        check_choice("asked", self.asked, ("sign", "links"))
-        check_choice("order", self.order, ("time", "random"))
+        reject_if(self.dropout, "dropout to be 0 for Pairs, whose network has none", self.dropout)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides a random order, partition, initial model and negatives."""
         whole = self.whole(seed)
         parts = self.cut(whole, seed)
         self.check_all_train()
-        clients, links = data.partition_graph(whole, parts), self.asked == "links"
+        clients, links = data.partitions.partition_graph(whole, parts), self.asked == "links"
         if links:  # an edge that a client lost must not count as a negative
             clients = _with_negatives(clients, seed)
         clients = self.damaged(clients, seed, data.degree_features)
@@ -234,8 +217,8 @@ class Pairs(Cut):
         positive = (graph.edge_attr[:, 0] > 0).to(graph.x.dtype)
         graph = graph.replace(edge_attr=graph.edge_attr / RATING)
         y = positive if self.asked == "sign" else None
-        split = data.split_by_time(graph, y)
+        split = data.splits.split_by_time(graph, y)
         if self.order == "random":
-            drawn = fold_in(seed, "split")  # a rating has a direction
-            split = data.pair_split(graph, y, seed=drawn, is_undirected=False)
+            drawn = fed.fold_in(seed, "split")  # a rating has a direction
+            split = data.splits.pair_split(graph, y, seed=drawn, is_undirected=False)
         return split.replace(backend=self.sparse).to(self.device)

@@ -10,22 +10,13 @@ import torch
 from torch import nn
 
 from .. import data
+from .. import federation as fed
 from ..blocks import logits_in_blocks
-from ..checks import check_choice, check_count, check_number
-from ..federation import (
-    Evaluate,
-    Method,
-    OptimizerFactory,
-    Steps,
-    Training,
-    evaluate_on,
-    fedavg,
-    fold_in,
-    training_examples,
-)
+from ..checks import Count, Natural, Share, check_fanouts
+from ..federation import Evaluate, Method, OptimizerFactory, Steps, Training
 from ..graph import Graph
 from ..kinds import typed
-from ..sampler import NeighbourSampler, check_fanouts
+from ..sampler import NeighbourSampler
 from ..targets import CLASSES, Target
 from ..transfer import to_device
 from .apart import warn_of_trained
@@ -45,9 +36,9 @@ def sampled_node_task(
     optimizer: OptimizerFactory,
     *,
     fanouts: Sequence[int] = (10, 10),
-    epochs: int = 1,
-    batch_size: int = 1024,
-    block_size: int = 65536,
+    epochs: Natural = 1,
+    batch_size: Count = 1024,
+    block_size: Count = 65536,
     target: Target = CLASSES,
 ) -> Task:
     """Classify the nodes of clients; each local step uses a minibatch with sampled neighbours.
@@ -72,16 +63,16 @@ def sampled_node_task(
         ValueError: if a number is out of range.
 
     Example:
-        >>> whole = fgl.data.split(fgl.data.load("synthetic"), "random")
-        >>> clients = fgl.data.partition_graph(whole, fgl.data.random_partition(whole, 4))
+        >>> whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+        >>> parts = fgl.data.partitions.random_partition(whole, 4)
+        >>> clients = fgl.data.partitions.partition_graph(whole, parts)
         >>> model = fgl.nn.SAGE(whole.num_features, 8, whole.num_classes)
         >>> task = sampled_node_task(whole, clients, model, torch.optim.Adam, batch_size=128)
         >>> len(task.fedavg.train.batches(clients[0], {}))
         4
     """
-    check_number("epochs", epochs, at_least=0, integer=True)
-    check_count(batch_size=batch_size, block_size=block_size)
-    sampler = Once(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)), len(clients))
+    fanouts = check_fanouts(fanouts, unlimited=True)
+    sampler = Once(partial(NeighbourSampler, fanouts=fanouts), len(clients))
     warn_of_trained(clients, whole)
 
     def batches(graph: Graph, context: Any) -> Steps:
@@ -90,11 +81,13 @@ def sampled_node_task(
     logits_of = partial(logits_in_blocks, block_size=block_size, hops=len(fanouts) + 1)
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return evaluate_on(method, whole, trained, logits_of=logits_of, target=target)
+        return fed.evaluate_on(method, whole, trained, logits_of=logits_of, target=target)
 
     own_scores = node_scores(model, test=False, logits_of=logits_of, target=target)
     validate = validation(own_scores, target.select)
-    method = fedavg(model, train=Training(optimizer, batches=batches, epochs=epochs), target=target)
+    method = fed.fedavg(
+        model, train=Training(optimizer, batches=batches, epochs=epochs), target=target
+    )
     return Task(clients, bounded(method, clients), scores, target.select, validate, whole)
 
 
@@ -119,14 +112,14 @@ def sampled_steps(
         [2, 2, 1]
     """
     graph = sampler.graph
-    pool = training_examples(graph)
+    pool = fed.training_examples(graph)
     drawn = (torch.randperm(len(pool)) for _ in range(epochs))
     orders = [pool[to_device(order, pool.device)] for order in drawn]
     seeds = [chosen for order in orders if len(order) for chosen in order.split(batch_size)]
     start = int(torch.randint(2**62, ()))
 
     def make(number: int) -> tuple[Graph, Any]:
-        generator = torch.Generator(graph.device).manual_seed(fold_in(start, number))
+        generator = torch.Generator(graph.device).manual_seed(fed.fold_in(start, number))
         return sampler.unchecked(seeds[number], generator=generator), context
 
     return Steps(len(seeds), make)
@@ -151,28 +144,28 @@ class SampledNodes(Cut):
     """The network of the clients; it has as many layers as there are fan-outs."""
     fanouts: tuple[int, ...] = (10, 10)
     """Neighbours drawn per node, hop by hop; -1 means all of them."""
-    batch_size: int = 1024
+    batch_size: Count = 1024
     """Training nodes per step."""
-    block_size: int = 65536
+    block_size: Count = 65536
     """Nodes that are scored at a time."""
-    hidden: int = 128
-    dropout: float = 0.5
+    hidden: Count = 128
+    dropout: Share = 0.5
     local: Local = Local("adam", lr=0.005, steps=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("model", self.model, ("gcn", "gat", "sage"))
-        check_fanouts(self.fanouts)
-        check_count(batch_size=self.batch_size, block_size=self.block_size)
+        check_fanouts(self.fanouts, unlimited=True)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""
-        whole = data.split(data.load(self.dataset), self.split, dataset=self.dataset, seed=seed)
+        whole = data.splits.split(
+            data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
+        )
         whole = whole.replace(backend=self.sparse).to(self.device)
         clients = [whole]
         if self.clients > 1:
             parts = self.cut(whole, seed)
-            clients = data.partition_graph(whole, parts)
+            clients = data.partitions.partition_graph(whole, parts)
         clients = self.damaged(clients, seed)
         sizes = whole.num_features, self.hidden, whole.num_classes
         how = {"num_layers": len(self.fanouts), "dropout": self.dropout}

@@ -1,4 +1,4 @@
-"""Scores of clients' models: on their nodes, held-out edges and ego-graphs."""
+"""Scores of clients' models: on nodes, held-out edges, ego-graphs and graphs, also pooled."""
 
 from __future__ import annotations
 
@@ -8,29 +8,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 
-from ..data import EdgeSplit
+from .. import federation as fed
 from ..data.partitions.major_label import unseen_nodes
-from ..federation import (
-    Evaluate,
-    Message,
-    Method,
-    Params,
-    Score,
-    State,
-    check_one_architecture,
-    check_whole,
-    deployed,
-    in_mode,
-    means,
-    predict,
-    scored,
-)
+from ..data.splits import EdgeSplit
+from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
 from ..graph import Graph
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
-from ..metrics import auc_and_average_precision, hit_counts, on_host
+from ..metrics import hit_rows
+from ..metrics.classes import hit_counts
+from ..metrics.host import on_host
+from ..metrics.ranking import auc_and_average_precision
+from ..sparse.batched_pattern import Member
 from ..targets import (
     CLASSES,
     Target,
@@ -38,6 +29,8 @@ from ..targets import (
     of_clients,
     scored_alone,
     selected,
+    undefined_metrics,
+    warn_undefined,
 )
 from ..transfer import to_host
 
@@ -47,7 +40,7 @@ def node_scores(
     model: nn.Module,
     *,
     test: bool = True,
-    logits_of: Callable[..., Any] = predict,
+    logits_of: Callable[..., Any] = fed.predict,
     target: Target = CLASSES,
 ) -> Score:
     """A score of a model on a client's own nodes, or on the graphs of its collection.
@@ -75,7 +68,7 @@ def node_scores(
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
         y = checked_y(target, graph.y)
-        with in_mode(model, False):
+        with fed.in_mode(model, False):
             output = logits_of(model, params, graph)
         metrics: dict[str, Any] = {}
         if graph.val_mask is not None:
@@ -106,7 +99,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         ValueError: when called, if no split has this graph.
 
     Example:
-        >>> split = fgl.data.edge_split(fgl.data.load("synthetic"))
+        >>> split = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
         >>> model = fgl.nn.VGAE(1433, 8, 4)
         >>> list(link_scores(model, [split])(model.state_dict(), split.graph))
         ['val_auc', 'val_ap', 'auc', 'ap']
@@ -118,8 +111,8 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         split = of.get(graph) or _split_like(graph, splits)
         if split.trains_only:
             return {}
-        with in_mode(model, False):
-            z = predict(model, params, graph)
+        with fed.in_mode(model, False):
+            z = fed.predict(model, params, graph)
         held_out = {"val_": (split.val_edges, split.val_negatives)}
         if test:
             held_out[""] = (split.test_edges, split.test_negatives)
@@ -188,32 +181,32 @@ def evaluate_own(
         ValueError: when called, if no client has a metric, or a model is not whole.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> evaluate = evaluate_own(node_scores(model), fgl.fedavg(model), [graph])
         >>> sorted(evaluate({0: {"model": model.state_dict()}}, {}))
         ['scored_clients', 'test_accuracy', 'val_accuracy']
     """
-    model, models = method.model, deployed(method, clients)
+    model, models = method.model, fed.deployed(method, clients)
 
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         pairs = {(k, ""): (used[k], graph) for k, graph in enumerate(clients)}
         if any("adopted" in state for state in states.values()):
             common = method.common()
             for k, graph in enumerate(clients):
                 started = states.get(k, {}).get("adopted", used[k])
-                check_whole(method, started, graph, f"client {k}'s adopted model", common)
+                fed.check_whole(method, started, graph, f"client {k}'s adopted model", common)
                 pairs[k, "_before"] = started, graph
         metrics: list[dict[str, float]] = [{} for _ in clients]
         trained = {key: method.model_of(clients[key[0]]) for key in pairs}
-        for (k, ending), own in scored(model, score, pairs, trained).items():
+        for (k, ending), own in fed.scored(model, score, pairs, trained).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
         if not names and required:
             raise ValueError("Expected a client to have something to test on, but got none")
         whole = sum(len(own) == len(names) for own in metrics) if names else 0
-        return {**means(metrics), "scored_clients": float(whole)}
+        return {**fed.means(metrics), "scored_clients": float(whole)}
 
     return evaluate
 
@@ -237,15 +230,15 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
         empty if no client has taken part.
 
     Example:
-        >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+        >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
         >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
         >>> outbox = {0: {"model": model.state_dict()}}
         >>> list(evaluate_ego(fgl.fedavg(model), clients, test)(outbox, {0: {}}))
         ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'local_unseen_f1', 'scored_clients',
          'unseen_clients', 'local_f1/0', 'global_f1/0', 'local_unseen_f1/0']
     """
-    check_one_architecture(method, "evaluate_ego")
-    model, models = method.model, deployed(method, clients)
+    fed.check_one_architecture(method, "evaluate_ego")
+    model, models = method.model, fed.deployed(method, clients)
     named = all(graph.node_id is not None for graph in clients)
     masks = zip(clients, unseen_nodes(clients) if named else [], strict=named)
     unseen = {graph: mask for graph, mask in masks if mask.any()}
@@ -262,9 +255,9 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
             metrics["local_unseen_f1"] = hit_counts(own, graph.y, unseen[graph])
         return metrics
 
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models({client: outbox[client] for client in sorted(states)}, states)
-        metrics = scored(model, score, {k: (params, clients[k]) for k, params in used.items()})
+        metrics = fed.scored(model, score, {k: (params, clients[k]) for k, params in used.items()})
         if not metrics:
             return {}
         counts = {"scored_clients": float(len(metrics))}
@@ -277,7 +270,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
             for name in ("local_f1", "global_f1", "local_unseen_f1")
             if name in own
         }
-        return {**means(metrics.values()), **counts, **of_clients}
+        return {**fed.means(metrics.values()), **counts, **of_clients}
 
     return evaluate
 
@@ -286,3 +279,251 @@ def one_hot(graph: Graph) -> Tensor:
     """Labels as rows ``[num_nodes, C]`` of zeros and a one."""
     labels, classes = graph.labels, int(graph.num_classes or 0)
     return torch.eye(classes, dtype=graph.x.dtype, device=graph.device)[labels]
+
+
+@typed
+def evaluate_pooled(
+    method: Method,
+    clients: Sequence[Graph],
+    *,
+    tests: Sequence[Graph] | None = None,
+    target: Target = CLASSES,
+) -> Evaluate:
+    """Score all clients' test examples together, each by the model that its client deploys.
+
+    A metric that single clients' answers do not define, such as the AUC where a client has answers
+    of one kind alone, may be defined for all of them together.
+
+    Args:
+        method: the method with `deploy`; its model is called as ``model(*graph.inputs)``.
+        clients: the clients' graphs.
+        tests: one graph with labels per client; those with a test mask are scored, by the first
+            client's model if there are fewer clients. Default `clients`.
+        target: meaning of the values of ``graph.y``; default class labels.
+
+    Returns:
+        ``(outbox, states) -> metrics``, every metric of the target with ``pooled_test_`` before its
+        name, without those that are not defined.
+
+    Raises:
+        ValueError: if no client has a test example; and, when called, if a model is not whole.
+
+    Example:
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
+        >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
+        >>> evaluate = evaluate_pooled(fgl.fedavg(model), [graph])
+        >>> list(evaluate({0: {"model": model.state_dict()}}, {}))
+        ['pooled_test_accuracy', 'pooled_test_macro_f1']
+    """
+    model, models = method.model, fed.deployed(method, clients)
+    masks = [own.test_mask for own in (clients if tests is None else tests)]
+    tested = {
+        client: (own, mask)
+        for client, (own, mask) in enumerate(zip(tests or clients, masks, strict=True))
+        if mask is not None and bool(mask.any())
+    }
+    if not tested:
+        raise ValueError("Expected a client to have test examples, but got none")
+    answers = torch.cat([checked_y(target, own.y)[mask] for own, mask in tested.values()])
+
+    @torch.no_grad()
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
+        used = models(outbox, states)
+        outputs = []
+        with fed.in_mode(model, False):
+            for client, (own, mask) in tested.items():
+                trained = client if client in used else 0
+                with method.at(clients[trained]):
+                    outputs.append(fed.predict(model, used[trained], own)[mask])
+        return scored_alone(on_host(target.measure("pooled_test_", torch.cat(outputs), answers))[0])
+
+    return evaluate
+
+
+def with_pooled(
+    evaluate: Evaluate,
+    method: Method,
+    clients: Sequence[Graph],
+    tests: Sequence[Graph],
+    target: Target,
+) -> Evaluate:
+    """The score, with `evaluate_pooled` beside it where a client's answers define no metric.
+
+    A warning names these clients.
+    """
+    warn_undefined(target, [(own.y, own.val_mask) for own in tests], "val_")
+    questions = [(own.y, own.test_mask) for own in tests]
+    answered = [(y, mask) for y, mask in questions if y is not None and mask is not None]
+    if not answered:
+        return evaluate
+    instead, lost = _instead(target, answered)
+    if not warn_undefined(target, questions, "test_", instead=instead) or lost:
+        return evaluate
+    return fed.together(evaluate, evaluate_pooled(method, clients, tests=tests, target=target))
+
+
+def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
+    """The end of a warning about undefined metrics, and the pooled metrics that are undefined."""
+    lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
+    if lost:
+        return ", nor is there one of all clients' answers together", lost
+    return "; pooled_test_... are of all clients' answers together", lost
+
+
+@typed
+def evaluate_graphs(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], *, target: Target = CLASSES
+) -> Evaluate:
+    """Score each client's model on its own test graphs.
+
+    Class labels are scored by accuracy, beside a control that always answers with the most frequent
+    class of a client's training graphs, the smallest one if classes tie. Another target is scored
+    by the mean over the clients that have the metric, and by the pooled metric: over all clients'
+    test graphs together, each with its own client's output (or the only client's, in a centralized
+    run).
+
+    Args:
+        method: the method; its model is called as ``model(*graph.inputs)`` and returns logits, or
+            the output that the target needs.
+        tests: one collection with labels per client; with a test mask only the graphs in it are
+            scored, and without masks all.
+        clients: the clients' graphs, what they train on; with a validation mask, which only another
+            target reads, what they are validated on.
+        target: meaning of the values of ``graph.y``; default class labels.
+
+    Returns:
+        ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients; the
+        second, the control's, is constant. With `fgl.targets.ANSWERS` ``{"val_auc", "test_auc",
+        "test_ap", "pooled_test_auc", "pooled_test_ap"}``, without what nothing can be scored by.
+
+    Raises:
+        TypeError: for numbers in ``y`` without a target that describes them.
+        ValueError: if a collection lacks labels or a `batch`, or a test mask beside its others, a
+            mask is empty, or `clients` and `tests` differ in number (a target allows one client);
+            and, when called, if a model is not whole.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> y = torch.tensor([0, 0, 1])
+        >>> graph = fgl.Graph(torch.ones(3, 4), none, y=y, batch=torch.arange(3))
+        >>> model = fgl.nn.GIN(4, 8, 2)
+        >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=1)
+        >>> evaluate_graphs(fgl.fedavg(model), [graph], [graph])(outbox, {})
+        {'test_accuracy': 0..., 'majority_accuracy': 0.6...}
+    """
+    if any(graph.y is None for graph in (*tests, *clients)):
+        raise ValueError("Expected tests and clients to have labels, but got none")
+    if any(graph.batch is None for graph in (*tests, *clients)):
+        raise ValueError("Expected tests and clients to be collections, but got no batch")
+    for graph in (*tests, *clients):
+        checked_y(target, graph.y)
+    for client, graph in enumerate(tests):
+        others = [name for name in ("train_mask", "val_mask") if getattr(graph, name) is not None]
+        if others and graph.test_mask is None:
+            raise ValueError(
+                f"Expected client {client}'s tests to have test_mask beside {others[0]}, but got "
+                "none: without it graphs that train would be tested; without masks all are tested"
+            )
+    how = _evaluate_classes if target.metrics == CLASSES.metrics else _evaluate_answers
+    central = len(clients) == 1 and how is _evaluate_answers
+    if len(clients) != len(tests) and not central:
+        raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
+    return how(method, tests, clients, target)
+
+
+def _evaluate_answers(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target
+) -> Evaluate:
+    """By client, and pooled over the clients; see `evaluate_graphs`."""
+    model, models = method.model, fed.deployed(method, clients)
+    tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
+    validated = {
+        k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
+    }
+    questions: list[Any] = [(graph.y, graph.example_mask) for graph in tests]
+    warn_undefined(target, questions, "test_", instead=_instead(target, questions)[0])
+    warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
+    answers: list[Any] = [graph.y for graph in tests]
+    held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
+    first = target.metrics[target.first]
+
+    def output_of(params: Params, graph: Graph, client: Graph) -> Any:
+        with method.at(client):
+            return fed.predict(model, params, graph)
+
+    @torch.no_grad()
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
+        used: Any = models(outbox, states)
+        with fed.in_mode(model, False):
+            whose = [k if k in used else 0 for k in range(len(tests))]
+            calls = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
+            outputs = [output_of(*each) for each in calls]
+            val = {k: output_of(used[k], graph, clients[k]) for k, graph in validated.items()}
+        scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
+        scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
+        pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
+        *each, pooled = map(scored_alone, on_host(*scores, pooled))
+        return {**fed.means(each), **pooled}
+
+    return evaluate
+
+
+def _evaluate_classes(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target
+) -> Evaluate:
+    """By accuracy, beside the control; see `evaluate_graphs`."""
+    model, models = method.model, fed.deployed(method, clients)
+    tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
+    train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
+    pairs: Any = zip(train, tests, strict=True)
+    hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
+    majority = float(torch.stack(hits).mean())
+    if method.own.models is not None or fed.batch_norms(model):  # nor do they train in a batch
+        return _one_by_one(method, tests, clients, {"majority_accuracy": majority})
+    cohort = Cohort(tests)
+
+    def hit_share(index: Tensor, params: Any) -> Tensor:
+        graph = cohort.graph(Member(index))
+        logits = fed.predict(model, params, graph)
+        y: Any = graph.y
+        hit = hit_rows(logits, y) & graph.example_mask
+        correct: Tensor = hit.sum().double() / graph.num_graphs
+        return correct
+
+    @torch.no_grad()
+    def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
+        used: Any = models(outbox, states)
+        with fed.in_mode(model, False):
+            stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
+            shares = vmap(hit_share)(cohort.index, stack.stack("model"))
+        return {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
+
+    return evaluate
+
+
+def _one_by_one(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], control: dict[str, float]
+) -> Evaluate:
+    """Clients one after the other, such as those whose models differ."""
+
+    def score(params: Params, graph: Graph) -> dict[str, Any]:
+        y: Any = graph.y
+        return {"test_accuracy": hit_counts(fed.predict(method.model, params, graph), y)}
+
+    evaluate = fed.evaluate_on(method, tests, clients, score=score)
+    return fed.together(evaluate, lambda outbox, states: control)
+
+
+def has_validation(graph: Graph) -> bool:
+    """Whether a client has examples to validate on."""
+    return graph.val_mask is not None and bool(graph.val_mask.any())
+
+
+def _masked(graph: Graph, name: str, client: int) -> Graph:
+    """The graphs of a collection that are in its mask, or all where it has none."""
+    mask: Tensor | None = getattr(graph, name)
+    if mask is not None:
+        if not mask.any():
+            raise ValueError(f"Expected client {client}'s {name} to have a graph, but got none")
+        graph = graph.select(mask.nonzero().squeeze(1))
+    return graph.replace(train_mask=None, val_mask=None, test_mask=None)

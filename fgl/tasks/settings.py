@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_choice, check_count, check_device, check_share
-from ..data import Damage, Skew
+from ..checks import Count, Share, check_device
+from ..data import Damage
+from ..data.partitions import Skew
 from ..federation import fold_in
 from ..graph import Graph
 from ..kinds import typed
@@ -58,11 +59,13 @@ def setting(kind: type[Kind]) -> type[Kind]:
         Small(dataset=..., clients=2, dropout=0.5, parts=4, hidden=8, damage=..., local=...,
         device=...)
     """
-    types = get_type_hints(kind)
+    types = get_type_hints(kind, include_extras=True)
     declared = [name for each in reversed(kind.__mro__) for name in inspect.get_annotations(each)]
     place = {name: index for index, name in enumerate(declared)}
     between = sorted(types.keys() - {*FIRST, *LAST}, key=lambda name: place[name])
     kind.__annotations__ = {n: types[n] for n in (*FIRST, *between, *LAST) if n in types}
+    if "load" in vars(kind):
+        kind.load = typed(kind.load)  # type: ignore[attr-defined]
     return typed(dataclass(frozen=True, kw_only=True)(kind))
 
 
@@ -74,9 +77,9 @@ class Setting:
     """A known dataset, or the name of a folder under FGL_DATA."""
     clients: Any
     """Number of clients."""
-    hidden: int
+    hidden: Count
     """Width of a hidden layer."""
-    dropout: float = 0.5
+    dropout: Share = 0.5
     """Share of units set to zero."""
     damage: Damage = Damage()
     local: Local = Local()
@@ -87,8 +90,6 @@ class Setting:
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        check_count(hidden=self.hidden)
-        check_share(dropout=self.dropout)
 
     if not TYPE_CHECKING:  # or any name would do for mypy
 
@@ -116,12 +117,12 @@ class Setting:
 
 
 PARTITIONS: dict[str, Any] = {
-    "louvain": data.louvain_partition,
-    "louvain_igraph": partial(data.louvain_partition, engine="igraph"),
-    "leiden": data.leiden_partition,
-    "metis": data.metis_partition,
-    "ldg": data.ldg_partition,
-    "random": data.random_partition,
+    "louvain": data.partitions.louvain_partition,
+    "louvain_igraph": partial(data.partitions.louvain_partition, engine="igraph"),
+    "leiden": data.partitions.leiden_partition,
+    "metis": data.partitions.metis_partition,
+    "ldg": data.partitions.ldg_partition,
+    "random": data.partitions.random_partition,
 }
 
 
@@ -159,7 +160,7 @@ def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[T
 class Cut(Setting):
     """Fields of the settings whose clients are parts of one graph."""
 
-    clients: int = 5
+    clients: Count = 5
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "louvain"
     """The division of nodes: communities, a balanced cut (metis, or ldg for large graphs), or
     at random."""
@@ -169,8 +170,6 @@ class Cut(Setting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("partition", self.partition, tuple(PARTITIONS))
-        check_count(clients=self.clients)
         if not self.skew.unseen < self.clients:
             raise ValueError(
                 f"Expected unseen to leave a client of {self.clients}, but got {self.skew.unseen}"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ..graph import Graph
 from ..kinds import typed
 from ..properties import laplacian_spectrum, structure_encoding
-from ..sparse import SparseMatrix
 
 
 @typed
@@ -32,7 +29,7 @@ def with_structure(graph: Graph) -> Graph:
 
     Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
     """
-    x: Any = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
+    x = graph.x.to_dense()
     nodes = graph.num_nodes if graph.batch is None else graph.batch
     return graph.replace(x=torch.cat([x, structure_encoding(graph.edge_index, nodes).to(x)], dim=1))
 
@@ -58,7 +55,7 @@ def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
 
     Source: Tan et al. 2024 (FedSSP), https://arxiv.org/abs/2410.20105
     """
-    x: Any = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
+    x = graph.x.to_dense()
     nodes = graph.num_nodes if graph.batch is None else graph.batch
     spectrum = laplacian_spectrum(graph.edge_index, nodes, width=width)
     return graph.replace(x=torch.cat([x, spectrum.to(x)], dim=1))

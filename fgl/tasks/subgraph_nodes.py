@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_count, check_share
+from ..checks import Count, Share, reject_if
 from ..federation import Training, fedavg, fold_in
 from ..graph import Graph
 from ..kinds import typed
@@ -37,7 +37,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
         train: local training.
 
     Example:
-        >>> clients = [fgl.data.split(fgl.data.load("synthetic"), "random")]
+        >>> clients = [fgl.data.splits.split(fgl.data.load("synthetic"), "random")]
         >>> model = fgl.nn.GCN(clients[0].num_features, 8, 7)
         >>> subgraph_node_task(clients, model, fgl.Training(num_steps=2)).select
         'val_accuracy'
@@ -79,12 +79,12 @@ class SubgraphNodes(Networks):
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206, and its public generators
     """
 
-    clients: int = 10
-    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "metis"
+    clients: Count = 10
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "metis"
     """The division of nodes among clients, or among communities."""
-    overlap: int = 1
+    overlap: Count = 1
     """Clients of a community, of which each draws half; 1 gives all of it to one client."""
-    train: float = 0.2
+    train: Share = 0.2
     """Share of the nodes that train; half of the others validate, half test."""
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gcn"
     """The network of the clients; gcn has a linear layer after its convolutions."""
@@ -94,18 +94,16 @@ class SubgraphNodes(Networks):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(overlap=self.overlap)
-        if self.clients % self.overlap:
-            raise ValueError(
-                f"Expected clients to be a multiple of overlap, {self.overlap}, "
-                f"but got {self.clients}"
-            )
-        check_share(train=self.train)
-        if self.overlap > 1 and self.skew.skew_by != "nothing":
-            raise ValueError(
-                f"Expected overlap to be 1 beside skew_by, which deals each node to one client, "
-                f"but got {self.overlap}"
-            )
+        reject_if(
+            self.clients % self.overlap,
+            f"clients to be a multiple of overlap, {self.overlap}",
+            self.clients,
+        )
+        reject_if(
+            self.overlap > 1 and self.skew.skew_by != "nothing",
+            "overlap to be 1 beside skew_by, which deals each node to one client",
+            self.overlap,
+        )
 
     def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:
         """Ids of each client's nodes; METIS cuts into all parts at once, as the generators say."""
@@ -116,23 +114,27 @@ class SubgraphNodes(Networks):
         parts = partitioned(self.partition, graph, count, seed=seed, **options)
         if self.overlap == 1:
             return parts
-        return data.community_clients(parts, self.overlap, seed=fold_in(seed, "communities"))
+        return data.partitions.community_clients(
+            parts, self.overlap, seed=fold_in(seed, "communities")
+        )
 
     def whole(self, name: str, seed: int) -> Graph:
         """The largest component of a dataset, and which of its nodes train, validate and test."""
         graph = data.largest_component(data.load(name))
-        graph = data.random_split(graph, train=self.train, val=(1 - self.train) / 2, seed=seed)
+        graph = data.splits.random_split(
+            graph, train=self.train, val=(1 - self.train) / 2, seed=seed
+        )
         whole: Graph = graph.replace(backend=self.sparse, node_id=None).to(self.device)
         return whole
 
     def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
         """Load and damage a dataset for each client, in one space of features and classes."""
         plain = self.overlap == 1 and self.skew.skew_by == "nothing" and not self.hops
-        if self.clients != len(names) or not plain:
-            raise ValueError(
-                f"Expected clients to be {len(names)}, one per dataset, without overlap, skew_by "
-                f"and hops, but got {self}"
-            )
+        reject_if(
+            self.clients != len(names) or not plain,
+            f"clients to be {len(names)}, one per dataset, without overlap, skew_by and hops",
+            self,
+        )
         wholes = [_scaled(self.whole(name, seed)) for name in names]
         return data.one_space(self.damaged(wholes, seed))
 

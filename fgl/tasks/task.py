@@ -10,8 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, check_number, check_weight
-from ..federation import Evaluate, Message, Method, Params, State, Training, accept_equally, layer
+from .. import federation as fed
+from ..checks import Natural, Weight
+from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
 from ..graph.arguments import check_graphs
 from ..kinds import typed
@@ -75,8 +76,8 @@ def centralized(task: Task) -> Task:
             "Expected a task with a whole graph to train on centrally, but got none: make the task "
             "with whole=graph (fgl.tasks.graph_task takes it)"
         )
-    most = max(task.whole.num_nodes, task.fedavg.max_examples)
-    return replace(task, clients=[task.whole], fedavg=replace(task.fedavg, max_examples=most))
+    most = max(task.whole.num_nodes, task.fedavg.rules.max_examples)
+    return replace(task, clients=[task.whole], fedavg=_bounded(task.fedavg, most))
 
 
 def own_node_mask(graph: Graph, context: Any) -> Tensor:
@@ -87,27 +88,23 @@ def own_node_mask(graph: Graph, context: Any) -> Tensor:
     return context["own_nodes"].values if "own_nodes" in context else graph.node_mask
 
 
-@layer
+@fed.layer
 def weighed_by_nodes(fedavg: Method) -> Method:
     """The method with each client weighted by its number of nodes."""
-    return replace(fedavg, send=_send_by_nodes)
+    return replace(fedavg, send=_send_size)
 
 
-def _send_by_nodes(
-    params: Params, context: Any, state: State, graph: Graph
-) -> tuple[Message, State]:
+def _send_size(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
     return {"model": params, "num_examples": torch.tensor(graph.num_nodes)}, state
 
 
-@layer
+@fed.layer
 def weighed_equally(fedavg: Method) -> Method:
     """The method with equal weights of all clients."""
-    return replace(fedavg, send=_send_equally, accept=accept_equally)
+    return replace(fedavg, send=_send_one, accept=fed.accept_equally)
 
 
-def _send_equally(
-    params: Params, context: Any, state: State, graph: Graph
-) -> tuple[Message, State]:
+def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
     return {"model": params, "num_examples": torch.tensor(1)}, state
 
 
@@ -117,7 +114,11 @@ def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     Examples are nodes, graphs if clients hold collections, or pairs if pairs have answers.
     """
     check_graphs(clients)
-    return replace(fedavg, max_examples=max((own.num_examples for own in clients), default=0))
+    return _bounded(fedavg, max((own.num_examples for own in clients), default=0))
+
+
+def _bounded(fedavg: Method, most: float) -> Method:
+    return replace(fedavg, rules=replace(fedavg.rules, max_examples=most))
 
 
 @typed
@@ -135,19 +136,16 @@ class Local:
 
     optimizer: Literal["sgd", "adam"] = "sgd"
     """The optimizer of the clients."""
-    lr: float = 0.25
+    lr: Weight = 0.25
     """Its learning rate."""
-    momentum: float = 0.0
+    momentum: Weight = 0.0
     """Momentum of sgd."""
-    weight_decay: float = 5e-4
+    weight_decay: Weight = 5e-4
     """Weight decay of the optimizer."""
-    steps: int = 4
+    steps: Natural = 4
     """Local steps in a round; epochs where a task draws minibatches."""
 
     def __post_init__(self) -> None:
-        check_choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
-        check_weight(lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-        check_number("steps", self.steps, at_least=0, integer=True)
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(
                 f"Expected momentum to be left out beside {self.optimizer}, but got {self.momentum}"
@@ -163,3 +161,9 @@ class Local:
     def training(self) -> Training:
         """The `Training` with all of a client's graph in each step."""
         return Training(self.optimizer_factory(), num_steps=self.steps)
+
+    def minibatches(self, batch_size: int) -> Training:
+        """The `Training` with minibatches of graphs; a client keeps its optimizer's state."""
+        draw = partial(fed.graph_minibatches, batch_size=batch_size, num_epochs=self.steps)
+        rule = self.optimizer_factory()
+        return Training(rule, batches=draw, epochs=self.steps, keep_optimizer=True)

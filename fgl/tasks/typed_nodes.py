@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import data
-from ..checks import check_number
+from ..checks import Count, Natural
 from ..federation import fold_in
 from ..graph import Graph
 from ..nn import RGCN
@@ -30,14 +30,10 @@ class TypedNodes(Cut):
 
     share_conferences: bool = True
     """Whether each client knows all conferences of its papers; else one client has each."""
-    bases: int = 0
+    bases: Natural = 0
     """Matrices that the relations of a layer share; 0 where each has its own."""
-    hidden: int = 16
+    hidden: Count = 16
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=3)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("bases", self.bases, at_least=0, integer=True)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""
@@ -45,7 +41,7 @@ class TypedNodes(Cut):
         parts = self.cut(whole, seed)
         if self.share_conferences:
             parts = data.with_shared(whole, parts, [CONFERENCE])
-        clients = self.damaged(data.partition_graph(whole, parts), seed)
+        clients = self.damaged(data.partitions.partition_graph(whole, parts), seed)
         sizes = whole.num_features, self.hidden, whole.num_classes
         relations = int(whole.edge_type.max()) + 1  # type: ignore[union-attr]  # checked
         how = {"num_relations": relations, "num_bases": self.bases or None}
@@ -62,5 +58,5 @@ class TypedNodes(Cut):
                 f"Expected dataset to have types of nodes and edges, but got {self.dataset!r}, "
                 "which has none"
             )
-        graph = data.random_split(graph, seed=fold_in(seed, "split"), among=graph.train_mask)
+        graph = data.splits.random_split(graph, seed=fold_in(seed, "split"), among=graph.train_mask)
         return graph.replace(backend=self.sparse).to(self.device)

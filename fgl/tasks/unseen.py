@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from ..checks import check_number
-from ..federation import Evaluate, Message, Method, Params, State, means, scored, together
+from ..federation import Evaluate, Method, Outbox, Params, State, means, scored, together
 from ..graph import Graph
 from ..kinds import typed
 from .scores import node_scores
@@ -63,9 +63,7 @@ def with_unseen(task: Task, count: int) -> Task:
     def scores(method: Method, clients: Sequence[Graph]) -> Evaluate:
         score = node_scores(method.model)
 
-        def newcomers(
-            outbox: Mapping[int, Message], states: Mapping[int, State]
-        ) -> dict[str, float]:
+        def newcomers(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
             pairs: dict[tuple[int, int], tuple[Params, Graph]] = {}
             for number, graph in enumerate(unseen):
                 for client, message in outbox.items():

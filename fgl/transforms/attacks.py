@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import check_number, check_weight
-from ..federation import (
-    Inbox,
-    Message,
-    Method,
-    Params,
-    State,
-    first_not_finite,
-    layer,
-    refuse,
-)
+from .. import federation as fed
+from ..checks import Weight, check_number
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
 
-Attack = Callable[[Inbox, list[int]], Mapping[int, Message]]
+Attack = Callable[[Inbox, list[int]], Outbox]
 
 
-@layer(sealed=("aggregate",))
+@fed.layer(sealed=("aggregate",))
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
     """The method with some hostile clients, whose uploads `attack` forges.
 
@@ -53,12 +45,12 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
     """
     for client in attackers:
         check_number("attackers", client, at_least=0, integer=True)
-    refuse(method, "secure_sum", "attacked", "masked uploads cannot be forged one by one")
+    fed.refuse(method, "secure_sum", "attacked", "masked uploads cannot be forged one by one")
     reason = "attacks forge models, not codes: put the code around attacked"
-    refuse(method, ("quantised", "sparsified"), "attacked", reason)
+    fed.refuse(method, ("quantised", "sparsified"), "attacked", reason)
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         here = [client for client in inbox if client in attackers]
         if not here:
             return method.aggregate(inbox, state)
@@ -80,7 +72,7 @@ def _refused(method: Method, forged: Message, client: int, state: State) -> bool
         method.accept(forged, client, state)
     except Exception:
         return True
-    return first_not_finite(forged) is not None
+    return fed.first_not_finite(forged) is not None
 
 
 def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
@@ -149,7 +141,7 @@ def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
 
 
 @typed
-def noise(scale: float = 1.0) -> Attack:
+def noise(scale: Weight = 1.0) -> Attack:
     """Gaussian noise on every attacker's model, from torch's global generator.
 
     Args:
@@ -163,7 +155,6 @@ def noise(scale: float = 1.0) -> Attack:
         >>> noise()(fgl.federation.Inbox({0: came}, 1), [0])[0]["model"]["w"].count_nonzero()
         tensor(3)
     """
-    check_weight(scale=scale)
 
     def forge(model: Params, sent: Params) -> Params:
         return {
@@ -192,7 +183,7 @@ def little_is_enough(z: float = 1.5) -> Attack:
     """
 
     def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
-        honest = {k: message for k, message in inbox.items() if k not in attackers}
+        honest = fed.drop(inbox, attackers)
         if not honest:
             return {k: inbox[k] for k in attackers}
         models = Inbox(honest, inbox.num_clients).stack("model")
@@ -206,7 +197,7 @@ def little_is_enough(z: float = 1.5) -> Attack:
 
 
 @typed
-def heavy(num_examples: float = 1e9) -> Attack:
+def heavy(num_examples: Weight = 1e9) -> Attack:
     """Every attacker claims to have `num_examples` examples.
 
     Args:
@@ -219,7 +210,6 @@ def heavy(num_examples: float = 1e9) -> Attack:
         >>> heavy()(fgl.federation.Inbox({0: {"num_examples": torch.tensor(5)}}, 1), [0])
         {0: {'num_examples': tensor(1000000000)}}
     """
-    check_weight(num_examples=num_examples)
 
     def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
         forged: dict[int, Message] = {}

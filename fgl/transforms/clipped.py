@@ -8,21 +8,22 @@ from typing import Any
 
 import torch
 
-from ..checks import check_number
-from ..federation import Message, Method, OfMeans, Params, State, layer, refuse, trainable
+from .. import federation as fed
+from ..checks import Positive, reject_if
+from ..federation import Message, Method, OfMeans, Params, State
 from ..graph import Graph
 from ..privacy import clip
 
 COVERED = ("model", "num_examples")
 
 
-@layer(sealed=("receive", "send", "aggregate"))
-def clipped(method: Method, *, length: float) -> Method:
+@fed.layer(sealed=("receive", "send", "aggregate"))
+def clipped(method: Method, *, length: Positive) -> Method:
     """The method whose clients send ``sent + clip(model - sent)``, and all weigh the same.
 
     The length is over the trained tensors together, from the model that the server sent. A buffer,
     such as a mean of batch normalisation, goes back as it was sent. ``"num_examples"`` is 1: a
-    client's number is data too, though the history still gets it (`Method.silent`). Clipping alone
+    client's number is data too, though the history still gets it (`Rules.silent`). Clipping alone
     protects nothing; noise needs it.
 
     Args:
@@ -47,11 +48,10 @@ def clipped(method: Method, *, length: float) -> Method:
 
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
-    check_number("length", length, above=0)
     reason = "its messages have no plain model: put rounded_downloads around"
-    refuse(method, "rounded_downloads", "clipped", reason)
+    fed.refuse(method, "rounded_downloads", "clipped", reason)
     _check_reads(method)
-    names = trainable(method)
+    names = fed.trainable(method)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = method.receive(message, state, graph)
@@ -63,13 +63,13 @@ def clipped(method: Method, *, length: float) -> Method:
         _check_covered(message)
         model = message["model"]
         sent = context["was_sent"]
-        unknown = [name for name in model if name not in sent]
+        unknown = list(fed.drop(model, sent))
         if unknown:
             raise ValueError(
                 f"Expected the server to have sent all of the model that a client sends, since "
                 f"only a change can be clipped, but got no {unknown}"
             )
-        update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
+        update = clip(fed.combine(torch.sub, fed.pick(model, names), sent), length=length)
         message = {**message, "model": added(sent, update, list(model))}
         if "num_examples" in message:
             count = message["num_examples"]
@@ -77,7 +77,8 @@ def clipped(method: Method, *, length: float) -> Method:
         return message, new_state
 
     clipping = replace(method, receive=receive, send=send)
-    return replace(clipping, max_examples=min(1, method.max_examples))  # all weigh the same
+    most = min(1, method.rules.max_examples)  # all weigh the same
+    return replace(clipping, rules=replace(clipping.rules, max_examples=most))
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
@@ -103,8 +104,8 @@ def _check_covered(message: Message) -> None:
 
 def _refuse_others(subject: str, keys: Iterable[str]) -> None:
     others = [key for key in keys if key not in COVERED]
-    if others:
-        raise ValueError(
-            f"Expected {subject} 'model' and 'num_examples' alone, which clipping and noise "
-            f"cover, but got {others} too, which would leave the client as it is"
-        )
+    reject_if(
+        others,
+        f"{subject} 'model' and 'num_examples' alone, which clipping and noise cover",
+        f"{others} too, which would leave the client as it is",
+    )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..federation import Inbox, Message, Method, Params, State
+from ..checks import reject_if
+from ..federation import Inbox, Message, Method, Outbox, Params, State, drop, pick
 from ..graph import Graph
 
 EXACT = "a code moves an upload: then its length is not bounded any more, or a sum is not right"
@@ -57,34 +59,31 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
         code: the code. Tensors that are not floating-point travel as they are.
     """
     template = method.common()
+    decoded = partial(_decoded, code, template, parts)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = method.receive(message, _without_left(state, parts), graph)
-        return params, {**context, "received": {p: message[p] for p in parts if p in message}}
+        return params, {**context, "received": pick(message, parts)}
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         inner = _without_left(state, parts)
         message, new = method.send(params, context, inner, graph)
         missing = [part for part in parts if part not in message]
-        if message and missing:
-            raise ValueError(f"Expected an upload to have {missing}, but got {list(message)}")
-        out, new_state = dict(message), dict(new)
+        reject_if(message and missing, f"an upload to have {missing}", list(message))
+        out, new_state = drop(message, parts), dict(new)
         for part in parts if message else ():
-            named, left = _encoded(
-                code, part, out.pop(part), context["received"], state.get(_left(part), {}), template
-            )
+            sent, left = context["received"].get(part, {}), state.get(_left(part), {})
+            check_names(part, message[part], template)
+            named, rests = _encoded(code, part, message[part], sent, left)
             out |= named
-            new_state |= {_left(part): left} if left else {}
+            new_state |= {_left(part): rests} if rests else {}
         return out, new_state
-
-    def decoded(message: Message, sent: Message) -> Message:
-        return _decoded(code, message, sent, parts, template)
 
     def accept(message: Message, client: int, state: State) -> None:
         method.accept(decoded(message, {}), client, state)
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         whole = {client: decoded(inbox[client], inbox.sent.get(client, {})) for client in inbox}
         decoded_inbox = Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
         return method.aggregate(decoded_inbox, state)
@@ -102,57 +101,61 @@ def _left(part: str) -> str:
 
 def _without_left(state: State, parts: Sequence[str]) -> State:
     names = {_left(part) for part in parts}
-    return {key: value for key, value in state.items() if key not in names}
+    return drop(state, names)
+
+
+def check_names(part: str, value: Any, template: Params) -> None:
+    """Raise a ValueError unless a part of an upload has names of the model alone."""
+    unknown = drop(value, template) if isinstance(value, Mapping) else [part]
+    reject_if(unknown, f"{part} to have names of the model", list(unknown))
 
 
 def _encoded(
     code: Code,
     part: str,
-    value: Any,
-    received: Mapping[str, Any],
+    value: Mapping[str, Tensor],
+    sent: Mapping[str, Tensor],
     left: Mapping[str, Tensor],
-    template: Params,
 ) -> tuple[Message, Params]:
     """A part's coded tensors by key, its tensors without a code, and the client's remainders."""
-    unknown = [name for name in value if name not in template] if isinstance(value, dict) else part
-    if unknown:
-        raise ValueError(f"Expected {part} to have names of the model, but got {unknown}")
-    sent, columns = received.get(part, {}), [f"{part}_{key}" for key in code.keys]
+    columns = [f"{part}_{key}" for key in code.keys]
     plain = {name: t for name, t in value.items() if not t.is_floating_point()}
     out: Message = {column: {} for column in columns} | ({part: plain} if plain else {})
     rests: Params = {}
-    for name in [name for name in value if name not in plain]:
-        difference = value[name] - sent[name] if name in sent else value[name]
+    for name, tensor in drop(value, plain).items():
+        difference = tensor - sent[name] if name in sent else tensor
         tensors, rest = code.encode(difference, left.get(name))
-        for column, tensor in zip(columns, tensors, strict=True):
-            out[column][name] = tensor
+        for column, coded_tensor in zip(columns, tensors, strict=True):
+            out[column][name] = coded_tensor
         rests |= {} if rest is None else {name: rest}
     return out, rests
 
 
 def _decoded(
-    code: Code, message: Message, sent: Message, parts: Sequence[str], template: Params
+    code: Code, template: Params, parts: Sequence[str], message: Message, sent: Message
 ) -> Message:
-    """A message with whole parts in the place of codes."""
-    columns = {part: [f"{part}_{key}" for key in code.keys] for part in parts}
-    coded = {column for names in columns.values() for column in names}
-    out = {key: value for key, value in message.items() if key not in coded}
-    for part, names in columns.items():
-        if names[0] not in message:
-            continue
-        tables: list[Any] = [message.get(name) for name in names]
-        if any(not isinstance(t, Mapping) or t.keys() != tables[0].keys() for t in tables):
-            raise ValueError(f"Expected {names} to be dicts with the same names, but got others")
-        unknown = [name for name in tables[0] if name not in template]
-        if unknown:
-            raise ValueError(f"Expected {names[0]} to have names of the model, but got {unknown}")
-        before = sent.get(part, {})
-        whole = {
-            name: _added(code.decode([t[name] for t in tables], template[name]), before.get(name))
-            for name in tables[0]
-        }
-        out[part] = {**out.get(part, {}), **whole}
+    """A message with whole parts instead of codes."""
+    out = drop(message, [f"{part}_{key}" for part in parts for key in code.keys])
+    for part in parts:
+        names = [f"{part}_{key}" for key in code.keys]
+        if names[0] in message:
+            tables = [message.get(name) for name in names]
+            whole = _whole(code, template, names, tables, sent.get(part, {}))
+            out[part] = {**out.get(part, {}), **whole}
     return out
+
+
+def _whole(
+    code: Code, template: Params, names: list[str], tables: list[Any], before: Mapping[str, Tensor]
+) -> Params:
+    """The tensors of a part: what was sent before, and the decoded differences."""
+    if any(not isinstance(t, Mapping) or t.keys() != tables[0].keys() for t in tables):
+        raise ValueError(f"Expected {names} to be dicts with the same names, but got others")
+    check_names(names[0], tables[0], template)
+    return {
+        name: _added(code.decode([t[name] for t in tables], template[name]), before.get(name))
+        for name in tables[0]
+    }
 
 
 def _added(difference: Tensor, before: Tensor | None) -> Tensor:

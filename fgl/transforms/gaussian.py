@@ -11,24 +11,15 @@ from typing import Any
 
 import torch
 
-from ..checks import check_number
-from ..federation import (
-    Inbox,
-    Means,
-    Message,
-    Method,
-    OfMeans,
-    Params,
-    State,
-    after,
-    check_no_joining,
-    layer,
-    trainable,
-)
+from .. import federation as fed
+from ..checks import Chance, Positive, reject_if
+from ..federation import Inbox, Means, Message, Method, OfMeans, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed
-from ..privacy import clip, gaussian, on_grid
+from ..privacy import clip, gaussian
+from ..privacy.gaussian import on_grid
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
+from ..warn import warn
 from .clipped import added, clipped
 from .robust import mean_server, robust
 
@@ -39,13 +30,13 @@ PROTECTS_NOTHING = (
 )
 
 
-@layer(sealed=("receive", "send", "aggregate", "silent", "joining"))
+@fed.layer(sealed=("receive", "send", "aggregate", "rules.silent", "rules.joining"))
 def local_gaussian(
     method: Method,
     *,
-    length: float,
-    noise_multiplier: float,
-    delta: float = 1e-5,
+    length: Positive,
+    noise_multiplier: Positive,
+    delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
     """The method whose clients clip their updates and add noise before they send them.
@@ -78,10 +69,9 @@ def local_gaussian(
 
     Source: Dwork and Roth 2014, https://doi.org/10.1561/0400000042
     """
-    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    generator = noise_source(**values, unprotected=unprotected)
-    check_no_joining(method, "local_gaussian", NO_NOISE)
-    base, names = clipped(method, length=length), trainable(method)
+    generator = noise_source(unprotected)
+    fed.check_no_joining(method, "local_gaussian", NO_NOISE)
+    base, names = clipped(method, length=length), fed.trainable(method)
     sigma = 2 * length * noise_multiplier
 
     @torch.no_grad()
@@ -90,23 +80,23 @@ def local_gaussian(
         model = message["model"]
         sent = context["was_sent"]
         # The change is clipped once more, since adding and subtracting rounds.
-        update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
+        update = clip(fed.combine(torch.sub, fed.pick(model, names), sent), length=length)
         noisy = _noisy(update, sigma, generator)
         return {**message, "model": added(sent, noisy, list(model))}, new_state
 
     multiplier = 0.0 if unprotected else noise_multiplier
-    noisy_method = replace(base, send=send, silent=True)
+    noisy_method = replace(base, send=send, rules=replace(base.rules, silent=True))
     numbers = {"noise_multiplier": multiplier, "delta": delta}
     return local_noise(noisy_method, kind="local_gaussian", **numbers)
 
 
-@layer(sealed=("receive", "send", "aggregate", "joining"))
+@fed.layer(sealed=("receive", "send", "aggregate", "rules.joining"))
 def central_gaussian(
     method: Method,
     *,
-    length: float,
-    noise_multiplier: float,
-    delta: float = 1e-5,
+    length: Positive,
+    noise_multiplier: Positive,
+    delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
     """The method whose server averages clipped updates with equal weights and adds noise.
@@ -130,32 +120,36 @@ def central_gaussian(
         >>> method = central_gaussian(
         ...     fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0, noise_multiplier=2.0
         ... )
-        >>> method.max_change
+        >>> method.rules.max_change
         inf
 
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
-    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    generator = noise_source(**values, unprotected=unprotected)
-    check_no_joining(method, "central_gaussian", NO_NOISE)
+    generator = noise_source(unprotected)
+    fed.check_no_joining(method, "central_gaussian", NO_NOISE)
     mean_server(method, "central_gaussian")  # raises
-    names, sigma = trainable(method), length * noise_multiplier
+    names, sigma = fed.trainable(method), length * noise_multiplier
 
     def rule(updates: Mapping[str, Any]) -> Params:
         count = len(next(iter(updates.values())))
-        trained = [name for name in updates if name in names]
-        each = [clip({n: updates[n][k] for n in trained}, length=length) for k in range(count)]
-        exact = on_grid({n: torch.stack([own[n] for own in each]) for n in trained}, sigma=sigma)
-        total = {n: stack.sum(0) for n, stack in exact.items()}
+        trained = fed.pick(updates, names)
+        clipped_rows = [clip(row_of(trained, client), length=length) for client in range(count)]
+        stacks = {n: torch.stack([own[n] for own in clipped_rows]) for n in trained}
+        total = fed.combine(lambda stack: stack.sum(0), on_grid(stacks, sigma=sigma))
         noisy = _noisy(total, sigma, generator)
-        mean = {n: (noisy[n] / count).to(updates[n].dtype) for n in trained}
-        return {n: mean[n] if n in mean else torch.zeros_like(updates[n][0]) for n in updates}
+        mean = fed.combine(lambda each, like: (each / count).to(like.dtype), noisy, updates)
+        return {**fed.combine(torch.zeros_like, row_of(updates, 0)), **mean}
 
     multiplier = 0.0 if unprotected else noise_multiplier
     noised = robust(clipped(method, length=length), rule)
     # No client is refused for its distance, which would reveal the others' data.
-    noised = replace(noised, max_change=math.inf)
+    noised = replace(noised, rules=replace(noised.rules, max_change=math.inf))
     return counted(noised, Noise(multiplier), _counted_once, kind="central_gaussian", delta=delta)
+
+
+def row_of(updates: Mapping[str, Any], client: int) -> Params:
+    """A client's row of stacked updates."""
+    return fed.combine(lambda stack: stack[client], updates)
 
 
 def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
@@ -214,7 +208,7 @@ def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) ->
         return Counter(inbox.asked)
 
     counting = counted(method, Noise(**numbers), paid, kind=kind, delta=delta)
-    return replace(counting, costs=costs)
+    return replace(counting, privacy=replace(counting.privacy, costs=costs))
 
 
 def counted(
@@ -243,19 +237,20 @@ def counted(
         record = with_noise(before, noise, num_clients=inbox.num_clients, **how)
         return {**state, "privacy": with_answers(record, paid(inbox, state))}
 
-    def with_record(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
-        if "privacy" in new:
-            raise ValueError(
-                "Expected one transform that adds noise and counts, but got another inside: "
-                "their epsilons would have to be composed"
-            )
+    def with_record(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
+        reject_if(
+            "privacy" in new,
+            "one transform that adds noise and counts",
+            "another inside: their epsilons would have to be composed",
+        )
         return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
-    aggregate = after(_without_record(method.aggregate), with_record)
-    room = max(method.max_change, noise.noise_multiplier)  # the server's state has it, of any size
-    return replace(method, aggregate=aggregate, account=account, max_change=room)
+    aggregate = fed.after(_without_record(method.aggregate), with_record)
+
+    room = max(method.rules.max_change, noise.noise_multiplier)
+    rules = replace(method.rules, max_change=room)
+    privacy = replace(method.privacy, account=account)
+    return replace(method, aggregate=aggregate, rules=rules, privacy=privacy)
 
 
 def _without_record(aggregate: Any) -> Any:
@@ -263,7 +258,7 @@ def _without_record(aggregate: Any) -> Any:
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:
-            return serve(uploads, {key: state[key] for key in state if key != "privacy"})
+            return serve(uploads, fed.drop(state, ["privacy"]))
 
         return unaware
 
@@ -281,14 +276,9 @@ def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> P
         return gaussian(update, sigma=sigma, unprotected=generator)
 
 
-def noise_source(
-    length: float, noise_multiplier: float, delta: float, unprotected: bool
-) -> torch.Generator | None:
+def noise_source(unprotected: bool) -> torch.Generator | None:
     """The source of noise: a generator, or None for the operating system."""
-    check_number("length", length, above=0)
-    check_number("noise_multiplier", noise_multiplier, above=0)
-    check_number("delta", delta, above=0, below=1)
     if not unprotected:
         return None
-    warnings.warn(PROTECTS_NOTHING, stacklevel=3)
+    warn(PROTECTS_NOTHING)
     return torch.default_generator  # seeded by the round for the client, or for the server

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, check_count
+from ..checks import Count, check_choice, reject_if
 from ..compress import BITS, dequantise, quantise
 from ..federation import Method, layer
 from .differences import Code, check_codable, coded
 
+Bits = Annotated[int, partial(check_choice, choices=BITS)]
+
 
 @layer(sealed=("receive", "send", "accept", "aggregate"))
 def quantised(
-    method: Method, *, bits: int = 8, bucket: int = 512, parts: Sequence[str] = ("model",)
+    method: Method, *, bits: Bits = 8, bucket: Count = 512, parts: Sequence[str] = ("model",)
 ) -> Method:
     """The method whose clients send their changes in a few bits an entry.
 
     ``Q(model - sent)`` of `fgl.compress.quantise`: unbiased, so that errors of many clients cancel.
     The server adds it to the model that it sent. An upload has ``bits + 32 / bucket`` bits an entry
-    in the place of 32. The method's `accept` sees the change, not the model. `local_gaussian` may
+    instead of 32. The method's `accept` sees the change, not the model. `local_gaussian` may
     be inside: a noisy upload reveals no more after quantisation.
 
     Args:
@@ -31,7 +35,7 @@ def quantised(
         parts: entries of an upload to be sent so; SCAFFOLD has ``"shift"`` too.
 
     Returns:
-        The method. It must be the outermost wrapper but for `rounded_downloads`.
+        The method. It must be the outermost wrapper except for `rounded_downloads`.
 
     Raises:
         ValueError: if a number is out of range, or an upload of the method must be exact: clipped,
@@ -45,8 +49,6 @@ def quantised(
 
     Source: Alistarh et al. 2017, https://arxiv.org/abs/1610.02132
     """
-    check_choice("bits", bits, BITS)
-    check_count(bucket=bucket)
     check_codable(method, "quantised")
 
     def encode(difference: Tensor, left: Tensor | None) -> tuple[Sequence[Tensor], None]:
@@ -54,11 +56,11 @@ def quantised(
 
     def decode(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
         codes, scales = tensors
-        if codes.dtype != torch.uint8 or scales.dtype != torch.float32 or (scales < 0).any():
-            raise ValueError(
-                "Expected codes to be uint8 and scales float32 and >= 0, but got "
-                f"{codes.dtype} and {scales.dtype}"
-            )
+        reject_if(
+            codes.dtype != torch.uint8 or scales.dtype != torch.float32 or (scales < 0).any(),
+            "codes to be uint8 and scales float32 and >= 0",
+            f"{codes.dtype} and {scales.dtype}",
+        )
         numbers = {"bits": bits, "bucket": bucket}
         return dequantise(codes, scales, like.shape, **numbers, dtype=like.dtype)
 

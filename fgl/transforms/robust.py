@@ -1,8 +1,7 @@
-"""A robust mean in the place of FedAvg's, in any method whose server averages models."""
+"""A robust mean instead of FedAvg's, in any method whose server averages models."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -10,15 +9,17 @@ import torch
 from torch import Tensor
 
 from ..aggregate.robust import TooManyBad, bucket_means
-from ..checks import check_count
-from ..federation import Inbox, Message, Method, OfMeans, Params, State, layer, one_for_all
+from ..checks import Count, reject_if
+from ..federation import Inbox, Message, Method, OfMeans, Outbox, Params, State, layer, one_for_all
+from ..kinds import check_takes
+from ..warn import warn
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
 
 
 @layer
 def robust(
-    method: Method, rule: Rule, *, bucket: int = 1, untouched: Collection[str] = ()
+    method: Method, rule: Rule, *, bucket: Count = 1, untouched: Collection[str] = ()
 ) -> Method:
     """The method with a robust mean of its clients' updates: hostile clients cannot move it far.
 
@@ -56,14 +57,12 @@ def robust(
         >>> method.aggregate(fgl.federation.Inbox(came, 3, sent), {})[0][0]
         {'model': {'w': tensor(3.)}}
     """
-    check_count(bucket=bucket)
-    if not callable(rule):
-        raise TypeError(f"Expected rule to be a function of updates, but got {rule!r}")
+    check_takes("rule", rule, ["updates"])
     served = mean_server(method, "robust")
     _check_covered(served, untouched)
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         counted = {k: message for k, message in inbox.items() if _counts(message)}
         if not counted:
             return served.serve_model(None, inbox, state)
@@ -75,7 +74,7 @@ def robust(
         except TooManyBad as error:
             if len(counting) == inbox.num_clients:
                 raise
-            warnings.warn(f"{error}: everybody keeps the old model", stacklevel=2)
+            warn(f"{error}: everybody keeps the old model")
             return {}, state
         return served.serve_model(
             {name: common[name] + update[name] for name in updates}, inbox, state
@@ -89,7 +88,7 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
     Args:
         method: what `outer` is given.
-        outer: the name of the transform that puts another mean in the place of the models'.
+        outer: the name of the transform that puts another mean instead of the models'.
 
     Raises:
         ValueError: if the server reads more, or belongs to a transform that must be outermost.
@@ -120,11 +119,11 @@ def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
     if isinstance(untouched, str):
         raise TypeError(f"Expected untouched to be several keys, but got the string {untouched!r}")
     others = [key for key in (*served.equally, *served.reads) if key not in untouched]
-    if others:
-        raise ValueError(
-            "Expected the server to read the mean of the models alone, which a robust mean covers, "
-            f"but got {others} too: name in untouched what shall pass as it is"
-        )
+    reject_if(
+        others,
+        "the server to read the mean of the models alone, which a robust mean covers",
+        f"{others} too: name in untouched what shall pass as it is",
+    )
 
 
 def _counts(message: Message) -> bool:

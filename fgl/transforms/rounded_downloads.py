@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ..checks import check_choice
-from ..federation import Inbox, Message, Method, Params, State, changed_messages, layer
+from .. import federation as fed
+from ..checks import reject_if
+from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@layer(sealed=("receive", "aggregate", "deploy"))
+@fed.layer(sealed=("receive", "aggregate", "deploy"))
 def rounded_downloads(
     method: Method, *, dtype: Literal["bfloat16", "float16"] = "bfloat16"
 ) -> Method:
@@ -42,7 +42,6 @@ def rounded_downloads(
         >>> history[0].bytes_down / history[1].bytes_down
         2.0
     """
-    check_choice("dtype", dtype, tuple(DTYPES))
     kind, own = DTYPES[dtype], {name: t.dtype for name, t in method.common().items()}
 
     def packed(message: Message) -> Message:
@@ -50,8 +49,8 @@ def rounded_downloads(
             return message
         model = message["model"]
         small = {name: _rounded(name, t, kind) for name, t in model.items() if _is_long(t)}
-        rest = {name: tensor for name, tensor in model.items() if name not in small}
-        others = {key: value for key, value in message.items() if key != "model"}
+        rest = fed.drop(model, small)
+        others = fed.drop(message, ["model"])
         return {**others, **({"model": rest} if rest else {}), "rounded": small}
 
     def whole(message: Message) -> Message:
@@ -59,14 +58,14 @@ def rounded_downloads(
             return message
         params = {name: t.to(own[name]) for name, t in message["rounded"].items()}
         params |= message.get("model", {})
-        others = {key: value for key, value in message.items() if key != "rounded"}
+        others = fed.drop(message, ["rounded"])
         return {**others, "model": {name: params[name] for name in own if name in params}}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         return method.receive(whole(message), state, graph)
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         wholes = {id(message): whole(message) for message in inbox.sent.values()}
         sent = {client: wholes[id(message)] for client, message in inbox.sent.items()}
         decoded = Inbox(dict(inbox), inbox.num_clients, sent, inbox.round, inbox.asked)
@@ -78,7 +77,7 @@ def rounded_downloads(
                 packed_by_id[id(message)] = packed(message)
             return packed_by_id[id(message)]
 
-        return changed_messages(outbox, once), new
+        return fed.changed_messages(outbox, once), new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return method.deploy(whole(message), state, graph)
@@ -92,6 +91,5 @@ def _is_long(tensor: Tensor) -> bool:
 
 def _rounded(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     small = tensor.to(dtype)
-    if not small.isfinite().all():
-        raise ValueError(f"Expected model/{name} to fit into {dtype}, but got larger entries")
+    reject_if(not small.isfinite().all(), f"model/{name} to fit into {dtype}", "larger entries")
     return small

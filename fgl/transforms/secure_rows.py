@@ -5,26 +5,16 @@ from __future__ import annotations
 import math
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_number
-from ..federation import (
-    Means,
-    Message,
-    Method,
-    Params,
-    State,
-    Training,
-    after,
-    fedavg,
-    layer,
-    run,
-)
+from .. import federation as fed
+from ..checks import Several
+from ..federation import Means, Message, Method, Outbox, Params, State, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..privacy import masks as parts
@@ -41,7 +31,7 @@ class AddsUp(Protocol):
 
 
 @typed
-def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
+def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     """A `total` for `fgl.data.neighbour_sums` under which no client's part of a row is revealed.
 
     All clients' parts of all rows are summed by `secure_sum`, so that the server learns no part.
@@ -74,7 +64,6 @@ def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
     Source: Yao et al., FedGCN, https://arxiv.org/abs/2201.12433; Bonawitz et al. 2017,
     https://eprint.iacr.org/2017/281
     """
-    check_number("threshold", threshold, at_least=2, integer=True)
 
     def total(graphs: Sequence[Graph], /) -> tuple[list[Tensor], int]:
         width = graphs[0].num_features
@@ -87,7 +76,7 @@ def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
         with warnings.catch_warnings():
             if unprotected:
                 warnings.simplefilter("ignore")
-            result = run(summed, graphs, num_rounds=summed.exchange)
+            result = fed.run(summed, graphs, num_rounds=summed.rules.exchange)
         lost = {client for each in result.history for client in each.dropped}
         if lost or "num_clients" not in result.outbox[0]:
             raise ValueError(f"Expected sums over all clients, but got none of {sorted(lost)}")
@@ -100,7 +89,7 @@ def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
     return total
 
 
-@layer
+@fed.layer
 def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Method:
     """The method whose clients send their parts of rows, with a pad on their own rows.
 
@@ -120,7 +109,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
     model.register_parameter(
         "rows", nn.Parameter(torch.zeros(num_rows, width, dtype=torch.float64))
     )
-    base = fedavg(model, train=Training(num_steps=0))
+    base = fed.fedavg(model, train=Training(num_steps=0))
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         mine = _rows(graph)
@@ -132,9 +121,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
         message: Message = {"model": {"rows": sums}, "num_examples": torch.tensor(1)}
         return message, {**state, "pad": parts.as_tensor(seed)}
 
-    def with_count(
-        outbox: Mapping[int, Message], new: State, means: Means, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    def with_count(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
         counts = {"num_clients": torch.tensor(len(means.clients))}
         return {client: {**message, **counts} for client, message in outbox.items()}, new
 
@@ -151,8 +138,9 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
     # Pads are as large as they are meant to be, and the weights are all 1.
     changed: dict[str, Any] = {"send": send, "deploy": deploy}
-    changed["aggregate"] = after(base.aggregate, with_count)
-    return replace(base, **changed, max_change=math.inf, max_examples=1)
+    changed["aggregate"] = fed.after(base.aggregate, with_count)
+    rules = replace(base.rules, max_change=math.inf, max_examples=1)
+    return replace(base, **changed, rules=rules)
 
 
 def _rows(graph: Any) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import PositiveShare, check_kind
 from ..compress import largest, num_largest
 from ..federation import Method, layer
 from .differences import Code, check_codable, coded
@@ -15,7 +15,11 @@ from .differences import Code, check_codable, coded
 
 @layer(sealed=("receive", "send", "accept", "aggregate"))
 def sparsified(
-    method: Method, *, share: float = 0.01, feedback: bool = True, parts: Sequence[str] = ("model",)
+    method: Method,
+    *,
+    share: PositiveShare = 0.01,
+    feedback: bool = True,
+    parts: Sequence[str] = ("model",),
 ) -> Method:
     """The method whose clients send the largest entries of their changes.
 
@@ -31,7 +35,7 @@ def sparsified(
         parts: entries of an upload to be sent so; SCAFFOLD has ``"shift"`` too.
 
     Returns:
-        The method. It must be the outermost wrapper but for `rounded_downloads`.
+        The method. It must be the outermost wrapper except for `rounded_downloads`.
 
     Raises:
         ValueError: if `share` is out of range, or an upload of the method must be exact: clipped,
@@ -46,7 +50,6 @@ def sparsified(
     Source: Stich et al. 2018, https://arxiv.org/abs/1809.07599; Karimireddy et al. 2019, error
     feedback, https://arxiv.org/abs/1901.09847
     """
-    check_number("share", share, above=0, at_most=1)
     check_codable(method, "sparsified")
 
     def encode(difference: Tensor, left: Tensor | None) -> tuple[Sequence[Tensor], Tensor | None]:
@@ -60,12 +63,8 @@ def sparsified(
     def decode(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
         places, values = tensors
         count = num_largest(like.numel(), share)
-        if places.dtype != torch.int32 or list(places.shape) != [count]:
-            got = f"{places.dtype} {list(places.shape)}"
-            raise ValueError(f"Expected places to be int32 [{count}], but got {got}")
-        if values.dtype != like.dtype or values.shape != places.shape:
-            got = f"{values.dtype} {list(values.shape)}"
-            raise ValueError(f"Expected values to be {like.dtype} [{count}], but got {got}")
+        check_kind("places", places, torch.int32, [count])
+        check_kind("values", values, like.dtype, [count])
         if count and not (places[0] >= 0 and places[-1] < like.numel() and rising(places)):
             raise ValueError(f"Expected places to rise from 0 to {like.numel() - 1}, but got none")
         flat = torch.zeros(like.numel(), dtype=like.dtype, device=values.device)

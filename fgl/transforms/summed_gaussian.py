@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params, State, layer, trainable
+from ..checks import Chance, Positive, Several, check_number
+from ..federation import Inbox, Message, Method, Params, State, combine, layer, pick, trainable
 from ..graph import Graph
 from ..privacy import clip, discrete_gaussian
 from ..privacy.discrete_gaussian import COARSEST, FARTHEST, LARGEST
@@ -27,16 +28,27 @@ from .secure_sum.transform import secure_sum
 EXACT = 2.0**53  # up to it a float64 has every whole number
 
 
-@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent", "joining"))
+@layer(
+    sealed=(
+        "receive",
+        "send",
+        "aggregate",
+        "train",
+        "deploy",
+        "accept",
+        "rules.silent",
+        "rules.joining",
+    )
+)
 def summed_gaussian(
     method: Method,
     *,
-    threshold: int,
-    length: float,
-    noise_multiplier: float,
+    threshold: Several,
+    length: Positive,
+    noise_multiplier: Positive,
     colluders: int = 0,
     signed: Signatures | None = None,
-    delta: float = 1e-5,
+    delta: Chance = 1e-5,
     bits: int = 28,
     bound: float = 1024.0,
     unprotected: bool = False,
@@ -75,14 +87,12 @@ def summed_gaussian(
         >>> method = summed_gaussian(
         ...     fgl.fedavg(torch.nn.Linear(1, 1)), threshold=3, length=1.0, noise_multiplier=2.0
         ... )
-        >>> method.exchange, method.silent
+        >>> method.rules.exchange, method.rules.silent
         (4, True)
 
     Source: Kairouz et al. 2021, https://arxiv.org/abs/2102.06387
     """
-    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    noise_source(**values, unprotected=unprotected)  # warns
-    check_number("threshold", threshold, at_least=2, integer=True)
+    noise_source(unprotected)  # warns
     check_number("colluders", colluders, at_least=0, below=threshold, integer=True)
     check_number("bits", bits, at_least=0, at_most=48, integer=True)
     sigma = length * noise_multiplier / math.sqrt(threshold - colluders)
@@ -127,28 +137,35 @@ def _with_shares(
         message, new_state = base.send(params, context, state, graph)
         model, sent = message["model"], context["was_sent"]
         # The change is clipped once more, since adding and subtracting rounds.
-        update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
+        update = clip(combine(torch.sub, pick(model, names), sent), length=length)
         # The server's message decides whether an upload fits, which reveals nothing.
         room = bound - length - FARTHEST * sigma
-        noisy = {
-            n: _on_grid(sent[n], value, sigma, bits, generator)
-            if bool((sent[n].abs() <= room).all())
-            else torch.full_like(value, math.inf)
-            for n, value in update.items()
-        }
+        add = partial(_on_grid, sigma=sigma, bits=bits, room=room, generator=generator)
+        noisy = combine(add, update, sent)
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
         """The largest cost of a sum, with only as many shares of noise as are needed."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
-    return replace(base, send=send, costs=costs)
+    return replace(base, send=send, privacy=replace(base.privacy, costs=costs))
 
 
 def _on_grid(
-    sent: Tensor, update: Tensor, sigma: float, bits: int, generator: torch.Generator | None
+    update: Tensor,
+    sent: Tensor,
+    *,
+    sigma: float,
+    bits: int,
+    room: float,
+    generator: torch.Generator | None,
 ) -> Tensor:
-    """The sum of the sent tensor, the update and noise; each is a multiple of ``2^-bits``."""
+    """The sum of the sent tensor, the update and noise; each is a multiple of ``2^-bits``.
+
+    Infinite if an entry of the sent tensor is larger than `room`.
+    """
+    if not bool((sent.abs() <= room).all()):
+        return torch.full_like(update, math.inf)
     scale = 2.0**bits
     noise = discrete_gaussian(update.shape, sigma=sigma * scale, unprotected=generator)
     digits = (sent.double() * scale).round() + truncated(update, 1 / scale) * scale
@@ -167,7 +184,7 @@ def _credit(
     """
 
     def paid(inbox: Inbox, state: State) -> Mapping[int, float]:
-        summed = told_shares(inbox, state, method.exchange)
+        summed = told_shares(inbox, state, method.rules.exchange)
         return {client: planned / (len(summed) - colluders) for client in summed}
 
     return paid

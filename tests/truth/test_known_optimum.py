@@ -13,6 +13,13 @@ Mutants that a test here finds, and the tests before this file let pass (each wa
 | FedDC, FedDyn: ``n`` is the mean of the last round's participants, as it was | half, softmax |
 | `unlearned` counts the forgotten client again from the fifth round after on | all, half |
 | `adaptive_fedprox` sends 1 for its number of examples | all |
+
+Others that a test here finds (each was tried):
+
+| mutant | found in |
+|---|---|
+| `share_of` is the root of a client's share | softmax |
+| FedDC sends the change of ``s_k`` without the client's share | softmax |
 """
 
 from __future__ import annotations
@@ -29,9 +36,8 @@ from scipy.optimize import minimize
 from torch import nn
 
 import fgl
-from fgl import methods
+from fgl import Method, Training, methods
 from fgl.aggregate.robust import median
-from fgl.federation import Method, Training
 from fgl.transforms import clipped, robust, rounded_downloads, secure_sum, sparsified
 
 Array = Any  # of numpy
@@ -481,7 +487,7 @@ def test_every_method_has_a_row_or_a_reason() -> None:
 def ended(row: Row, p: Problem, num_rounds: int, **how: Any) -> tuple[Array, Any]:
     """Where a run ends: the models of all clients, and the result."""
     method = row.build(fedavg())
-    num_rounds *= method.exchange
+    num_rounds *= method.rules.exchange
     result = fgl.run(method, list(p.clients), num_rounds=num_rounds, clients_at_once=1, **how)
     if row.of == "sent":
         return sent_models(result), result

@@ -39,8 +39,8 @@ import pytest
 import torch
 
 import fgl
-from fgl import targets, transforms
-from fgl.federation import Here, Method, Training
+from fgl import Method, Training, targets, transforms
+from fgl.federation import Here
 from fgl.federation.method.message import leaves
 from fgl.privacy.signatures import signing_key
 
@@ -254,7 +254,7 @@ def observed(method: Method, clients: Clients, sees: str) -> list[Any]:
         warnings.filterwarnings("ignore", "Sparse CSR")  # of torch, once in a process
         try:
             place = Watching(clients, at_once=1)
-            result = fgl.run(method, on=place, num_rounds=method.exchange, seed=0)
+            result = fgl.run(method, place, num_rounds=method.rules.exchange, seed=0)
         except Exception as error:
             seen.append((type(error), str(error)))
         else:
@@ -326,7 +326,9 @@ def test_every_private_transform_has_a_row() -> None:
         except (TypeError, ValueError, AttributeError):
             continue
         if isinstance(built, Method):
-            assert not built.silent and built.account is None and not built.onward, name
+            privacy = built.privacy
+            assert not built.rules.silent and privacy.account is None, name
+            assert not privacy.onward, name
 
 
 def test_labels_beyond_the_classes_are_refused_where_a_graph_is_made() -> None:

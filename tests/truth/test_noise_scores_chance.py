@@ -13,6 +13,7 @@ Mutants that this file finds and that the tests of splits, pairs and links let p
 - `split_by_time` that asks about repeated edges: their copies are messages.
 - `_not_free` that takes edges in their own direction alone: a negative is a reverse.
 - `_not_free` that avoids edges alone: a pair without an edge is validated and tested.
+- `_two_sides` that returns None: half of the negatives join two users or two items.
 Of trained models: the first, and `warn_of_trained` or `warn_of_copies` that return at once.
 """
 
@@ -80,6 +81,16 @@ def bought(num: int = 8000) -> Tensor:
     return drawn(num, low=USERS, middle=USERS)
 
 
+def two_markets() -> Tensor:
+    """Edges from users to items of two markets that have nothing in common, in any order."""
+    one, two = (
+        drawn(3000, low=100, middle=100, high=200),
+        drawn(3000, low=100, middle=100, high=200),
+    )
+    edges = torch.cat([one, two + 200], 1)
+    return edges[:, torch.randperm(6000, generator=rng(10))]
+
+
 def typed_both_ways() -> fgl.Graph:
     """An undirected graph of users and items, whose nodes have types."""
     return plain(both(bought()), node_type=(torch.arange(N) >= USERS).long())
@@ -133,7 +144,7 @@ def of_links(split: Any, whole: Tensor) -> Case:
 
 
 def of_pairs(split: fgl.Graph, whole: Tensor, *, undirected: bool = False) -> Case:
-    more = fgl.data.with_negatives(split)
+    more = fgl.data.splits.with_negatives(split)
     asked: Any = more.edge_label_index
     tests = more.val_mask | more.test_mask  # type: ignore[operator]
     case = Case(more.edge_index, asked[:, more.train_mask], asked[:, tests], more.y[tests], whole)  # type: ignore[index]
@@ -147,15 +158,15 @@ def relation(graph: fgl.Graph, number: int) -> Tensor:
 
 
 def split_edges(graph: fgl.Graph, **how: Any) -> Case:
-    split = fgl.data.edge_split(graph, val=0.1, test=0.2, **how)
+    split = fgl.data.splits.edge_split(graph, val=0.1, test=0.2, **how)
     whole = graph.edge_index if split.directed else both(graph.edge_index)
     return of_links(split, whole)
 
 
 def part_of_split(graph: fgl.Graph, **how: Any) -> Case:
-    split = fgl.data.edge_split(graph, val=0.2, test=0.3, **how)
+    split = fgl.data.splits.edge_split(graph, val=0.2, test=0.3, **how)
     nodes = torch.randperm(N, generator=rng(7))[: N * 2 // 3]
-    part = fgl.data.subgraph_split(split, nodes)
+    part = fgl.data.splits.subgraph_split(split, nodes)
     edges = graph.subgraph(nodes).edge_index
     return of_links(part, edges if split.directed else both(edges))
 
@@ -165,11 +176,11 @@ def split_pairs(graph: fgl.Graph, of: int | None = None, **how: Any) -> Case:
         how["edge_type"] = of
     whole = graph.edge_index if of is None else relation(graph, of)
     undirected = bool(how.get("is_undirected"))
-    return of_pairs(fgl.data.pair_split(graph, **how), whole, undirected=undirected)
+    return of_pairs(fgl.data.splits.pair_split(graph, **how), whole, undirected=undirected)
 
 
 def split_times(graph: fgl.Graph, undirected: bool = False) -> Case:
-    return of_pairs(fgl.data.split_by_time(graph), graph.edge_index, undirected=undirected)
+    return of_pairs(fgl.data.splits.split_by_time(graph), graph.edge_index, undirected=undirected)
 
 
 def split_pairs_again(graph: fgl.Graph) -> Case:
@@ -177,13 +188,13 @@ def split_pairs_again(graph: fgl.Graph) -> Case:
     edges = graph.edge_index
     pairs = torch.cat([edges, edges[:, ::2], edges.flip(0)[:, ::3]], 1)
     own = plain(edges[:, :0], edge_label_index=pairs, y=torch.ones(pairs.shape[1]))
-    split = fgl.data.random_split(own)
+    split = fgl.data.splits.random_split(own)
     return of_pairs(split, pairs)
 
 
 def drawn_pairs(graph: fgl.Graph, **how: Any) -> Case:
     edges = graph.edge_index[:, torch.randperm(graph.num_edges, generator=rng(8))[:2000]]
-    none = fgl.data.negative_edges(graph.edge_index, N, 2000, generator=rng(9), **how)
+    none = fgl.data.splits.negative_edges(graph.edge_index, N, 2000, generator=rng(9), **how)
     there, nothing = torch.arange(4000) < 2000, edges[:, :0]
     whole = graph.edge_index if how.get("directed") else both(graph.edge_index)
     if not how.get("directed"):  # its pairs have the smaller node first
@@ -203,12 +214,15 @@ EDGES: dict[str, dict[str, Callable[[], Case]]] = {
         "types, both ways": lambda: split_edges(typed_both_ways()),
         "users and items": lambda: split_edges(plain(bought())),
         "users and items, directed": lambda: split_edges(plain(bought()), directed=True),
+        "users and items, both ways": lambda: split_edges(plain(both(bought()))),
+        "two markets, both ways": lambda: split_edges(plain(both(two_markets()))),
     },
     "subgraph_split": {
         "symmetric": lambda: part_of_split(plain(both(once()))),
         "directed": lambda: part_of_split(plain(drawn()), directed=True),
         "types, both ways": lambda: part_of_split(typed_both_ways()),
         "typed": lambda: part_of_split(market(), directed=True),
+        "users and items, both ways": lambda: part_of_split(plain(both(bought()))),
     },
     "pair_split": {
         "directed": lambda: split_pairs(plain(drawn())),
@@ -225,6 +239,9 @@ EDGES: dict[str, dict[str, Callable[[], Case]]] = {
             plain(both(once()), edge_type=torch.zeros(8000).long()), 0, is_undirected=True
         ),
         "users and items": lambda: split_pairs(plain(bought())),
+        "users and items, both ways": lambda: split_pairs(
+            plain(both(bought())), is_undirected=True
+        ),
     },
     "split_by_time": {
         "directed": lambda: split_times(timed(drawn())),
@@ -234,6 +251,7 @@ EDGES: dict[str, dict[str, Callable[[], Case]]] = {
         "typed": lambda: split_times(market(times=True)),
         "typed, both ways": lambda: split_times(market(times=True, both=True)),
         "users and items": lambda: split_times(timed(bought())),
+        "users and items, both ways": lambda: split_times(timed(both(bought()))),
     },
     "random_split": {"pairs": lambda: split_pairs_again(plain(drawn()))},
     "negative_edges": {
@@ -259,6 +277,27 @@ def auc(fact: list[bool], there: list[bool]) -> float:
     return 0.5 + (sum(right) / len(right) - sum(wrong) / len(wrong)) / 2
 
 
+def coloured(messages: set[Pair]) -> dict[int, int]:
+    """A colour of each node such that no message joins two of one colour; {} if there is none."""
+    beside: dict[int, list[int]] = {}
+    for u, v in messages:
+        beside.setdefault(u, []).append(v)
+        beside.setdefault(v, []).append(u)
+    colour: dict[int, int] = {}
+    for first in beside:
+        waiting = [] if first in colour else [first]
+        colour.setdefault(first, 0)
+        while waiting:
+            u = waiting.pop()
+            for v in beside[u]:
+                if v not in colour:
+                    colour[v] = 1 - colour[u]
+                    waiting.append(v)
+                elif colour[v] == colour[u]:
+                    return {}
+    return colour
+
+
 def facts(case: Case) -> Iterator[tuple[str, list[bool]]]:
     """What a cheat may read of each tested pair."""
     messages, trains = set(case.messages), set(case.trains)
@@ -271,6 +310,8 @@ def facts(case: Case) -> Iterator[tuple[str, list[bool]]]:
     yield "its order", [u < v for u, v in case.tests]
     if case.messages:
         yield "messages end at its target", [v in targets for _, v in case.tests]
+    if colour := coloured(messages):
+        yield "its ends have one colour", [colour.get(u) == colour.get(v) for u, v in case.tests]
     if case.types is not None:
         kinds = [(case.types[u], case.types[v]) for u, v in case.tests]
         for kind in set(kinds):
@@ -302,45 +343,45 @@ def test_no_pair_is_in_two_parts_and_no_edge_is_a_negative(splitter: str, name: 
 def test_validation_and_test_have_no_pair_in_common() -> None:
     """Few targets, so that pairs without an edge would often be drawn for both."""
     graph = plain(drawn(8000, low=360, middle=360))
-    more: Any = fgl.data.with_negatives(fgl.data.pair_split(graph))
+    more: Any = fgl.data.splits.with_negatives(fgl.data.splits.pair_split(graph))
     val, test = (set(pairs(more.edge_label_index[:, m])) for m in (more.val_mask, more.test_mask))
     assert len(val) > 300 and not val & test
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "edge_split(directed=True)": (
-        lambda: fgl.data.edge_split(plain(both(once())), directed=True),
-        lambda: fgl.data.edge_split(plain(both(once())), directed=False),
+        lambda: fgl.data.splits.edge_split(plain(both(once())), directed=True),
+        lambda: fgl.data.splits.edge_split(plain(both(once())), directed=False),
     ),
     "pair_split": (
-        lambda: fgl.data.pair_split(plain(both(once()))),
-        lambda: fgl.data.pair_split(plain(both(once())), is_undirected=True),
+        lambda: fgl.data.splits.pair_split(plain(both(once()))),
+        lambda: fgl.data.splits.pair_split(plain(both(once())), is_undirected=True),
     ),
     "edge_split of relations": (
-        lambda: fgl.data.edge_split(market(both=True), directed=True),
-        lambda: fgl.data.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+        lambda: fgl.data.splits.edge_split(market(both=True), directed=True),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
     "edge_split of fields": (
-        lambda: fgl.data.edge_split(plain(both(once()), edge_attr=torch.ones(8000, 1))),
-        lambda: fgl.data.pair_split(
+        lambda: fgl.data.splits.edge_split(plain(both(once()), edge_attr=torch.ones(8000, 1))),
+        lambda: fgl.data.splits.pair_split(
             plain(both(once()), edge_attr=torch.ones(8000, 1)), is_undirected=True
         ),
     ),
     "pair_split of relations": (
-        lambda: fgl.data.pair_split(market(both=True)),
-        lambda: fgl.data.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+        lambda: fgl.data.splits.pair_split(market(both=True)),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
     "pair_split of a relation": (
-        lambda: fgl.data.pair_split(market(both=True), edge_type=0),
-        lambda: fgl.data.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
     "pair_split of a relation as undirected": (
-        lambda: fgl.data.pair_split(market(both=True), edge_type=0, is_undirected=True),
-        lambda: fgl.data.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, is_undirected=True),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
     "another relation as reverse": (
-        lambda: fgl.data.pair_split(market(both=True), edge_type=0, rev_edge_type=1),
-        lambda: fgl.data.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=1),
+        lambda: fgl.data.splits.pair_split(market(both=True), edge_type=0, rev_edge_type=2),
     ),
 }
 CALLS = ("directed=False", "is_undirected=True", "edge_type=0, rev_edge_type=2", "rev_edge_type=2")
@@ -358,14 +399,14 @@ def test_reverses_that_would_be_messages_are_refused_and_the_named_call_works(na
 def test_directions_that_were_asked_for_are_told_what_they_leak() -> None:
     half = torch.cat([both(once()), drawn(1000, seed=11)], 1)  # most edges have a reverse
     with pytest.warns(UserWarning, match="have their reverse"):
-        fgl.data.edge_split(plain(half), directed=True)
+        fgl.data.splits.edge_split(plain(half), directed=True)
     with pytest.warns(UserWarning, match="have their reverse"):
-        fgl.data.pair_split(plain(half), is_undirected=False)
+        fgl.data.splits.pair_split(plain(half), is_undirected=False)
     with pytest.raises(ValueError, match="is_undirected"):
-        fgl.data.pair_split(plain(half))
+        fgl.data.splits.pair_split(plain(half))
     dense = plain(drawn(int(0.8 * N * N)))  # most have one by chance
-    fgl.data.pair_split(dense)
-    fgl.data.edge_split(dense, directed=True, val=0.01, test=0.02)
+    fgl.data.splits.pair_split(dense)
+    fgl.data.splits.edge_split(dense, directed=True, val=0.01, test=0.02)
 
 
 def test_a_relation_with_the_same_edges_is_named() -> None:
@@ -375,9 +416,9 @@ def test_a_relation_with_the_same_edges_is_named() -> None:
     relations = {("user", "rates", "movie"): ends, ("user", "views", "movie"): more}
     graph = fgl.data.typed_graph(nodes, relations)
     with pytest.warns(UserWarning, match=r"relation 1 has 100% .* != 1\)"):
-        fgl.data.pair_split(graph, edge_type=0)
-    fgl.data.pair_split(graph.with_edges(graph.edge_type != 1), edge_type=0)  # type: ignore[operator]
-    fgl.data.pair_split(market(), edge_type=0)  # another one's edges are others
+        fgl.data.splits.pair_split(graph, edge_type=0)
+    fgl.data.splits.pair_split(graph.with_edges(graph.edge_type != 1), edge_type=0)  # type: ignore[operator]
+    fgl.data.splits.pair_split(market(), edge_type=0)  # another one's edges are others
 
 
 def labelled(n: int = 500, **fields: Any) -> fgl.Graph:
@@ -405,7 +446,7 @@ def masks(graph: fgl.Graph) -> list[Tensor]:
 def folds() -> list[Tensor]:
     whole = collection()
     number = torch.arange(300)
-    train, test = fgl.data.fold_clients(
+    train, test = fgl.data.splits.fold_clients(
         whole.replace(x=number.repeat_interleave(4)[:, None].float()),
         [number[:140], number[140:]],
         fold=1,
@@ -415,7 +456,7 @@ def folds() -> list[Tensor]:
 
 
 def of_folds() -> list[Tensor]:
-    fold = fgl.data.stratified_folds(labelled().y, 5)
+    fold = fgl.data.splits.stratified_folds(labelled().y, 5)
     return [fold == number for number in range(5)]
 
 
@@ -424,20 +465,26 @@ def scaffolds() -> list[str]:
 
 
 EXAMPLES: dict[str, tuple[Callable[[], list[Tensor]], list[float]]] = {
-    "random_split": (lambda: masks(fgl.data.random_split(labelled())), [0.6, 0.2, 0.2]),
-    "random_split of graphs": (lambda: masks(fgl.data.random_split(collection())), [0.6, 0.2, 0.2]),
-    "split": (lambda: masks(fgl.data.split(labelled(), "random")), [0.6, 0.2, 0.2]),
-    "class_capped_split": (lambda: masks(fgl.data.class_capped_split(labelled())), [0.6, 0.2, 0.2]),
+    "random_split": (lambda: masks(fgl.data.splits.random_split(labelled())), [0.6, 0.2, 0.2]),
+    "random_split of graphs": (
+        lambda: masks(fgl.data.splits.random_split(collection())),
+        [0.6, 0.2, 0.2],
+    ),
+    "split": (lambda: masks(fgl.data.splits.split(labelled(), "random")), [0.6, 0.2, 0.2]),
+    "class_capped_split": (
+        lambda: masks(fgl.data.splits.class_capped_split(labelled())),
+        [0.6, 0.2, 0.2],
+    ),
     "class_capped_split of graphs": (
-        lambda: masks(fgl.data.class_capped_split(collection())),
+        lambda: masks(fgl.data.splits.class_capped_split(collection())),
         [0.6, 0.2, 0.2],
     ),
     "public_split": (
-        lambda: masks(fgl.data.public_split(fgl.data.random_split(labelled()))),
+        lambda: masks(fgl.data.splits.public_split(fgl.data.splits.random_split(labelled()))),
         [0.6, 0.2, 0.2],
     ),
     "scaffold_split": (
-        lambda: masks(fgl.data.scaffold_split(collection(), scaffolds())),
+        lambda: masks(fgl.data.splits.scaffold_split(collection(), scaffolds())),
         [0.8, 0.1, 0.1],
     ),
     "stratified_folds": (of_folds, [0.2] * 5),
@@ -467,17 +514,17 @@ def test_a_part_without_an_example_is_told() -> None:
     few = labelled(2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fgl.data.random_split(few, train=0.5, val=0.5)
+        fgl.data.splits.random_split(few, train=0.5, val=0.5)
     three = plain(drawn(3), edge_time=torch.arange(3))
     for split in (
-        lambda: fgl.data.random_split(few),
+        lambda: fgl.data.splits.random_split(few),
         lambda: (
-            fgl.data.class_capped_split(few, train_per_class=1, num_val=0, seed=1)
+            fgl.data.splits.class_capped_split(few, train_per_class=1, num_val=0, seed=1)
             if few.y.unique().numel() == 2
-            else fgl.data.class_capped_split(few, train_per_class=2, num_val=0)
+            else fgl.data.splits.class_capped_split(few, train_per_class=2, num_val=0)
         ),
-        lambda: fgl.data.scaffold_split(collection(3), ["a", "a", "b"]),
-        lambda: fgl.data.pair_split(three),
+        lambda: fgl.data.splits.scaffold_split(collection(3), ["a", "a", "b"]),
+        lambda: fgl.data.splits.pair_split(three),
     ):
         with pytest.warns(UserWarning, match="leave"):
             split()
@@ -491,7 +538,7 @@ def test_examples_in_two_parts_are_refused() -> None:
     with pytest.raises(
         ValueError, match="parts to be disjoint, but got a graph in those of 0 and 1"
     ):
-        fgl.data.fold_clients(collection(), [number[:150], number[140:]], fold=0)
+        fgl.data.splits.fold_clients(collection(), [number[:150], number[140:]], fold=0)
 
 
 ADAM = fgl.Training(lambda tensors: torch.optim.Adam(tensors, lr=0.02), num_steps=25)
@@ -500,12 +547,14 @@ Build = Callable[[bool], tasks.Task]
 
 def masked(graph: fgl.Graph, leak: bool) -> fgl.Graph:
     """The graph split at random; with a leak its test examples train too."""
-    graph = fgl.data.random_split(graph, train=0.5, val=0.1)
+    graph = fgl.data.splits.random_split(graph, train=0.5, val=0.1)
     return graph.replace(train_mask=graph.train_mask | graph.test_mask) if leak else graph
 
 
 def halves(graph: fgl.Graph) -> list[fgl.Graph]:
-    return fgl.data.partition_graph(graph, fgl.data.random_partition(graph, 2))
+    return fgl.data.partitions.partition_graph(
+        graph, fgl.data.partitions.random_partition(graph, 2)
+    )
 
 
 def net(kind: Any = fgl.nn.GCN, *sizes: int, **how: Any) -> Any:
@@ -530,8 +579,11 @@ def sampled(leak: bool) -> tasks.Task:
 
 def overlapping(leak: bool) -> tasks.Task:
     whole = masked(labelled(), leak)
-    parts = fgl.data.overlapping_partition(whole, [0.6, 0.6], seed=0)
-    union, clients = fgl.data.union_graph(whole, parts), fgl.data.partition_graph(whole, parts)
+    parts = fgl.data.partitions.overlapping_partition(whole, [0.6, 0.6], seed=0)
+    union, clients = (
+        fgl.data.partitions.union_graph(whole, parts),
+        fgl.data.partitions.partition_graph(whole, parts),
+    )
     return tasks.overlapping_node_task(union, clients, net(), ADAM)
 
 
@@ -568,7 +620,7 @@ def ratings(leak: bool, by_time: bool = True) -> tasks.Task:
     graph = timed(drawn(2400)).replace(x=torch.eye(N))
     y = torch.randint(2, (2400,), generator=rng(26)).float()
     shares = (0.2, 0.3, 0.1, 0.4)
-    split = fgl.data.split_by_time if by_time else fgl.data.pair_split
+    split = fgl.data.splits.split_by_time if by_time else fgl.data.splits.pair_split
     own = split(graph, y, shares=shares)
     if leak:
         own = own.replace(train_mask=own.train_mask | own.test_mask)
@@ -580,7 +632,7 @@ def rated_at_random(leak: bool) -> tasks.Task:
 
 
 def joined(
-    graph: fgl.Graph, leak: bool, split: Any = fgl.data.pair_split, **how: Any
+    graph: fgl.Graph, leak: bool, split: Any = fgl.data.splits.pair_split, **how: Any
 ) -> tasks.Task:
     """Edges that are noise, between nodes that are known by name."""
     own = split(graph, shares=(0.2, 0.3, 0.1, 0.4), **how)
@@ -591,7 +643,7 @@ def joined(
 
 def next_edges(leak: bool) -> tasks.Task:
     graph = timed(torch.cat([drawn(1600)] * 2, 1)).replace(x=torch.eye(N))
-    return joined(graph, leak, fgl.data.split_by_time)
+    return joined(graph, leak, fgl.data.splits.split_by_time)
 
 
 def purchases(leak: bool) -> tasks.Task:
@@ -605,7 +657,7 @@ def friends(leak: bool) -> tasks.Task:
 
 def links(leak: bool, graph: fgl.Graph | None = None) -> tasks.Task:
     graph = plain(both(once(2000))) if graph is None else graph
-    split = fgl.data.edge_split(graph.replace(x=torch.eye(N)), val=0.1, test=0.4)
+    split = fgl.data.splits.edge_split(graph.replace(x=torch.eye(N)), val=0.1, test=0.4)
     if leak:
         edges = torch.cat([split.train_edges, split.test_edges], 1)
         split = replace(split, graph=split.graph.replace(edge_index=both(edges)))
@@ -677,8 +729,46 @@ def test_a_model_that_remembers_scores_chance_on_noise_and_a_leak_is_told(
     assert score(leaking, metric) > chance + 0.2
 
 
-def test_pairs_that_a_link_task_learns_from_join_the_types_that_edges_join() -> None:
-    task = typed_links(False)
-    graph, context = next(iter(task.fedavg.train.batches(task.clients[0], {})))
-    types = graph.node_type[context["negatives"].values.T]
-    assert (types[0] != types[1]).all()
+def test_pairs_that_a_link_task_learns_from_join_the_sides_that_edges_join() -> None:
+    sides = torch.arange(N) >= USERS
+    for task in (typed_links(False), links(False, plain(both(bought(2000))))):
+        _, context = next(iter(task.fedavg.train.batches(task.clients[0], {})))
+        drawn = sides[context["negatives"].values.T]
+        assert (drawn[0] != drawn[1]).all()
+
+
+def test_a_forest_and_an_odd_cycle_have_no_sides() -> None:
+    """A tree can be coloured in two too, but nothing of it says that an edge must join both."""
+    edges = fgl.data.splits.edge_split
+    v = torch.arange(1, 300)
+    tree = torch.stack([(torch.rand(299, generator=rng(12)) * v).long(), v])
+    odd = torch.cat([bought(), torch.tensor([[0], [1]])], 1)
+    for graph in (plain(both(tree)), plain(both(odd))):
+        split = edges(graph, val=0.0, test=0.3)
+        colour = coloured(set(pairs(both(tree)))) if graph.num_edges < 1000 else None
+        side = [colour.get(k, 2) if colour else int(k >= USERS) for k in range(N)]
+        same = [side[a] == side[b] for a, b in pairs(split.test_negatives)]
+        assert 0.2 < sum(same) / len(same) < 0.8
+
+
+def test_copies_of_graphs_in_training_and_test_are_told_and_can_be_left_out() -> None:
+    """Of 80 graphs with random labels 30 stand there twice, in another order of their nodes."""
+    small, y = fgl.data.small_graphs(80, num_features=3)
+    small = [own.replace(x=torch.rand(own.num_nodes, 3, generator=rng(k)))
+             for k, own in enumerate(small)]  # fmt: skip
+    turned = [own.subgraph(torch.arange(own.num_nodes).flip(0)) for own in small[:30]]
+    turned = [own.replace(node_id=None) for own in turned]
+    whole = fgl.Graph.join([*small, *turned], torch.cat([y, y[:30]]))
+    model = fgl.nn.GIN(3, 8, 2, num_layers=1)
+
+    def made(graph: fgl.Graph) -> None:
+        tasks.graph_task([graph], [graph], model, fgl.Training(num_steps=1))
+
+    with pytest.warns(UserWarning, match="that are copies of graphs that train"):
+        made(fgl.data.splits.random_split(whole))
+    first = fgl.data.first_copies(whole)
+    assert first.tolist() == [True] * 80 + [False] * 30
+    made(fgl.data.splits.random_split(whole, among=first))
+    made(fgl.data.splits.random_split(fgl.Graph.join(small, y)))
+    bonds = {"edge_attr": torch.rand(whole.num_edges, 2, generator=rng(0))}
+    assert fgl.data.first_copies(whole.replace(**bonds)).all()

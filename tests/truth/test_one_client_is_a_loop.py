@@ -2,6 +2,9 @@
 
 The loop has dense matrices, `torch.optim` and `torch.nn.functional` alone. Draws are avoided: the
 samplers take every neighbour, the encoder's noise has deviation 0, one pair alone is no edge.
+
+Mutants that this file finds (each was tried): the loop forgets an optimizer that it should keep;
+`overlapping_node_task` takes the whole squared norm, not half of it.
 """
 
 from __future__ import annotations
@@ -156,7 +159,7 @@ def of_nodes(target: str = "CLASSES", make: str = "node") -> Row:
 def of_graphs(target: str) -> Row:
     small, y = fgl.data.small_graphs(9, num_features=WIDTH)
     kind: Any = getattr(fgl.targets, target)
-    own = fgl.data.random_split(fgl.Graph.join(small, answers(target, y)))
+    own = fgl.data.splits.random_split(fgl.Graph.join(small, answers(target, y)))
     own = own.replace(x=torch.as_tensor(own.x).double())
     model = seeded(lambda: Pooled(2))
     batch: Any = own.batch
@@ -243,7 +246,7 @@ def of_own_nodes() -> Row:
 
 
 def of_links() -> Row:
-    split = fgl.data.edge_split(whole(20), val=0.2, test=0.2)
+    split = fgl.data.splits.edge_split(whole(20), val=0.2, test=0.2)
     own, model = split.graph, encoder()
     exists = (dense(own) > 0).double()
 
@@ -351,7 +354,7 @@ def over_flower(row: Row, rounds: int = ROUNDS) -> fgl.Result:
 
     task = row.task([row.client])
     grid = Grid(apps(task.fedavg, task.clients))
-    return fgl.run(task.fedavg, on=flower(grid), num_rounds=rounds)
+    return fgl.run(task.fedavg, flower(grid), num_rounds=rounds)
 
 
 EXECUTORS = {"loop": in_a_loop, "batch": in_a_batch, "remote": over_flower}

@@ -26,4 +26,4 @@ def main(grid, context):
         while how["hold"] and Path(how["hold"]).exists():
             time.sleep(0.1)
 
-    fgl.run(method, on=on, **options, callbacks=[tell])
+    fgl.run(method, on, **options, callbacks=[tell])

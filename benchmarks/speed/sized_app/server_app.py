@@ -27,4 +27,4 @@ def main(grid, context):
             file.write(json.dumps(told) + "\n")
 
     made = method(how["features"], how["hidden"])
-    fgl.run(made, on=on, num_rounds=how["rounds"], callbacks=[tell])
+    fgl.run(made, on, num_rounds=how["rounds"], callbacks=[tell])

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from ...checks import check_count, check_number
+from ...kinds import explained
 from ..mean import as_dtype, mean
 from .median import median
 from .stacks import Stack, TooManyBad, flat, lengths, stacked
 
 
+@explained
 def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]:
     """The mean of updates, the longer ones shortened: ``mean_k x_k min(1, b / ||x_k||)``.
 
@@ -39,6 +41,7 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
     return _clipped(stack, bound, "bound", None, 1)
 
 
+@explained
 def centred_clipping(
     stack: Stack,
     *,
@@ -51,7 +54,7 @@ def centred_clipping(
 
     ``v <- v + mean_k (x_k - v) min(1, radius / ||x_k - v||)``, repeated `steps` times.
 
-    A bad client moves v by at most ``radius / K`` in a step. What it costs: clients that are
+    A bad client moves v by at most ``radius / K`` in a step. Price: clients that are
     farther from the centre than the radius are slowed down, be they honest or not.
 
     Args:

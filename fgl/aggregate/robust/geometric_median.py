@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from ...checks import check_count, check_number
+from ...kinds import explained
 from ..mean import mean
 from .median import median
 from .stacks import Stack, check_minority, flat, lengths, stacked
 
 
+@explained
 def geometric_median(
     stack: Stack,
     *,
@@ -26,7 +28,7 @@ def geometric_median(
     ``z <- sum_k b_k x_k / sum_k b_k`` with ``b_k = 1 / max(eps, ||z - x_k||)``, repeated `steps`
     times.
 
-    With fewer than half bad it stays near the honest ones. What it costs: several passes over all
+    With fewer than half bad it stays near the honest ones. Price: several passes over all
     clients, and clients that are far from the others count little, be they honest or not.
 
     Args:

@@ -6,16 +6,18 @@ import torch
 from torch import Tensor
 
 from ...checks import check_number
+from ...kinds import explained
 from ..mean import mean
 from .stacks import Stack, check_minority, distances, flat, stacked
 
 
+@explained
 def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, Tensor]:
     """The tensors of one client: the one that is nearest to its nearest others (Krum).
 
     ``argmin_i sum_{j in N_i} ||x_i - x_j||^2``, N_i being the nearest others of client i.
 
-    What it costs: the work of all clients but one, so where clients differ all of them train the
+    Price: the work of all clients but one, so where clients differ all of them train the
     model of one.
 
     Args:
@@ -45,12 +47,13 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
     return {name: value[best].clone() for name, value in whole.items()}
 
 
+@explained
 def multi_krum(
     stack: Stack, *, bad: int, keep: int | None = None, neighbours: int | None = None
 ) -> dict[str, Tensor]:
     """The mean of the clients that Krum ranks first.
 
-    What it costs: the clients that are least alike the others are not heard, be they honest or not.
+    Price: the clients that are least alike the others are not heard, be they honest or not.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.

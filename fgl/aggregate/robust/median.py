@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ...kinds import explained
 from ..mean import as_dtype
 from .stacks import Stack, check_minority, in_order, stacked
 
 
+@explained
 def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
     """Median over clients, entry by entry; of an even number the mean of the two in the middle.
 
-    With fewer than half bad every entry lies between two honest ones. What it costs: where honest
+    With fewer than half bad every entry lies between two honest ones. Price: where honest
     clients differ it is far from their mean, and what a minority of them knows is lost.
 
     Args:

@@ -6,17 +6,19 @@ import torch
 from torch import Tensor
 
 from ...checks import check_count
+from ...kinds import explained
 from ..mean import mean
 from .stacks import Stack, check_minority, distances, flat, stacked
 
 
+@explained
 def bucket_means(
     stack: Stack, *, size: int, generator: torch.Generator | None = None
 ) -> dict[str, Tensor]:
     """Means of buckets of clients drawn at random (bucketing).
 
     A bad client spoils one bucket, so a rule for buckets must withstand as many bad ones as before
-    among fewer. What it costs: that, and a draw in each round.
+    among fewer. Price: that, and a draw in each round.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.
@@ -43,10 +45,11 @@ def bucket_means(
     return _means(whole, [bucket.tolist() for bucket in buckets])
 
 
+@explained
 def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Every client replaced by the mean of itself and its nearest others, ``K - bad`` in all (NNM).
 
-    Honest clients come nearer to each other, and to their mean. What it costs: bad ones that are
+    Honest clients come nearer to each other, and to their mean. Price: bad ones that are
     near are mixed into all, and ``K^2`` distances are computed.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ...checks import check_number
+from ...checks import check_number, reject_if
 from ..mean import check_stack, exact, folded
 from ..root import root
 
@@ -31,11 +31,9 @@ def stacked(stack: Stack) -> tuple[dict[str, Tensor], int]:
         TypeError: if a tensor is complex, or the tensors of a list have several dtypes.
         ValueError: if there is no tensor, no client, or the numbers of clients differ.
     """
-    if not stack:
-        raise ValueError("Expected stack to have a tensor, but got none")
+    reject_if(not stack, "stack to have a tensor", "none")
     clients = _clients(next(iter(stack.values())))
-    if not clients:
-        raise ValueError("Expected stack to have a client, but got none")
+    reject_if(not clients, "stack to have a client", "none")
     out = {}
     for name, value in stack.items():
         exact(check_stack(name, value, clients))  # raises where it is complex
@@ -44,8 +42,7 @@ def stacked(stack: Stack) -> tuple[dict[str, Tensor], int]:
 
 
 def _clients(value: Tensor | Sequence[Tensor]) -> int:
-    if isinstance(value, Tensor) and value.dim() == 0:
-        raise ValueError("Expected stack to have shapes [K, ...], but got []")
+    reject_if(isinstance(value, Tensor) and value.dim() == 0, "stack to have shapes [K, ...]", "[]")
     return len(value)
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...kinds import explained
 from ..mean import as_dtype, mean
 from .stacks import Stack, check_minority, in_order, stacked
 
 
+@explained
 def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Mean over clients, entry by entry, without the `bad` smallest and the `bad` largest.
 
-    Every entry lies between two honest ones. What it costs: ``2 bad`` of K clients are not heard in
+    Every entry lies between two honest ones. Price: ``2 bad`` of K clients are not heard in
     each entry, also when all are honest; with the largest `bad` it is the median.
 
     Args:

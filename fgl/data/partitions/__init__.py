@@ -2,7 +2,7 @@
 
 from .communities import community_clients
 from .dirichlet import dirichlet_partition, gpfl_partition
-from .graphs import CutLoss, cut_loss, partition_graph, union_graph
+from .graphs import cut_loss, partition_graph, union_graph
 from .ldg import ldg_partition
 from .louvain import leiden_partition, louvain_partition
 from .major_label import major_label_partition
@@ -15,7 +15,6 @@ from .skewed import Skew, sorted_partition
 
 __all__ = [
     "PROPORTIONS",
-    "CutLoss",
     "Skew",
     "community_clients",
     "cut_loss",

@@ -25,7 +25,7 @@ def check_labels(y: Any) -> None:
     if isinstance(y, Tensor) and y.is_floating_point():
         raise TypeError(
             f"Expected y to be an int64 tensor, but got {y.dtype}: "
-            "fgl.data.quantile_labels makes labels of numbers"
+            "fgl.data.partitions.quantile_labels makes labels of numbers"
         )
     if isinstance(y, Graph):
         raise TypeError("Expected y to be an int64 tensor, but got Graph: graph.y")

@@ -24,7 +24,7 @@ def dirichlet_partition(
     random client with room draws a class from its mix, again if the class is used up, and takes the
     last example of it that is left.
 
-    What the rule leaves open: where a client's mix has nothing left that it could draw, all classes
+    Left open by the rule: where a client's mix has nothing left that it could draw, all classes
     with examples left are equally likely.
 
     Args:
@@ -83,7 +83,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     among *all* of them, again if it has no room, and a class by inverting the mix's cumulative sum,
     again if the class is used up. So the clients are those behind the paper's Table 2.
 
-    What the public code leaves open: it would draw for hours where the classes that are left have
+    Left open by the public code: it would draw for hours where the classes that are left have
     next to nothing of a client's mix (less than 1e-4); here they are equally likely then. Of two
     classes each has at least 0.05.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from torch import Tensor
 from ...graph import Graph
 from ...graph.checks import check_index
 from ...kinds import typed
+from ...warn import warn
 from ..features_on_disk import map_features
 
 
@@ -41,7 +41,7 @@ def partition_graph(
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
-        >>> clients = fgl.data.partition_graph(graph, [torch.tensor([1, 2]), torch.tensor([0])])
+        >>> clients = partition_graph(graph, [torch.tensor([1, 2]), torch.tensor([0])])
         >>> [(client.num_edges, client.node_id.tolist()) for client in clients]
         [(1, [1, 2]), (0, [0])]
     """
@@ -138,10 +138,9 @@ def _warn(counts: CutLoss) -> None:
         if 2 * lost > whole
     ]
     if lost:
-        warnings.warn(
+        warn(
             f"The cut loses {' and '.join(lost)}, whose ends are of two clients: cut_loss(graph, "
             "parts) counts them, and louvain_partition and metis_partition cut fewer",
-            stacklevel=4,
         )
 
 
@@ -177,7 +176,7 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))
-        >>> union = fgl.data.union_graph(graph, [torch.tensor([0, 1]), torch.tensor([2])])
+        >>> union = union_graph(graph, [torch.tensor([0, 1]), torch.tensor([2])])
         >>> union.num_nodes, union.edge_index.tolist()
         (3, [[0], [1]])
 

@@ -58,7 +58,7 @@ def ldg_partition(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> parts = fgl.data.ldg_partition(graph, 3)
+        >>> parts = fgl.data.partitions.ldg_partition(graph, 3)
         >>> sum(part.numel() for part in parts), max(part.numel() for part in parts) <= 948
         (2708, True)
 

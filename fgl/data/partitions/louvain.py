@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 from ...checks import check_choice, check_count, check_number, check_weight, install
 from ...graph import Graph
 from ...kinds import typed
+from ...warn import warn
 from ..undirected import pairs
 from .checks import announced, check_num_clients
 
@@ -36,7 +36,7 @@ def louvain_partition(
     With ``s = floor(num_nodes / num_clients)``, a community of more than ``s - delta`` nodes is cut
     into chunks of that size, in order of node id; the remainder stays a community. Communities are
     dealt in order of size, largest first, round-robin; a client that would exceed ``s + delta``
-    nodes is skipped. What the rule leaves open: chunks have at least one node; among communities of
+    nodes is skipped. Left open by the rule: chunks have at least one node; among communities of
     equal size that with the smallest node id is first; one that fits nowhere goes to the smallest
     client (among equals the first).
 
@@ -60,7 +60,7 @@ def louvain_partition(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> [part.numel() for part in fgl.data.louvain_partition(graph, 3)]
+        >>> [part.numel() for part in fgl.data.partitions.louvain_partition(graph, 3)]
         [928, 880, 900]
 
     Source: Huang et al., Federated Graph Semantic and Structural Learning, IJCAI 2023;
@@ -107,7 +107,7 @@ def leiden_partition(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> parts = fgl.data.leiden_partition(graph, 3)
+        >>> parts = fgl.data.partitions.leiden_partition(graph, 3)
         >>> sum(part.numel() for part in parts), max(part.numel() for part in parts) <= 922 + 20
         (2708, True)
 
@@ -140,10 +140,9 @@ def _networkx(
     from networkx.algorithms.community import louvain_communities
 
     if len(edges) > SLOW:
-        warnings.warn(
+        warn(
             f"networkx takes minutes to hours for {len(edges)} edges; Louvain by igraph does "
             'not: engine="igraph", or partition louvain_igraph of a task',
-            stacklevel=3,
         )
     network: Network[int] = Network()
     network.add_nodes_from(range(num_nodes))
@@ -181,11 +180,10 @@ def deal(
     chunk = max(size - delta, 1)
     whole = [sorted(nodes) for nodes in communities]
     if num_clients > 1 and 2 * delta > size and max(map(len, whole)) > chunk:
-        warnings.warn(
+        warn(
             f"Expected delta to be at most half of the {size} nodes of a client, but got {delta}: "
             f"communities are cut into pieces of {chunk}, and few edges stay. Try "
             f"delta={size // 5}",
-            stacklevel=3,
         )
     chunks = [
         nodes[start : start + chunk] for nodes in whole for start in range(0, len(nodes), chunk)

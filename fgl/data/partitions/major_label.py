@@ -57,7 +57,7 @@ def major_label_partition(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> test, clients = fgl.data.major_label_partition(graph, 2)
+        >>> test, clients = fgl.data.partitions.major_label_partition(graph, 2)
         >>> test.num_nodes, [int(client.test_mask.sum()) for client in clients]
         (812, [200, 200])
 
@@ -148,7 +148,7 @@ def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
         ValueError: if a graph has no `node_id`.
 
     Example:
-        >>> _, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 3)
+        >>> _, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 3)
         >>> [int(unseen.sum()) for unseen in unseen_nodes(clients)]
         [200, 116, 53]
     """

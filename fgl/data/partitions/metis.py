@@ -38,7 +38,7 @@ def metis_partition(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> parts = fgl.data.metis_partition(graph, 3)
+        >>> parts = fgl.data.partitions.metis_partition(graph, 3)
         >>> sum(part.numel() for part in parts), max(part.numel() for part in parts) < 1.05 * 903
         (2708, True)
 

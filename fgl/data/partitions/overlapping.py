@@ -43,7 +43,7 @@ def overlapping_partition(
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
-        >>> [part.numel() for part in fgl.data.overlapping_partition(graph, [0.3, 0.5])]
+        >>> [part.numel() for part in fgl.data.partitions.overlapping_partition(graph, [0.3, 0.5])]
         [3, 5]
 
     Source: FedGL, Information Sciences 2024

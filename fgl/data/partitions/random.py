@@ -28,7 +28,7 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.tensor([[0, 1], [1, 0]]))
-        >>> [part.numel() for part in fgl.data.random_partition(graph, 2)]
+        >>> [part.numel() for part in fgl.data.partitions.random_partition(graph, 2)]
         [3, 2]
     """
     n = graph.num_nodes if graph.batch is None else graph.num_graphs

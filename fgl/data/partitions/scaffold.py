@@ -30,7 +30,7 @@ def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[
         ValueError: if `num_clients` is not positive, or more than there are scaffolds.
 
     Example:
-        >>> fgl.data.scaffold_partition(["a", "b", "a", "c"], 2)
+        >>> fgl.data.partitions.scaffold_partition(["a", "b", "a", "c"], 2)
         [tensor([0, 2]), tensor([1, 3])]
     """
     check_number("num_clients", num_clients, integer=True)

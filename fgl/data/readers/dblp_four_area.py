@@ -27,7 +27,7 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
     Relations 0 and 1 lead from a paper to its authors and to its conference, 2 and 3 back. The
     authors with an area, and they alone, are in the training mask.
 
-    What `fgl.nn.Hetero` needs: ``columns={"paper": 8920, "author": 1, "conf": 20}``, and relations
+    For `fgl.nn.Hetero`: ``columns={"paper": 8920, "author": 1, "conf": 20}``, and relations
     ``("paper", "by", "author"), ("paper", "at", "conf"), ("author", "rev_by", "paper"),
     ("conf", "rev_at", "paper")``. Features are sparse; dense, for models of PyG, they take 1 GB.
 

@@ -16,9 +16,12 @@ from .parsing import INTEGER, contiguous
 from .paths import need
 from .unread import warn_unread
 
-TOKEN = re.compile(r'\s*(?:#[^\n]*|(\[)|(\])|"([^"]*)"|([^\s"#\[\]]+))')
+TOKEN = re.compile(
+    r'\s*(?:#[^\n]*|(?P<open>\[)|(?P<close>\])|"(?P<quoted>[^"]*)"|(?P<word>[^\s"#\[\]]+))'
+)
 CLASSES = ": targets=... names the attribute with the classes"
 Record = tuple[int, dict[str, str]]  # where it begins in the text, and its keys and values
+Entry = tuple[int, str, "str | list[Entry]"]
 
 
 def read_gml(
@@ -53,15 +56,12 @@ def read_gml(
             raise _bad(path, text, place, "a node with an id of its own", f"{node} again")
         position[node] = len(position)
     value = [_integer(path, text, place, fields, targets, CLASSES) for place, fields in nodes]
-    edges = np.empty((2, len(ends)), np.int64)
-    for i, (place, fields) in enumerate(ends):
-        for row, key in enumerate(("source", "target")):
-            node = _integer(path, text, place, fields, key)
-            if node not in position:
-                raise _bad(path, text, place, f"an edge whose {key} is a node", node)
-            edges[row, i] = position[node]
+    edges = [
+        [_end(path, text, *record, key, position) for record in ends]
+        for key in ("source", "target")
+    ]
     y, num_classes = contiguous(path, np.array(value, np.int64))
-    edge_index = undirected(torch.from_numpy(edges), len(nodes))
+    edge_index = undirected(torch.tensor(edges, dtype=torch.int64), len(nodes))
     x = one_hot_degree(edge_index, len(nodes))
     unread = [key for _, fields in nodes for key in fields if key not in ("id", targets)]
     unread += [key for _, fields in ends for key in fields if key not in ("source", "target")]
@@ -70,47 +70,61 @@ def read_gml(
     return Graph(x, edge_index, y=y, num_classes=num_classes)
 
 
+def _end(
+    path: Path, text: str, place: int, fields: dict[str, str], key: str, position: dict[int, int]
+) -> int:
+    """The position of the node at one end of an edge."""
+    node = _integer(path, text, place, fields, key)
+    if node not in position:
+        raise _bad(path, text, place, f"an edge whose {key} is a node", node)
+    return position[node]
+
+
 def _records(path: Path, text: str) -> tuple[list[Record], list[Record], dict[str, str]]:
     """The nodes and edges of the graph, and its own attributes."""
-    others: dict[str, str] = {}
-    records: dict[str, list[Record]] = {"node": [], "edge": []}
-    above: list[str] = []  # the keys of the brackets that are open
-    key: str | None = None
+    graphs = [entries for _, key, entries in _entries(path, text) if key == "graph"]
+    entries = [entry for graph in graphs if isinstance(graph, list) for entry in graph]
+    nodes, edges = (
+        [
+            (place, {name: "[" if isinstance(v, list) else v for _, name, v in inner})
+            for place, key, inner in entries
+            if key == kind and isinstance(inner, list)
+        ]
+        for kind in ("node", "edge")
+    )
+    return nodes, edges, {key: value for _, key, value in entries if isinstance(value, str)}
+
+
+def _entries(path: Path, text: str) -> list[Entry]:
+    """The keys of the whole file with their values; a value in brackets is a list of such."""
+    levels: list[list[Entry]] = [[]]  # of the brackets that are open, the file first
+    keys: list[str] = []  # of the open brackets, and one that waits for its value
     end = 0
     for match in TOKEN.finditer(text):
         if match.start() != end:
             break  # at a character that begins no token
-        end = match.end()
-        opens, closes, quoted, word = match.groups()
-        value = word if quoted is None else quoted
-        start = match.start(match.lastindex) if match.lastindex else end
-        if opens is closes is value is None:  # a comment
+        end, kind = match.end(), match.lastgroup
+        if kind is None:  # a comment
             continue
-        if key is None and closes and above:
-            above.pop()
-        elif key is None and word is not None:
-            key = word
-        elif key is not None and opens:
-            if len(above) == 2 and above[0] == "graph" and above[1] in records:
-                records[above[1]][-1][1][key] = "["
-            above.append(key)
-            if len(above) == 2 and above[0] == "graph" and key in records:
-                records[key].append((start, {}))
-            key = None
-        elif key is not None and value is not None:
-            if len(above) == 2 and above[0] == "graph" and above[1] in records:
-                records[above[1]][-1][1][key] = value
-            elif above == ["graph"]:
-                others[key] = value
-            key = None
+        place, waits = match.start(kind), len(keys) == len(levels)
+        if kind == "word" and not waits:
+            keys.append(match[kind])
+        elif kind == "close" and not waits and keys:
+            levels.pop()
+            keys.pop()
+        elif kind == "open" and waits:
+            levels[-1].append((place, keys[-1], []))
+            levels.append(levels[-1][-1][2])  # type: ignore[arg-type]  # the list of this line
+        elif kind in ("quoted", "word") and waits:
+            levels[-1].append((place, keys.pop(), match[kind]))
         else:
-            raise _bad(path, text, start, "a key and its value", repr(match[0].strip()))
-    if text[end:].strip():
-        end += len(text[end:]) - len(text[end:].lstrip())
-        raise _bad(path, text, end, "a key and its value", repr(text[end : end + 20]))
-    if above or key is not None:
-        raise _bad(path, text, len(text), f"the end of {key or above[-1]!r}", "the end of the file")
-    return records["node"], records["edge"], others
+            raise _bad(path, text, place, "a key and its value", repr(match[0].strip()))
+    rest = text[end:].lstrip()
+    if rest:
+        raise _bad(path, text, len(text) - len(rest), "a key and its value", repr(rest[:20]))
+    if keys:
+        raise _bad(path, text, len(text), f"the end of {keys[-1]!r}", "the end of the file")
+    return levels[0]
 
 
 def _integer(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...graph import MASKS
+from ...graph.checks import has_shape
 from ...sparse import SparseMatrix
 
 COLUMNS = 2**31  # a file that claims more has no such features, and no model could read them
@@ -42,11 +43,8 @@ def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ..
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:  # rows of different lengths
         raise ValueError(f"Expected {name} to be an array, but got {error}") from error
-    fits = array.ndim == len(shape) and all(
-        want in (None, have) for want, have in zip(shape, array.shape, strict=True)
-    )
     # An empty list has no dtype of its own: numpy makes it float.
-    if not fits or (array.dtype.kind not in kinds and array.size):
+    if not has_shape(array, shape) or (array.dtype.kind not in kinds and array.size):
         want = ["*" if size is None else size for size in shape]
         what = {"biu": "bool or 0/1", "iu": "integers", "biuf": "numbers"}[kinds]
         raise ValueError(
@@ -63,11 +61,22 @@ def checked_labels(name: str, value: Any, num_nodes: int) -> Tensor:
     return torch.from_numpy(labels)
 
 
+def check_size(path: Path, size: int, expected: int, what: str) -> None:
+    """Raise a ValueError unless a file has this many of something."""
+    if size != expected:
+        raise ValueError(f"Expected {path} to have {expected} {what}, but got {size}")
+
+
+def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> None:
+    """Raise a ValueError unless all numbers are in ``[low, high)``."""
+    out = (numbers < low) | (numbers >= high)
+    if out.any():
+        raise ValueError(f"Expected {name} to be in [{low}, {high}), but got {numbers[out][0]}")
+
+
 def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
     """Ends of edges, int64 ``[2, *]`` in ``[0, num_nodes)``."""
-    out = (edges < 0) | (edges >= num_nodes)
-    if out.any():
-        raise ValueError(f"Expected {name} to be in [0, {num_nodes}), but got {edges[out][0]}")
+    check_inside(name, edges, 0, num_nodes)
     return torch.from_numpy(edges)
 
 

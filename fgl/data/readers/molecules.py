@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import re
-import warnings
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from torch import Tensor
 from ...checks import install
 from ...graph import Graph
 from ...progress import shown
+from ...warn import warn
 from .parsing import FLOAT
 from .paths import need
 from .unread import warn_unread
@@ -89,21 +89,27 @@ def read_molecules(
     with shown(f"reading {name}", long=len(strings) > MANY):
         graphs = [_graph(text, parse) for text in strings]
     readable = [row for row, graph in enumerate(graphs) if graph is not None]
-    if len(readable) < len(graphs):
-        first = next(row for row, graph in enumerate(graphs) if graph is None)
-        example = f"line {lines[first]}: {strings[first][:60]!r}"
-        if not readable:
-            raise ValueError(f"Expected {path} to hold molecules, but got none to read, {example}")
-        warnings.warn(
-            f"{len(graphs) - len(readable)} of {len(graphs)} molecules in {path} cannot be read "
-            f"and are left out, the first in {example}",
-            stacklevel=2,
-        )
+    wrong = [row for row, graph in enumerate(graphs) if graph is None]
+    if wrong:
+        _warn_unreadable(path, len(graphs), wrong, lines, strings)
     y = torch.tensor([values[row] for row in readable], dtype=torch.float32)
     return Molecules(
         [graph for graph in graphs if graph is not None],
         y.squeeze(1) if y.shape[1] == 1 else y,
         [strings[row] for row in readable],
+    )
+
+
+def _warn_unreadable(
+    path: Path, total: int, wrong: list[int], lines: list[int], strings: list[str]
+) -> None:
+    """Warn of rows that are no molecules; raise if no row is one."""
+    example = f"line {lines[wrong[0]]}: {strings[wrong[0]][:60]!r}"
+    if len(wrong) == total:
+        raise ValueError(f"Expected {path} to hold molecules, but got none to read, {example}")
+    warn(
+        f"{len(wrong)} of {total} molecules in {path} cannot be read and are left out, the first "
+        f"in {example}"
     )
 
 

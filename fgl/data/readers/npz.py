@@ -17,6 +17,7 @@ from ...sparse import SparseMatrix
 from ..features import one_hot_degree
 from ..undirected import directed, undirected
 from .matrices import (
+    check_size,
     checked_array,
     checked_csr,
     checked_edges,
@@ -48,7 +49,7 @@ def read_npz(
     In the layout of gnn-benchmark features may be dense instead (``attr_matrix``), or missing: then
     they are the node's degree, one-hot, 64 wide, the last column for 63 and above. The graph is
     undirected, without self-loops and repeats. Weights of edges and other arrays in the file are
-    not read, and a warning names them but for those in `ignore` (``"adj_data"`` for the weights)
+    not read, and a warning names them except for those in `ignore` (``"adj_data"`` for the weights)
     and names of nodes, features and classes; nor is any array that would need pickle.
 
     Raises:
@@ -71,19 +72,26 @@ def read_npz(
             f"Expected split to be left out for {path}, which holds none, but got {split}"
         )
     edges, n = _edges(path, arrays, "adj_")
-    x: Tensor | SparseMatrix
-    if any(f"attr_{part}" in arrays for part in CSR):
-        matrix = _csr(path, arrays, "attr_")
-        _same_rows(path, matrix.shape[0], n)
-        x = sparse_features(path, matrix)
-    elif "attr_matrix" in arrays:
-        matrix = checked_array(f"attr_matrix in {path}", arrays["attr_matrix"], "biuf", (n, None))
-        x = dense_features(path, matrix)
-    else:
-        x = one_hot_degree(edges, n)
+    x = _features(path, arrays, edges, n)
     labels = checked_labels(f"labels in {path}", _one(path, arrays, "labels"), n)
     warn_unread(path, unread, ignore)
     return Graph(x, edges, y=labels)
+
+
+def _features(
+    path: Path, arrays: dict[str, NDArray[Any]], edges: Tensor, num_nodes: int
+) -> Tensor | SparseMatrix:
+    """The sparse or dense features in an archive of gnn-benchmark, or degrees."""
+    if any(f"attr_{part}" in arrays for part in CSR):
+        matrix = _csr(path, arrays, "attr_")
+        check_size(path, matrix.shape[0], num_nodes, "rows of features")
+        return sparse_features(path, matrix)
+    if "attr_matrix" not in arrays:
+        return one_hot_degree(edges, num_nodes)
+    dense = checked_array(
+        f"attr_matrix in {path}", arrays["attr_matrix"], "biuf", (num_nodes, None)
+    )
+    return dense_features(path, dense)
 
 
 def _heterophilous(
@@ -203,8 +211,3 @@ def _edges(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> tuple[Te
     pairs = matrix.tocoo()
     edges = np.stack([pairs.row, pairs.col]).astype(np.int64)
     return undirected(torch.from_numpy(edges), matrix.shape[0]), matrix.shape[0]
-
-
-def _same_rows(path: Path, rows: int, num_nodes: int) -> None:
-    if rows != num_nodes:
-        raise ValueError(f"Expected {path} to hold {num_nodes} rows of features, but got {rows}")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...graph import Graph
 from ...progress import shown
 from ..undirected import undirected
-from .matrices import checked_edges, checked_labels, dense_features, masks_of
+from .matrices import check_size, checked_edges, checked_labels, dense_features, masks_of
 from .paths import need
 from .unread import warn_unread
 
@@ -29,7 +29,7 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, where NAME is ``time`` for ogbn-arxiv
     and ``sales_ranking`` for ogbn-products; they become the masks. The graph is undirected, without
     self-loops and repeats. Rows are read one after the other, so little more memory is needed than
-    the graph takes. A warning names other tables in the folder, which are not read, but for
+    the graph takes. A warning names other tables in the folder, which are not read, except for
     ``node_year``, after which ogbn-arxiv was split.
 
     Args:
@@ -47,15 +47,15 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
     warn_unread(folder, (name for name in tables if name not in (*FILES, "node_year")), ignore)
     num_nodes, num_edges = _one(nodes), _one(edges)
     pairs = _table(ends, np.int64, 2)
-    _same(ends, len(pairs), num_edges, "edges")
+    check_size(ends, len(pairs), num_edges, "edges")
     edge_index = undirected(
         checked_edges(str(ends), np.ascontiguousarray(pairs.T), num_nodes), num_nodes
     )
     del pairs
     y = _table(labels, np.int64, 1)[:, 0]
-    _same(labels, len(y), num_nodes, "labels")
+    check_size(labels, len(y), num_nodes, "labels")
     x = _table(features, np.float32, None)
-    _same(features, len(x), num_nodes, "rows")
+    check_size(features, len(x), num_nodes, "rows")
     return Graph(
         dense_features(features, x),
         edge_index,
@@ -100,8 +100,3 @@ def _table(path: Path, dtype: type[Any], columns: int | None) -> NDArray[Any]:
     if columns not in (None, table.shape[1]):
         raise ValueError(f"Expected {path} to have {columns} columns, but got {table.shape[1]}")
     return table
-
-
-def _same(path: Path, actual: int, expected: int, what: str) -> None:
-    if actual != expected:
-        raise ValueError(f"Expected {path} to hold {expected} {what}, but got {actual}")

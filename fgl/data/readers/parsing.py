@@ -25,12 +25,7 @@ def integers(path: Path, columns: int | None, separator: str | None = None) -> N
     Raises:
         ValueError: naming the first line that holds something else.
     """
-    text = _text(path)
-    table = _quickly(text, np.int64, separator)
-    if table is None or columns not in (None, table.shape[1]):
-        table = np.array(_slowly(path, text, INTEGER, columns, separator), np.int64)
-        table = table.reshape(len(table), -1 if len(table) else columns or 0)
-    return table
+    return _table(path, _text(path), np.int64, columns, separator)
 
 
 def floats(
@@ -47,9 +42,16 @@ def floats(
         if first != header:
             raise ValueError(f"Expected {path}, line 1, to be {header!r}, but got {first[:60]!r}")
         text = text[text.find("\n") :] if "\n" in text else ""
-    table = _quickly(text, np.float64, separator)
+    return _table(path, text, np.float64, columns, separator)
+
+
+def _table(
+    path: Path, text: str, dtype: type[Any], columns: int | None, separator: str | None
+) -> NDArray[Any]:
+    table = _quickly(text, dtype, separator)
     if table is None or columns not in (None, table.shape[1]) or not np.isfinite(table).all():
-        table = np.array(_slowly(path, text, FLOAT, columns, separator), np.float64)
+        number = INTEGER if dtype is np.int64 else FLOAT
+        table = np.array(_slowly(path, text, number, columns, separator), dtype)
         table = table.reshape(len(table), -1 if len(table) else columns or 0)
     return table
 

@@ -9,7 +9,7 @@ import torch
 
 from ...graph import Graph
 from ..undirected import undirected
-from .matrices import sparse_features
+from .matrices import check_size, sparse_features
 from .parsing import bad_row, check_range, contiguous, floats, integers
 from .paths import need
 
@@ -30,11 +30,7 @@ def read_acm(folder: Path, name: str) -> Graph:
     parts = ("feature", "label")
     features, labels, pairs = need(folder, [*(f"{name}.{p}" for p in parts), f"{name}_PAP.edge"])
     x, y = floats(features, None), integers(labels, 1)[:, 0]
-    if len(x) != len(y):
-        raise ValueError(
-            f"Expected {labels} to have {len(x)} lines, one per line of {features.name}, "
-            f"but got {len(y)}"
-        )
+    check_size(labels, len(y), len(x), f"lines, one per line of {features.name}")
     edges = integers(pairs, 2)
     check_range(pairs, edges, 0, len(y))
     label, num_classes = contiguous(labels, y)

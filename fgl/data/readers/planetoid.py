@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..undirected import undirected
-from .matrices import checked_csr
+from .matrices import check_inside, checked_csr
+from .paths import need
 from .pickles import read_pickle
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
@@ -31,10 +32,7 @@ def read_planetoid(folder: Path, name: str) -> Graph:
 
     Source: https://github.com/kimiyoung/planetoid
     """
-    paths = {part: folder / f"ind.{name}.{part}" for part in PARTS}
-    missing = [path.name for path in paths.values() if not path.is_file()]
-    if missing:
-        raise ValueError(f"Expected {folder} to hold 8 files, but got none named {missing}")
+    paths = dict(zip(PARTS, need(folder, [f"ind.{name}.{part}" for part in PARTS]), strict=True))
     x, tx, allx = (_features(paths[part]) for part in ("x", "tx", "allx"))
     y, ty, ally = (_array(paths[part], _unpickle(paths[part]), 2) for part in ("y", "ty", "ally"))
     for features, labels, part in ((x, y, "y"), (tx, ty, "ty"), (allx, ally, "ally")):
@@ -52,9 +50,7 @@ def read_planetoid(folder: Path, name: str) -> Graph:
         )
     edges, num_listed = _edges(paths["graph"])
     n = max(num_known + tx.shape[0], num_listed)
-    if edges.size and (edges.min() < 0 or edges.max() >= n):
-        bad = edges.min() if edges.min() < 0 else edges.max()
-        raise ValueError(f"Expected {paths['graph']} to name nodes in [0, {n}), but got {bad}")
+    check_inside(paths["graph"], edges, 0, n)
     test = _test_index(paths["test.index"], tx.shape[0], num_known, n)
 
     node = np.concatenate([np.arange(num_known), test])  # of each row of allx, then tx
@@ -149,7 +145,5 @@ def _test_index(path: Path, size: int, low: int, high: int) -> NDArray[np.int64]
             f"Expected {path} to hold {size} different ids, but got "
             f"{len(np.unique(index))} in {len(index)} lines"
         )
-    if size and (index.min() < low or index.max() >= high):
-        bad = index.min() if index.min() < low else index.max()
-        raise ValueError(f"Expected {path} to hold ids in [{low}, {high}), but got {bad}")
+    check_inside(path, index, low, high)
     return index

@@ -14,12 +14,13 @@ from torch import Tensor
 from ...graph import Graph
 from ..features import one_hot_degree
 from ..undirected import undirected
-from .matrices import dense_features
+from .matrices import check_size, dense_features
 from .parsing import bad_row, check_range, contiguous, floats, integers
 from .paths import need, there
 from .unread import warn_unread
 
 READ = ("A", "graph_indicator", "graph_labels", "node_attributes", "node_labels")
+ROWS = "lines, one per node"
 UNREAD = "edge_labels=True counts the labels of edges"
 
 
@@ -103,15 +104,12 @@ def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size
         be = f"graph {before} or {before + 1}" if row else "graph 1"
         raise bad_row(path, row, f"{be}, as every graph has nodes", graph_of[row])
     last = int(graph_of[-1]) if len(graph_of) else 0
-    if last > size:
-        raise ValueError(
-            f"Expected {labels} to have {last} lines, one per graph in {path.name}, but got {size}"
-        )
     if last < size:
         raise ValueError(
             f"Expected {path} to have nodes of all {size} graphs in {labels.name}, "
             f"but got none of graph {last + 1}"
         )
+    check_size(labels, size, last, f"lines, one per graph in {path.name}")
 
 
 def _features(
@@ -122,12 +120,12 @@ def _features(
     attributes = there(folder, f"{name}_node_attributes.txt")
     if attributes is not None and with_attributes:
         values = floats(attributes, None, ",")
-        _check_rows(attributes, len(values), num_nodes)
+        check_size(attributes, len(values), num_nodes, ROWS)
         parts.append(dense_features(attributes, values))
     labels = there(folder, f"{name}_node_labels.txt")
     if labels is not None:
         table = integers(labels, None, ",")
-        _check_rows(labels, len(table), num_nodes)
+        check_size(labels, len(table), num_nodes, ROWS)
         for column in table.T:
             label, size = contiguous(labels, column)
             parts.append(torch.eye(size)[label])
@@ -140,7 +138,7 @@ def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -
     """Number of each node's edges with each label, float ``[num_nodes, labels]``."""
     (path,) = need(folder, [f"{name}_edge_labels.txt"])
     table = integers(path, None, ",")
-    _check_rows(path, len(table), edges.shape[1], "edge")
+    check_size(path, len(table), edges.shape[1], "lines, one per edge")
     if not len(table):
         return torch.zeros(num_nodes, 0)
     counts = []
@@ -150,8 +148,3 @@ def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -
             ends = undirected(edges[:, label == kind], num_nodes)[1]
             counts.append(ends.bincount(minlength=num_nodes))
     return torch.stack(counts, dim=1).float()
-
-
-def _check_rows(path: Path, rows: int, expected: int, of: str = "node") -> None:
-    if rows != expected:
-        raise ValueError(f"Expected {path} to have {expected} lines, one per {of}, but got {rows}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable
 from pathlib import Path
+
+from ...warn import warn
 
 
 def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads: str = "") -> None:
@@ -19,4 +20,4 @@ def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads
     left = [name for name in dict.fromkeys(names) if name not in ignore]
     if left:
         how = f"{reads}, or leave them out by " if reads else "leave them out by "
-        warnings.warn(f"{path} holds {left}, which are not read: {how}ignore={left}", stacklevel=2)
+        warn(f"{path} holds {left}, which are not read: {how}ignore={left}")

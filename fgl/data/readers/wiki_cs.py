@@ -51,7 +51,7 @@ def read_wiki_cs(
         >>> tiny["test_mask"] = [False, False]
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = pathlib.Path(folder, "data.json").write_text(json.dumps(tiny))
-        ...     graph = fgl.data.read_wiki_cs(folder, split=1)
+        ...     graph = fgl.data.readers.wiki_cs.read_wiki_cs(folder, split=1)
         >>> graph.edge_index.tolist(), graph.train_mask.tolist()
         ([[1, 0], [0, 1]], [False, True])
 

@@ -1,8 +1,7 @@
-"""Splits of edges: which of them train, validate and test, and pairs that are no edge."""
+"""Splits of edges: which of them train, validate and test, and pairs without an edge."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from ...graph import EDGE_FIELDS, Graph
 from ...graph.checks import check_index
 from ...kinds import typed
+from ...warn import warn
 from .free_pairs import (
     FreePairs,
     FreePairsLike,
@@ -36,7 +36,7 @@ class EdgeSplit:
         train_edges: int64 ``[2, *]``, every training edge once, as (smaller, larger) node, or as
             (source, target).
         val_edges, test_edges: int64 ``[2, *]``, likewise.
-        val_negatives, test_negatives: int64 ``[2, *]``, as many pairs that are no edge of the whole
+        val_negatives, test_negatives: int64 ``[2, *]``, as many pairs without an edge of the whole
             graph, all different, between nodes of the same types.
 
     Example:
@@ -78,9 +78,9 @@ def edge_split(
 
     The graph that is returned has the other edges only, so that message passing never sees an edge
     that is asked for, by default in either direction. The pairs without an edge are drawn here,
-    once. Where nodes have types, they join the types that the kept edges join. Where none is the
+    once. If nodes have types, they join the types that the kept edges join. If none is the
     source of an edge and the target of another one, as users and items, they join a source and a
-    target.
+    target; likewise where such edges are stored both ways.
 
     Args:
         graph: taken as undirected, its self-loops and weights dropped, unless `directed`.
@@ -91,9 +91,9 @@ def edge_split(
             a kept edge stays too, so a graph in which every edge has its reverse is refused.
 
     Returns:
-        The split; one with training edges only where a share above 0 comes to no edge, where none
-        would be left to train on, or where there are fewer pairs without an edge than are kept with
-        one (`EdgeSplit.trains_only`).
+        The split; one with training edges only, and a warning, where a share above 0 comes to no
+        edge, where none would be left to train on, or where there are fewer pairs without an edge
+        than are kept with one (`EdgeSplit.trains_only`).
 
     Raises:
         ValueError: unless the shares are at least 0 and their sum below 1; for pairs, and for
@@ -102,7 +102,7 @@ def edge_split(
 
     Example:
         >>> graph = fgl.data.load("synthetic")
-        >>> parts = fgl.data.edge_split(graph)
+        >>> parts = fgl.data.splits.edge_split(graph)
         >>> graph.num_edges, parts.graph.num_edges, parts.val_edges.shape[1]
         (10562, 8978, 264)
 
@@ -129,23 +129,46 @@ def edge_split(
     m = pairs.shape[1]
     num_val, num_test = round(val * m), round(test * m)
     num_held = num_val + num_test
-    few = (val and not num_val) or (test and not num_test) or num_held == m
-    if few or num_held > _all_pairs(n, directed) - m:
+    few = bool((val and not num_val) or (test and not num_test) or num_held == m)
+    crowded = not few and num_held > _all_pairs(n, directed) - m
+    if few or crowded:
         num_val = num_test = num_held = 0
     order = torch.randperm(m, generator=generator)
     aside = pairs[:, order[:num_held]]
     side = _sides(graph, edges)
     free = FreePairsLike(pairs, n, aside, side=side, directed=directed)
     if not free.enough:
-        num_val = num_test = num_held = 0
+        crowded, num_val, num_test, num_held = True, 0, 0, 0
         aside = aside[:, :0]
         free = FreePairsLike(pairs, n, aside, directed=directed)
+    if num_held == 0 and (val or test):
+        _warn_of_none(m, val, test, crowded)
     own = pairs[:, order[num_held:].sort().values]
     negatives = free(generator=generator)
     split = [aside[:, :num_val], negatives[:, :num_val], aside[:, num_val:], negatives[:, num_val:]]
     training = _without(graph, aside) if directed else _both_ways(graph, own)
     parts = (part.to(graph.device) for part in (own, *split))
     return (DirectedSplit if directed else EdgeSplit)(training, *parts)
+
+
+def _warn_of_none(num_edges: int, val: float, test: float, crowded: bool) -> None:
+    """Warn of a split that keeps no edge, with what to do."""
+    parts = {name: share for name, share in (("val", val), ("test", test)) if share}
+    empty = [f"{name}=0" for name, share in parts.items() if not round(share * num_edges)]
+    cause, cure = "would leave no edge to train on", "smaller shares keep some"
+    if crowded:
+        cause = "are more than the pairs without an edge that could be compared with them"
+        cure = "smaller shares, or more nodes, keep some"
+    elif empty and len(empty) < len(parts):
+        cure = f"{empty[0]} keeps edges for the other part"
+        cause = f"come to no edge for {empty[0][:-2]}"
+    elif empty:
+        cause, cure = "come to no edge", "more edges or larger shares keep some"
+    shares = ", ".join(f"{name}={share:g}" for name, share in parts.items())
+    warn(
+        f"No edge of {num_edges} is kept for validation or the test, and all train, since "
+        f"{shares} {cause}: {cure}, and val=0, test=0 keeps none on purpose"
+    )
 
 
 def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
@@ -189,10 +212,9 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
             f"which pairs are edges: {call} keeps both out together"
         )
     if share:
-        warnings.warn(
+        warn(
             f"Expected directed edges, but {share:.0%} have their reverse, which stays where they "
             f"are kept out and tells which pairs are edges: {call} keeps both out together",
-            stacklevel=4,
         )
 
 
@@ -240,7 +262,7 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         edges for the test and none for validation.
 
     Example:
-        >>> whole = fgl.data.edge_split(fgl.data.load("synthetic"))
+        >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
         >>> half = subgraph_split(whole, torch.arange(1354))
         >>> half.val_edges.shape[1] < whole.val_edges.shape[1], int(half.val_edges.max()) < 1354
         (True, True)
@@ -258,14 +280,21 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
 
     train, val, test = (inside(e) for e in (split.train_edges, split.val_edges, split.test_edges))
     edges, num_held = torch.cat([train, val, test], 1), val.shape[1] + test.shape[1]
-    if num_held > _all_pairs(n, split.directed) - edges.shape[1]:
+    crowded = num_held > _all_pairs(n, split.directed) - edges.shape[1]
+    if crowded:
         val, test = val[:, :0], test[:, :0]
     generator = torch.Generator().manual_seed(seed)
     held_out, side = torch.cat([val, test], 1), _sides(graph, edges)
     free = FreePairsLike(edges, n, held_out, side=side, directed=split.directed)
     if not free.enough:
-        val, test, held_out = val[:, :0], test[:, :0], held_out[:, :0]
+        crowded, val, test, held_out = True, val[:, :0], test[:, :0], held_out[:, :0]
         free = FreePairsLike(edges, n, held_out, directed=split.directed)
+    if crowded:
+        warn(
+            f"The {num_held} kept edges between these {n} nodes are left out, since fewer pairs "
+            "without an edge could be compared with them: more nodes, or smaller shares in "
+            "edge_split, leave some"
+        )
     negatives = free(generator=generator)
     val_negatives, test_negatives = negatives.split([val.shape[1], test.shape[1]], 1)
     parts = (train, val, val_negatives, test, test_negatives)

@@ -1,7 +1,7 @@
 """Pairs of nodes as numbers, and those without an edge, to be drawn from.
 
-Where nodes have sides (types, or sources apart from targets), an edge joins certain sides alone. A
-pair of other sides could never be an edge, and teaches a model nothing else.
+If nodes have sides (types, sources apart from targets, or two colours), an edge joins certain sides
+alone. A pair of other sides could never be an edge, and teaches a model nothing else.
 """
 
 from __future__ import annotations
@@ -203,11 +203,14 @@ def _free_between(
 
 
 def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor | None:
-    """The side of each node: its type; else 1 for targets where no node is source and target.
+    """The side of each node, so that an edge between two nodes depends on their sides.
+
+    A node's type is its side. Without types, targets are 1 and sources 0 where no node is both, and
+    nodes without an edge 2. Otherwise a part of the graph in which every cycle has an even length
+    has two sides, as users and items have where each edge is stored both ways.
 
     Returns:
-        int64 ``[num_nodes]``, 2 for a node without an edge; None where nodes have no types and some
-        node is the source of an edge and the target of another one.
+        int64 ``[num_nodes]``; None where nodes have neither types nor sides.
 
     Example:
         >>> sides_of(None, torch.tensor([[0, 1], [3, 3]]), 4)
@@ -217,9 +220,48 @@ def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor 
         return node_type
     source, target = torch.zeros(2, num_nodes, dtype=torch.bool, device=edges.device)
     source[edges[0]], target[edges[1]] = True, True
-    if edges.shape[1] == 0 or bool((source & target).any()):
+    if edges.shape[1] == 0:
         return None
+    if bool((source & target).any()):
+        return _two_sides(pairs_of(keys_of(edges)), num_nodes)
     return torch.where(source | target, target.long(), 2)
+
+
+# Independent cycles of a part that has two sides: by accident all have even lengths in one of 2^20.
+CYCLES = 20
+
+
+def _two_sides(pairs: Tensor, num_nodes: int) -> Tensor | None:
+    """Sides 1 and 2 of the first part that has two sides, 3 and 4 of the next one, 0 elsewhere.
+
+    A connected part has two sides if it falls apart in the double cover of the graph, which joins
+    ``(u, 0)`` with ``(v, 1)`` and ``(u, 1)`` with ``(v, 0)`` for each edge. Trees and other parts
+    with fewer than `CYCLES` independent cycles have none: each tree could be coloured in two.
+
+    Args:
+        pairs: int64 ``[2, *]``, each undirected edge once, without self-loops.
+        num_nodes: number of nodes.
+    """
+    if pairs.shape[1] < CYCLES:
+        return None
+    import numpy as np
+    import scipy.sparse as sp  # slow to import
+    from scipy.sparse import csgraph
+
+    u, v = pairs.cpu().numpy()
+    ends = np.concatenate([u, u + num_nodes]), np.concatenate([v + num_nodes, v])
+    cover = sp.coo_matrix((np.ones(2 * len(u), dtype=bool), ends), shape=(2 * num_nodes,) * 2)
+    one, two = csgraph.connected_components(cover, directed=False)[1].reshape(2, num_nodes)
+    part = np.minimum(one, two)
+    num_edges = np.bincount(part[u], minlength=2 * num_nodes)
+    cycles = num_edges - np.bincount(part, minlength=2 * num_nodes) + 1
+    clear = (one != two) & (cycles[part] >= CYCLES)
+    if not clear.any():
+        return None
+    side = np.zeros(num_nodes, dtype=np.int64)
+    rank = np.unique(part[clear], return_inverse=True)[1]
+    side[clear] = 1 + 2 * rank + (one > two)[clear]
+    return torch.from_numpy(side).to(pairs.device)
 
 
 def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | None) -> Tensor:

@@ -1,8 +1,7 @@
-"""Pairs that are no edge, to validate and test with, and to learn from."""
+"""Pairs without an edge, to validate and test with, and to learn from."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,21 +10,22 @@ from torch import Tensor
 
 from ...graph import MASKS, Graph
 from ...kinds import typed
+from ...warn import warn
 from .free_pairs import FreeCells, sides_of
 from .reverses import symmetric
 
 
 @typed
 def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
-    """The graph with pairs that are no edge, to validate and test with; their answer is 0.
+    """The graph with pairs without an edge, to validate and test with; their answer is 0.
 
     For each pair that validates or tests and whose answer is 1 there is another one with the same
     source. Its target is any node of the type that the pair's target has, to which the source has
-    no edge and about which it is not asked, in any window. Where every message has its reverse, a
+    no edge and about which it is not asked, in any window. If every message has its reverse, a
     pair and its reverse count as one. Both nodes have an edge or a pair up to this pair's window: a
     node that is not known yet is never drawn.
 
-    Where nodes have no types and none is the source of an edge and the target of another one, as
+    If nodes have no types and none is the source of an edge and the target of another one, as
     users and items, targets are drawn among targets.
 
     Args:
@@ -43,7 +43,7 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> graph = fgl.Graph(torch.eye(4), edges, edge_time=torch.tensor([9, 7, 6, 8]))
-        >>> split = fgl.data.split_by_time(graph, shares=(0.75, 0.0, 0.0, 0.25))
+        >>> split = fgl.data.splits.split_by_time(graph, shares=(0.75, 0.0, 0.0, 0.25))
         >>> with_negatives(split).y, with_negatives(split).edge_label_index[0]
         (tensor([1., 0.]), tensor([0, 0]))
     """
@@ -56,11 +56,10 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
         positive = mask & (graph.y == 1)
         new, like = Window(graph, MASKS[: which + 1])(positive, generator)
         if new.shape[1] < int(positive.sum()) / 2:
-            warnings.warn(
+            warn(
                 f"Expected most of the {int(positive.sum())} pairs of {name} to have a source that "
                 f"is not joined to every target, but got {new.shape[1]}: the others have no pair "
                 "to be compared with",
-                stacklevel=3,
             )
         graph = _longer(graph, name, new, like)
     return graph

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +11,7 @@ from ...checks import check_number
 from ...graph import MASKS, Graph
 from ...graph.checks import check_mask
 from ...kinds import typed
+from ...warn import warn
 from .reverses import units_of
 
 # (train_per_class, num_val) of FGSSL: floor(0.6 n / num_classes) and round(0.2 n).
@@ -33,7 +33,7 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
         ValueError: for another name, or as the split itself does.
 
     Example:
-        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
         >>> graph.num_train
         1625
     """
@@ -71,7 +71,7 @@ def class_capped_split(
 
     Returns:
         The graph with its three masks replaced; every node is in one, unless `num_test` is given. A
-        warning says if none is left for the test.
+        warning names the masks that get no node.
 
     Raises:
         ValueError: without labels, for a negative number, or more validation nodes than are left;
@@ -80,7 +80,7 @@ def class_capped_split(
     Example:
         >>> y = torch.tensor([0, 0, 0, 0, 0, 1])
         >>> graph = fgl.Graph(torch.ones(6, 1), torch.tensor([[0], [1]]), y=y)
-        >>> graph = fgl.data.class_capped_split(graph, train_per_class=2, num_val=1)
+        >>> graph = fgl.data.splits.class_capped_split(graph, train_per_class=2, num_val=1)
         >>> int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())
         (3, 1, 2)
 
@@ -95,6 +95,7 @@ def class_capped_split(
             "random_split(graph) keeps copies of a pair together"
         )
     n = graph.num_examples
+    shares = (train_per_class != 0, num_val != 0, num_test != 0)
     if train_per_class is None:
         train_per_class = int(0.6 * n / graph.num_classes)
     if num_val is None:
@@ -112,7 +113,7 @@ def class_capped_split(
         check_number("num_test", num_test, at_least=0, integer=True)
     test = rest[num_val:][:num_test]
     parts = order[train[order]], rest[:num_val], test
-    warn_of_empty((train_per_class, 0, num_test != 0), [len(part) for part in parts])
+    warn_of_empty(shares, [len(part) for part in parts])
     return _with_masks(graph, *parts)
 
 
@@ -144,7 +145,7 @@ def random_split(
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
-        >>> graph = fgl.data.random_split(graph, train=0.5, val=0.3)
+        >>> graph = fgl.data.splits.random_split(graph, train=0.5, val=0.3)
         >>> int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())
         (5, 3, 2)
     """
@@ -176,10 +177,9 @@ def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
     """Warn of a mask that has a positive share of the examples but gets no example."""
     empty = [n for n, w, size in zip(MASKS, shares, sizes, strict=True) if w and not size]
     if empty and sum(sizes):
-        warnings.warn(
-            f"Expected the shares to leave examples to {empty[0]}, but got 0 of {sum(sizes)}: give "
-            "it a larger share, or 0",
-            stacklevel=4,
+        warn(
+            f"Expected the shares to leave examples to {' and '.join(empty)}, but got 0 of "
+            f"{sum(sizes)}: give a larger share, or 0",
         )
 
 
@@ -203,7 +203,7 @@ def public_split(graph: Graph) -> Graph:
         >>> mask = torch.tensor([True])
         >>> masks = {"train_mask": mask, "val_mask": ~mask, "test_mask": ~mask}
         >>> graph = fgl.Graph(torch.ones(1, 1), torch.empty(2, 0, dtype=torch.int64), **masks)
-        >>> fgl.data.public_split(graph) is graph
+        >>> fgl.data.splits.public_split(graph) is graph
         True
     """
     missing = [name for name in MASKS if getattr(graph, name) is None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -15,6 +14,7 @@ from ...graph import EDGE_FIELDS, MASKS, Graph
 from ...graph.fields import taken
 from ...kinds import typed
 from ...transfer import to_device
+from ...warn import warn
 from .relations import check_relations, check_reverses, warn_of_copies
 from .reverses import all_reversed, heads_of, lacking_reverse, units_of
 
@@ -35,7 +35,7 @@ def split_by_time(
 
     Without `y` the question is when two nodes are joined for the first time. A later edge of the
     same two ends is not asked about, since the earlier one tells of it, nor is a self-loop; both
-    are messages where they are early enough. Where every edge has its reverse, the graph is taken
+    are messages where they are early enough. If every edge has its reverse, the graph is taken
     as undirected, and a reverse is there from the time of its edge on, with the edge's fields. With
     `y`, a reverse that is of a later window than its edge is left out there.
 
@@ -308,10 +308,9 @@ def _warn_of_empty(shares: Sequence[float], window: Any, num_messages: int, tota
     counts = [num_messages, *((window == which).sum() for which in (1, 2, 3))]
     empty = [name for name, s, c in zip(PARTS, shares, counts, strict=True) if s > 0 and not c]
     if empty:
-        warnings.warn(
+        warn(
             f"Expected shares to leave edges to {empty[0]}, but got 0 of {total}: give it a larger "
             "share, or 0",
-            stacklevel=4,
         )
 
 

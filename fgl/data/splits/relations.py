@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 from torch import Tensor
 
 from ...graph import Graph
+from ...warn import warn
 from .reverses import copying_relations, reversed_share, turned_relations
 
 
@@ -65,11 +64,10 @@ def check_reverses(
         )
     if presence and is_undirected is False and (across or within):
         share = max({**across, **within}.values())
-        warnings.warn(
+        warn(
             f"Expected few messages to be reverses of pairs, but {share:.0%} of the edges have "
             "their reverse and is_undirected is False: a model can read from the messages which "
             "pairs are edges",
-            stacklevel=5,
         )
 
 
@@ -77,11 +75,10 @@ def warn_of_copies(graph: Graph, edge_type: int) -> None:
     """Warn if another relation, whose edges all stay messages, has most edges of this one."""
     copies = copying_relations(graph.edge_index, graph.edge_type, edge_type, graph.num_nodes)  # type: ignore[arg-type]
     for other, share in copies.items():
-        warnings.warn(
+        warn(
             f"Expected few messages to be copies of pairs, but relation {other} has {share:.0%} of "
             f"the edges of relation {edge_type}, which tells which pairs are edges: "
             f"graph.with_edges(graph.edge_type != {other}) leaves it out",
-            stacklevel=4,
         )
 
 

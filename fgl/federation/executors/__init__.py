@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..gate.limits import Limits
-from ..method.message import Message
-from ..method.method import State
+from ..gate.uploads import Limits
+from ..method.message import Message, State
 
 Value = float | tuple[float, float]  # of a metric: a number, or a sum and its divisor
 
@@ -62,6 +61,11 @@ class Executor(Protocol):
     @property
     def states(self) -> dict[int, State]:
         """The clients' states; a client that never took part has none."""
+        ...
+
+    @property
+    def untraced(self) -> str:
+        """The reason why local steps are not repeated from a trace any more; empty if they are."""
         ...
 
     def join(self) -> Iterable[tuple[int, Answer]]:

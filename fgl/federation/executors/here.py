@@ -13,7 +13,8 @@ from ...graph import Graph
 from ...graph.arguments import check_graphs
 from ...predict import reads
 from ..gate.guard import checked
-from ..method.method import Evaluate, Method, State
+from ..method.message import State
+from ..method.method import Evaluate, Method
 from ..saved.identity import fingerprint
 from . import Executor
 from .batch.batch import Batch
@@ -68,7 +69,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class Here:
-    """Clients in this process; ``fgl.run(method, clients)`` means ``on=Here(clients)``.
+    """Clients in this process; ``fgl.run(method, clients)`` runs on ``Here(clients)``.
 
     Args:
         clients: one graph per client, or a task, which also scores the method.
@@ -105,15 +106,18 @@ class Here:
         """Every client's graph."""
         if self.clients is None:
             raise ValueError(
-                "Expected clients to be graphs or a task where on is left out, but got none"
+                "Expected clients to be graphs, a task or a place such as "
+                "fgl.federation.Flower(grid, num_clients=4), but got none"
             )
         if isinstance(self.clients, Sequence):
             return self.clients
-        if not callable(getattr(self.clients, "evaluate", None)):
+        instance = not isinstance(self.clients, type)
+        if not (instance and callable(getattr(self.clients, "evaluate", None))):
             got = type(self.clients).__name__
             hint = ", whose load(seed=0) makes one" if hasattr(self.clients, "load") else ""
             raise TypeError(
-                f"Expected clients to be a sequence of graphs or a task, but got a {got}{hint}"
+                f"Expected clients to be a sequence of graphs, a task or a place, but got a {got}"
+                f"{hint}"
             )
         return self.clients.clients
 
@@ -127,13 +131,13 @@ class Here:
 
     def check(self, method: Method) -> None:
         """Raise if the clients' features do not fit the model, or each other."""
-        if not method.own:
+        if not method.own.modules:
             _check_widths(self.graphs)
             _check_fields(self.graphs, method.model)
         for client, graph in enumerate(self.graphs):
             own = method.model
-            if method.models is not None:
-                own = method.models(graph, f"client {client}'s model")
+            if method.own.models is not None:
+                own = method.own.models(graph, f"client {client}'s model")
             dtypes = {p.dtype for p in own.parameters() if p.is_floating_point()}
             if dtypes and graph.x.dtype not in dtypes:
                 listed = " or ".join(sorted(map(str, dtypes)))
@@ -158,8 +162,8 @@ class Here:
     def identity(self, method: Method) -> Mapping[str, Any]:
         sizes = [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in self.graphs]
         own = {}
-        if method.models is not None:  # compared before the data, which then differ too
-            models = enumerate(map(method.models.described, self.graphs))
+        if method.own.models is not None:  # compared before the data, which then differ too
+            models = enumerate(map(method.own.models.described, self.graphs))
             own = {"clients' own": {f"client {client}": model for client, model in models}}
         return {
             **own,

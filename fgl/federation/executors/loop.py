@@ -10,13 +10,11 @@ import torch
 
 from ...graph import Graph
 from ...progress import shown
-from ...seeds import fold_in
+from ...seeds import fold_in, stage
 from ..gate.guard import check_own, unchanged
-from ..gate.limits import Limits
-from ..method.checks import as_number, check_names
-from ..method.message import Message, Params, compact
-from ..method.method import Method, State
-from ..seeds import stage
+from ..gate.uploads import Limits
+from ..method.message import Message, Params, State, as_number, check_names, compact
+from ..method.method import Method
 from ..training.train import Trained, train
 from . import Answer, Value
 
@@ -64,12 +62,16 @@ class Loop:
         self._score = score
         self._new: dict[int, State] = {}
 
+    @property
+    def untraced(self) -> str:
+        return ""
+
     def join(self) -> list[tuple[int, Answer]]:
-        assert self.method.joining is not None
+        assert self.method.rules.joining is not None
         answers = []
         for client, graph in self.clients.items():
             with stage(self.seed, 0, client, "join"):
-                answers.append((client, Answer(self.method.joining.say(graph))))
+                answers.append((client, Answer(self.method.rules.joining.say(graph))))
         return answers
 
     def train(
@@ -130,7 +132,9 @@ class Loop:
                 new = {**new, "optimizer": done.optimizer}
             self._new[one.client] = new
             full_answer = Answer(message, done.losses, one.graph.num_train)
-            answers.append((one.client, Answer(message) if self.method.silent else full_answer))
+            answers.append(
+                (one.client, Answer(message) if self.method.rules.silent else full_answer)
+            )
         return answers
 
     def _received(self, index: int, message: Message, client: int) -> Ready:

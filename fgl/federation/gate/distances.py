@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..method.checks import first_not_finite
-from ..method.message import Message, Params, leaves
+from ..method.message import Message, Params, first_not_finite, leaves
 
 NOTHING: Message = {}
 FEW = 2**17  # entries of tensors that are compared in one call
@@ -70,25 +69,17 @@ def changes(
     """
     norms = _Norms()
     places: list[tuple[int, str, range, range | None, int]] = []
-    pairs_of: dict[tuple[int, ...], range] = {}  # all clients may have been sent the same
-    olds: dict[int, Params] = {}
     for client, message in uploads.items():
         was = sent.get(client, {})
         for key, value in message.items():
-            new = floats(value)
+            new, old = floats(value), floats(was.get(key, NOTHING))
+            old = {n: t for n, t in old.items() if n in new and new[n].shape == t.shape}
             if not new:
                 continue
-            before = was.get(key, NOTHING)
-            if id(before) not in olds:
-                olds[id(before)] = floats(before)
-            shapes = {name: tensor.shape for name, tensor in new.items()}
-            old = {n: t for n, t in olds[id(before)].items() if shapes.get(n) == t.shape}
             sizes = norms.add((tensor, old.get(name)) for name, tensor in new.items())
-            same = tuple(map(id, old.values()))
-            if same not in pairs_of:
-                pairs_of[same] = norms.add((tensor, None) for tensor in old.values())
+            before = norms.add_once(list(old.values())) if old else None
             count = sum(tensor.numel() for tensor in new.values())
-            places.append((client, key, sizes, pairs_of[same] if old else None, count))
+            places.append((client, key, sizes, before, count))
     lengths = norms.read()
     by_client: dict[int, dict[str, Change]] = {client: {} for client in uploads}
     wrong: dict[int, Diverged] = {}
@@ -226,12 +217,20 @@ class _Norms:
 
     def __init__(self) -> None:
         self.pairs: list[Pair] = []
+        self._once: dict[tuple[int, ...], range] = {}
 
     def add(self, pairs: Iterable[Pair]) -> range:
         """Register pairs; returns the positions of their norms in what `read` returns."""
         start = len(self.pairs)
         self.pairs += pairs
         return range(start, len(self.pairs))
+
+    def add_once(self, tensors: Sequence[Tensor]) -> range:
+        """Like `add` for tensors, which may be added again: all clients may be sent the same."""
+        key = tuple(map(id, tensors))
+        if key not in self._once:
+            self._once[key] = self.add((tensor, None) for tensor in tensors)
+        return self._once[key]
 
     def read(self) -> list[float]:
         """All norms, in the order in which they were added."""

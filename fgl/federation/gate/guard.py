@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ..method.checks import check_message, check_model
+from ...kinds import explained
 from ..method.compose import check_seals
 from ..method.inbox import Inbox
-from ..method.message import Message, Params
-from ..method.method import Method, State
+from ..method.message import Message, Params, State, check_message, check_model
+from ..method.method import Method
 from ..method.models import is_under
 from ..method.ragged import Ragged
+from ..method.rules import Account, Joining
 from .distances import check_jump
 
 
@@ -31,6 +32,7 @@ class ChangedInPlace(ValueError):
     """
 
 
+@explained
 def checked(method: Method) -> Method:
     """The same method, with functions that raise if they return or change something wrong.
 
@@ -66,7 +68,7 @@ def checked(method: Method) -> Method:
         with unchanged(message, state), method.at(graph):
             received = method.receive(message, state, graph)
         params, context = pair(received, "receive", "params, context")
-        check_whole(method, params, graph, "receive's params", template, **method.personal)
+        check_whole(method, params, graph, "receive's params", template, **method.own.personal)
         return params, context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -81,8 +83,8 @@ def checked(method: Method) -> Method:
             received = method.aggregate(inbox, state)
         outbox, new = pair(received, "aggregate", "outbox, state")
         check_message(new, name="state")
-        _check_outbox(outbox, inbox, template, method.max_change)
-        check_jump(new, state, "state", method.max_change)
+        _check_outbox(outbox, inbox, template, method.rules.max_change)
+        check_jump(new, state, "state", method.rules.max_change)
         return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
@@ -91,38 +93,46 @@ def checked(method: Method) -> Method:
         check_whole(method, params, graph, "deploy's params", template)
         return params
 
-    def account(inbox: Inbox, state: State) -> State:
-        assert method.account is not None
+    guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
+    if method.privacy.account is not None:
+        account = _checked_account(method.privacy.account)
+        guarded["privacy"] = replace(method.privacy, account=account)
+    if method.rules.joining is not None:
+        joining = _checked_joining(method.rules.joining, template, method.rules.max_change)
+        guarded["rules"] = replace(method.rules, joining=joining)
+    return replace(method, **guarded, deploy=deploy)
+
+
+def _checked_account(account: Account) -> Account:
+    def checked_account(inbox: Inbox, state: State) -> State:
         with unchanged(state):
-            new = method.account(inbox, state)
+            new = account(inbox, state)
         check_message(new, name="state")
         return new
 
+    return checked_account
+
+
+def _checked_joining(
+    joining: Joining, template: Mapping[str, Tensor], max_change: float
+) -> Joining:
     def say(graph: Graph) -> Message:
-        assert method.joining is not None
-        message = method.joining.say(graph)
+        message = joining.say(graph)
         check_message(message)
         return message
 
     def welcome(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        assert method.joining is not None
         with unchanged(*inbox.values(), *inbox.sent.values(), state):
-            received = method.joining.welcome(inbox, state)
+            received = joining.welcome(inbox, state)
         outbox, new = pair(received, "welcome", "outbox, state")
         check_message(new, name="state")
-        _check_outbox(outbox, inbox, template, method.max_change)
+        _check_outbox(outbox, inbox, template, max_change)
         return outbox, new
 
-    guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
-    guarded |= {} if method.account is None else {"account": account}
-    guarded |= (
-        {}
-        if method.joining is None
-        else {"joining": replace(method.joining, say=say, welcome=welcome)}
-    )
-    return replace(method, **guarded, deploy=deploy)
+    return replace(joining, say=say, welcome=welcome)
 
 
+@explained
 def check_whole(
     method: Method,
     params: Any,
@@ -149,14 +159,14 @@ def check_whole(
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
         >>> check_whole(method, method.initial(), None, "params")
     """
-    if method.models is not None:
+    if method.own.models is not None:
         check_model(params, {**method.model_of(graph).state_dict(), **more}, name)
         return
     tensors = params if isinstance(params, Mapping) else {}
     own = {
         key: t
-        for key, t in (tensors.items() if method.own else ())
-        if isinstance(key, str) and is_under(key, method.own)
+        for key, t in (tensors.items() if method.own.modules else ())
+        if isinstance(key, str) and is_under(key, method.own.modules)
     }
     common = method.common() if common is None else common
     check_model(params, {**common, **own, **more}, name)
@@ -193,6 +203,7 @@ def unchanged(*messages: Any) -> Iterator[None]:
             )
 
 
+@explained
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
     """The two values that a function returned; raise if it returned something else.
 

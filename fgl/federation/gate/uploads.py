@@ -6,6 +6,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,11 +14,117 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..method.checks import check_message
-from ..method.message import Message, num_bytes
-from ..method.method import Method, State
+from ...checks import check_number
+from ..method.message import Message, State, check_message, num_bytes
+from ..method.method import Method
 from .distances import Change, Diverged, changes
-from .limits import Limits
+
+TIMES = 16  # the model, at most, in one upload
+ROOM = 2**24  # bytes of an upload beside that
+RAGGED = 2**30  # bytes more where the sizes of entries depend on a client's data
+NOTE = 2**20  # bytes of the data beside a message
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on uploads and on empty rounds: ``fgl.run(..., limits=Limits(metrics=20))``.
+
+    Args:
+        upload_bytes: largest size of an upload. Default 16 times the model plus 16 MiB, and 1 GiB
+            more if the method has `ragged` keys, whose sizes depend on a client's data.
+        note_bytes: largest size of the data that a remote client sends beside its message: numbers,
+            losses, names, metrics. Default 1 MiB plus 16 times the length of the model's names.
+        metrics: largest number of metrics of a client's own score, and of all clients' scores
+            together. If there are more, the metrics that most clients have are kept.
+        metric_length: largest number of characters of a metric's name.
+        empty_rounds: the run raises after this number of consecutive rounds in which no upload
+            counts, and at its end if no upload counted in any round. An exchange with such a round,
+            as of a secure sum, counts as one. None for no limit.
+
+    Raises:
+        TypeError, ValueError: for a number that is no whole number, or out of range.
+
+    Example:
+        >>> method = fgl.fedavg(torch.nn.Linear(256, 256, bias=False))
+        >>> Limits().of_upload(method) // 2**20, Limits(upload_bytes=1000).of_upload(method)
+        (20, 1000)
+    """
+
+    upload_bytes: int | None = None
+    note_bytes: int | None = None
+    metrics: int = 100
+    metric_length: int = 100
+    empty_rounds: int | None = 3
+
+    def __post_init__(self) -> None:
+        for name in ("metrics", "metric_length"):
+            check_number(name, getattr(self, name), at_least=0, integer=True)
+        for name in ("upload_bytes", "note_bytes", "empty_rounds"):
+            value = getattr(self, name)
+            if value is not None:
+                check_number(name, value, at_least=1, integer=True)
+
+    def of_upload(self, method: Method) -> int:
+        """The largest size of an upload in bytes."""
+        if self.upload_bytes is not None:
+            return self.upload_bytes
+        return TIMES * num_bytes(method.common()) + ROOM + (RAGGED if method.rules.ragged else 0)
+
+    def of_note(self, method: Method) -> int:
+        """The largest size of the data beside a message in bytes."""
+        if self.note_bytes is not None:
+            return self.note_bytes
+        return NOTE + 16 * sum(map(len, method.common()))
+
+    def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
+        """Raise a ValueError if an upload, or the data beside it, is too large.
+
+        Example:
+            >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
+            Traceback (most recent call last):
+            ValueError: Expected the upload to have at most 1000 bytes, but got 1001
+        """
+        for name, most, got in (
+            ("the upload", self.of_upload, upload),
+            ("what stands beside it", self.of_note, note),
+        ):
+            if got and got > most(method):
+                raise ValueError(
+                    f"Expected {name} to have at most {most(method)} bytes, but got {got}"
+                )
+
+    def check_metrics(self, names: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a score has too many metrics or an unreadable name.
+
+        Example:
+            >>> Limits().check_metrics({"a" * 200: 1.0})
+            Traceback (most recent call last):
+            ValueError: Expected the names of metrics to have at most 100 letters, but got 200
+        """
+        if len(names) > self.metrics:
+            raise ValueError(
+                f"Expected a score to have at most {self.metrics} metrics, but got {len(names)}"
+            )
+        for name in names:
+            if len(name) > self.metric_length:
+                raise ValueError(
+                    f"Expected the names of metrics to have at most {self.metric_length} letters, "
+                    f"but got {len(name)}"
+                )
+            if not name.isprintable():
+                raise ValueError(f"Expected the names of metrics to be printable, but got {name!a}")
+
+    def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
+        """Names of the metrics to leave out, the rarest ones; empty if all fit.
+
+        Example:
+            >>> scores = {0: {"auc": 0.5}, 1: {"auc": 0.7, "spam": 1.0}}
+            >>> Limits(metrics=1).too_many(scores), Limits().too_many(scores)
+            ({'spam'}, set())
+        """
+        counts = Counter(name for score in scores.values() for name in score)
+        return {name for name, _ in counts.most_common()[self.metrics :]}
+
 
 LONGEST = 300  # characters of a reason that a history keeps
 NO_MORE = Limits()
@@ -89,14 +196,9 @@ def sift(
         model changed by 1e+38, which is over 300 times the median, 2; model/weight is not finite
     """
     forms, malformed = _forms(method, uploads, limits)
-    refused: dict[int, Exception] = {}
     change_of, infinite = changes({client: uploads[client] for client in forms}, sent)
-    refused |= infinite
-    for client in sorted(forms.keys() - infinite):
-        try:
-            method.accept(uploads[client], client, state)
-        except Exception as error:
-            refused[client] = error
+    whole = {client: uploads[client] for client in sorted(forms.keys() - infinite)}
+    refused = {**infinite, **_not_accepted(method, whole, state)}
     # Hostile clients cannot agree on a form that `accept` refuses.
     voters = {client: own for client, own in forms.items() if client not in refused}
     usual = form or _most_common(voters)
@@ -106,15 +208,28 @@ def sift(
             if own != usual:
                 _check_form(own, usual)
             of_form[client] = _in_order(uploads[client], usual)
-            _check_count(of_form[client], method.max_examples)
+            _check_count(of_form[client], method.rules.max_examples)
         except Exception as error:
             (refused if client in of_form else malformed)[client] = error
     counted = {client: change_of[client] for client in of_form if client not in refused}
-    refused |= malformed | _too_far(counted, method.max_change)
+    refused |= malformed | _too_far(counted, method.rules.max_change)
     taken = {client: message for client, message in of_form.items() if client not in refused}
     agreed = len(of_form) >= min(AGREED, len(sent))
     refused = dict(sorted(refused.items()))
     return Sifted(taken, refused, sorted(malformed), usual if agreed else form)
+
+
+def _not_accepted(
+    method: Method, uploads: Mapping[int, Message], state: State
+) -> dict[int, Exception]:
+    """The errors of the uploads that the method's `accept` refuses."""
+    refused: dict[int, Exception] = {}
+    for client, message in uploads.items():
+        try:
+            method.accept(message, client, state)
+        except Exception as error:
+            refused[client] = error
+    return refused
 
 
 def _forms(
@@ -127,8 +242,8 @@ def _forms(
     last: Form | None = None
     for client in sorted(uploads):
         try:
-            own = form_of(uploads[client], method.ragged)
-            if own != last or method.ragged:  # else it equals the last one, which was checked
+            own = form_of(uploads[client], method.rules.ragged)
+            if own != last or method.rules.ragged:  # else it equals the last one, which was checked
                 check_message(uploads[client], model=template, name="the upload")
                 limits.check_bytes(method, num_bytes(uploads[client]))
             forms[client] = last = own
@@ -176,12 +291,14 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
     """Refuse subclasses of Tensor, which can redefine addition, and entries that share memory."""
-    numbers = type(tensor) in (Tensor, Parameter) and tensor.dtype in DTYPES
-    if numbers and _is_usual(tensor):
+    layout, dtype = tensor.layout, tensor.dtype
+    numbers = type(tensor) in (Tensor, Parameter) and dtype in DTYPES and layout in LAYOUTS
+    in_memory = numbers and not tensor.is_meta and not tensor.is_nested
+    if in_memory and layout == torch.strided and tensor.is_contiguous():
         return
-    name, layout = "/".join(path), tensor.layout
-    if not numbers or tensor.is_meta or tensor.is_nested or layout not in LAYOUTS:
-        kind = "meta" if tensor.is_meta else f"{layout}, {tensor.dtype}"
+    name = "/".join(path)
+    if not in_memory:
+        kind = "meta" if tensor.is_meta else f"{layout}, {dtype}"
         got = f"a {type(tensor).__name__}, {kind}"
         raise TypeError(f"Expected {name!r} to be a tensor of numbers in memory, but got {got}")
     if layout != torch.strided:
@@ -189,12 +306,6 @@ def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
             raise ValueError(f"Expected {name!r} to be dense, but got {layout}")
     elif _is_expanded(tensor):
         raise ValueError(f"Expected {name!r} to be whole, but got an expanded tensor")
-
-
-def _is_usual(tensor: Tensor) -> bool:
-    """Whether a tensor's numbers lie side by side in memory."""
-    here = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_meta
-    return here and tensor.is_contiguous()
 
 
 def _is_expanded(tensor: Tensor) -> bool:
@@ -271,21 +382,28 @@ def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict
     grow by more either.
     """
     diverged: dict[int, Diverged] = {}
-    for key in dict.fromkeys(key for each in change_of.values() for key in each):
-        far = {client: each[key] for client, each in change_of.items() if key in each}
+    by_key: dict[str, dict[int, Change]] = {}
+    for client, each in change_of.items():
+        for key, change in each.items():
+            by_key.setdefault(key, {})[client] = change
+    for key, far in by_key.items():
         positive = [change.moved for change in far.values() if change.moved > 0]
         median = statistics.median_high(positive) if positive else 0.0
-        for client, (value, size) in far.items():
-            bound = ""
-            if value > most * median and value > (1.0 if size is None else size):
-                bound = f"over {most:g} times the median, {median:.4g}"
-            elif size is not None and value > most * max(size, 1.0):
-                bound = f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
-            if bound:
-                diverged.setdefault(
-                    client, Diverged(f"{key} changed by {value:.4g}, which is {bound}")
-                )
+        for client, change in far.items():
+            if bound := _passed_bound(change, median, most):
+                text = f"{key} changed by {change.moved:.4g}, which is {bound}"
+                diverged.setdefault(client, Diverged(text))
     return diverged
+
+
+def _passed_bound(change: Change, median: float, most: float) -> str:
+    """The bound of a change that is too large, as text; "" if it is not."""
+    moved, size = change
+    if moved > most * median and moved > (1.0 if size is None else size):
+        return f"over {most:g} times the median, {median:.4g}"
+    if size is not None and moved > most * max(size, 1.0):
+        return f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
+    return ""
 
 
 def reason(error: Exception) -> str:

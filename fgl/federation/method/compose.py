@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, ParamSpec, overload
 
 from torch import nn
 
-from ...kinds import binder
+from ...kinds import binder, check_kind, explained
 from .describe import described, short_name
 from .layers import FUNCTIONS, Layer, short
 from .method import Method
 
 P = ParamSpec("P")
+Check = Callable[[Method, str], None]  # raises unless a builder of this name can take the method
 
 
 @overload
@@ -23,10 +26,15 @@ def layer(builder: Callable[P, Method], /) -> Callable[P, Method]: ...
 
 
 @overload
-def layer(*, sealed: Collection[str]) -> Callable[[Callable[P, Method]], Callable[P, Method]]: ...
+def layer(
+    *, sealed: Collection[str] = (), checks: Collection[Check] = ()
+) -> Callable[[Callable[P, Method]], Callable[P, Method]]: ...
 
 
-def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
+@explained
+def layer(
+    builder: Any = None, /, *, sealed: Collection[str] = (), checks: Collection[Check] = ()
+) -> Any:
     """A decorator for builders of methods: each method records its builder and the arguments.
 
     The builder's arguments become part of a run. A checkpoint with other arguments is refused,
@@ -34,8 +42,11 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
 
     Args:
         builder: a function that returns a method.
-        sealed: fields of the method that no builder around this one may change, since its guarantee
-            covers only these functions. A run raises if one of them was replaced.
+        sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no builder
+            around this one may change, since its guarantee covers only these functions. A run
+            raises if one of them was replaced.
+        checks: functions such as `check_averages` that raise unless the builder can take a method;
+            they are called with the method and the builder's name.
 
     Returns:
         The builder. Its methods have one layer more than the first method, or the first task's
@@ -44,16 +55,19 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
     Example:
         >>> @layer
         ... def halved(fedavg, *, share=0.5):
-        ...     return replace(fedavg, max_change=share * fedavg.max_change)
+        ...     most = share * fedavg.rules.max_change
+        ...     return replace(fedavg, rules=replace(fedavg.rules, max_change=most))
         >>> halved(fgl.fedavg(torch.nn.Linear(1, 1)), share=0.25)
         halved(fedavg(Linear(...)), share=0.25)
     """
-    if builder is None:
-        return functools.partial(_noting, sealed=frozenset(sealed))
-    return _noting(builder, sealed=frozenset())
+    check_kind("builder", builder, Callable[..., Any] | None)
+    noting = functools.partial(_noting, sealed=frozenset(sealed), checks=checks)
+    return noting if builder is None else noting(builder)
 
 
-def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P, Method]:
+def _noting(
+    builder: Callable[P, Method], sealed: frozenset[str], checks: Collection[Check]
+) -> Callable[P, Method]:
     signature = inspect.signature(builder)
     name = short_name(builder).rsplit(".", 1)[-1]
     bind = binder(builder, fedavg=Method, method=Method)
@@ -65,29 +79,51 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
         place, method = next((pair for pair in methods if pair[1]), ("", None))
         rest = {key: value for key, value in arguments.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
-        try:
+        _check_inner(method, name, checks)
+        with _says_what_a_model_lacks(name):
             built = builder(*args, **kwargs)
-        except AttributeError as error:
-            if not isinstance(error.obj, nn.Module):
-                raise
-            raise TypeError(
-                f"Expected {name} to be given a method whose model has {error.name!r}, but got "
-                f"{type(error.obj).__name__}"
-            ) from error
         if not isinstance(built, Method):
             got = type(built).__name__
             raise TypeError(f"Expected {name} to return a Method, but got {got}")
-        outer = method.made_of if method else ()
         if sealed and method:
             check_seals(method)
-        start = len(outer) if built.layers[: len(outer)] == outer else 0
-        if method and not start and built.layers[: len(method.layers)] == method.layers:
-            start = len(method.layers)
-        left = {key: getattr(built, key) for key in {*FUNCTIONS, "train", "model", *sealed}}
-        new = Layer(name, settings, call, sealed, left, built.layers[start:])
-        return replace(built, layers=(*outer, new))
+        fields = {*FUNCTIONS, "train", "model", *sealed}
+        left = {field: attrgetter(field)(built) for field in fields}
+        outer, inner = _layers(built, method)
+        return replace(built, layers=(*outer, Layer(name, settings, call, sealed, left, inner)))
 
     return build
+
+
+def _check_inner(method: Method | None, name: str, checks: Collection[Check]) -> None:
+    """Raise unless the builder of this name can take the method that it was given."""
+    if method is not None:
+        for check in checks:
+            check(method, name)
+
+
+@contextmanager
+def _says_what_a_model_lacks(name: str) -> Iterator[None]:
+    """A context in which a builder that asks a model for a missing attribute raises a TypeError."""
+    try:
+        yield
+    except AttributeError as error:
+        if not isinstance(error.obj, nn.Module):
+            raise
+        raise TypeError(
+            f"Expected {name} to be given a method whose model has {error.name!r}, but got "
+            f"{type(error.obj).__name__}"
+        ) from error
+
+
+def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    """The layers of the method that a builder was given, and those that it added itself."""
+    if method is None:
+        return (), built.layers
+    for outer in (method.made_of, method.layers):
+        if built.layers[: len(outer)] == outer:
+            return method.made_of, built.layers[len(outer) :]
+    return method.made_of, built.layers
 
 
 def _method_of(value: Any) -> Method | None:
@@ -126,6 +162,7 @@ def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
     return words
 
 
+@explained
 def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -> None:
     """Raise if one of the method's layers is a builder that does not work inside of `outer`.
 
@@ -152,6 +189,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
             )
 
 
+@explained
 def check_model_alone(method: Method, outer: str) -> None:
     """Raise if clients train tensors beside the model, such as masks, which `outer` would lose.
 
@@ -163,20 +201,23 @@ def check_model_alone(method: Method, outer: str) -> None:
         ValueError: if the method has personal tensors.
 
     Example:
-        >>> method = replace(fgl.fedavg(torch.nn.Linear(1, 1)), personal={"mask": torch.ones(1)})
+        >>> own = fgl.federation.Own(personal={"mask": torch.ones(1)})
+        >>> method = replace(fgl.fedavg(torch.nn.Linear(1, 1)), own=own)
         >>> check_model_alone(method, "local")
         Traceback (most recent call last):
         ValueError: Expected local to be given a method that trains the model alone, but got ...
     """
-    if method.personal:
+    if method.own.personal:
         raise ValueError(
             f"Expected {outer} to be given a method that trains the model alone, but got "
-            f"{next(iter(method.personal))!r} and its like besides: put that method around {outer}"
+            f"{next(iter(method.own.personal))!r} and its like besides: put that method around "
+            f"{outer}"
         )
 
 
+@explained
 def check_no_joining(method: Method, outer: str, why: str) -> None:
-    """Raise if clients say something before the first round (`Method.joining`).
+    """Raise if clients say something before the first round (`Method.rules.joining`).
 
     Args:
         method: what `outer` is given.
@@ -189,13 +230,14 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     Example:
         >>> check_no_joining(fgl.fedavg(torch.nn.Linear(1, 1)), "local", "nobody would answer")
     """
-    if method.joining is not None:
+    if method.rules.joining is not None:
         raise ValueError(
             f"Expected {outer} to be given a method whose clients say nothing when they join, but "
             f"got {method}: {why}"
         )
 
 
+@explained
 def check_one_architecture(method: Method, outer: str) -> None:
     """Raise if clients have models of their own: `outer` would take their parts for the server's.
 
@@ -209,13 +251,14 @@ def check_one_architecture(method: Method, outer: str) -> None:
     Example:
         >>> check_one_architecture(fgl.fedavg(torch.nn.Linear(1, 1)), "moon")
     """
-    if method.models is not None:
+    if method.own.models is not None:
         raise ValueError(
             f"Expected {outer} to be given a method whose clients have one architecture, but got "
             f"{method}, whose clients have models of their own"
         )
 
 
+@explained
 def unsealed(method: Method) -> Method:
     """The method without its seals, for simulated attackers and for tests that look inside.
 
@@ -249,7 +292,11 @@ def check_seals(method: Method) -> None:
     """
     sealed: set[str] = set()
     for each in (inner for layer in reversed(method.layers) for inner in layer.all):
-        names = [n for n in sorted(each.sealed - sealed) if getattr(method, n) is not each.left[n]]
+        names = [
+            name
+            for name in sorted(each.sealed - sealed)
+            if attrgetter(name)(method) is not each.left[name]
+        ]
         if names:
             verb = "is another" if len(names) == 1 else "are others"
             raise ValueError(
@@ -260,6 +307,7 @@ def check_seals(method: Method) -> None:
         sealed |= each.sealed
 
 
+@explained
 def check_averages(method: Method, outer: str) -> None:
     """Raise unless the method's server averages as FedAvg's does; `outer` replaces the server.
 

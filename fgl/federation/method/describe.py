@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from types import ModuleType, NoneType
@@ -14,6 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy
 import torch
 from torch import Tensor, nn
+
+from ...kinds import plain
 
 LONGEST = 200  # characters of a value as it is printed
 DEPTH = 8  # levels of a value that are described
@@ -41,27 +43,13 @@ def described(value: Any, depth: int = DEPTH) -> Any:
         return value
     if depth == 0:
         return type(value).__name__
-    if isinstance(value, Tensor):
-        return f"{value.dtype} {list(value.shape)} #{_digest_of(value)}"
-    if isinstance(value, numpy.ndarray | numpy.generic):
-        return _array(value)
-    inside = functools.partial(described, depth=depth - 1)
-    if isinstance(value, Mapping):
-        return {str(key): inside(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [inside(each) for each in value]
-    if isinstance(value, set | frozenset):
-        return sorted((inside(each) for each in value), key=str)
-    if isinstance(value, nn.Module):
-        return architecture(value, depth - 1)
-    if isinstance(value, Methodlike):
-        return repr(value)
+    for kind, describe in WAYS:
+        if isinstance(value, kind):
+            return describe(value, depth - 1)
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {each.name: inside(getattr(value, each.name)) for each in fields(value)}
-        return {"type": type(value).__name__, **parts}
-    if callable(value):
-        return spelled(value, depth - 1)
-    return _printed(value, depth - 1)
+        parts = {each.name: getattr(value, each.name) for each in fields(value)}
+        return {"type": type(value).__name__, **_mapping(parts, depth - 1)}
+    return spelled(value, depth - 1) if callable(value) else _printed(value, depth - 1)
 
 
 @runtime_checkable
@@ -71,7 +59,23 @@ class Methodlike(Protocol):
     layers: Any
 
 
-def _array(value: Any) -> Any:
+def _tensor(value: Tensor, depth: int) -> str:
+    return f"{value.dtype} {list(value.shape)} #{_digest_of(value)}"
+
+
+def _mapping(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    return {str(key): described(each, depth) for key, each in value.items()}
+
+
+def _sequence(value: Iterable[Any], depth: int) -> list[Any]:
+    return [described(each, depth) for each in value]
+
+
+def _set(value: Iterable[Any], depth: int) -> list[Any]:
+    return sorted(_sequence(value, depth), key=str)
+
+
+def _array(value: Any, depth: int) -> Any:
     """An array of numpy, or one of its numbers."""
     if isinstance(value, numpy.generic) and not value.dtype.hasobject:
         return described(value.item(), 1)
@@ -113,6 +117,17 @@ def architecture(model: nn.Module, depth: int = DEPTH) -> dict[str, str]:
     return out
 
 
+WAYS: tuple[tuple[Any, Callable[[Any, int], Any]], ...] = (
+    (Tensor, _tensor),
+    (numpy.ndarray | numpy.generic, _array),
+    (Mapping, _mapping),
+    (list | tuple, _sequence),
+    (set | frozenset, _set),
+    (nn.Module, architecture),
+    (Methodlike, lambda method, depth: repr(method)),
+)
+
+
 def spelled(function: Any, depth: int = DEPTH) -> str:
     """Text for a function: its name, the arguments that it fixes, the values that it closes over.
 
@@ -122,20 +137,24 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
         >>> spelled(times(3)).endswith("{'factor': 3}")
         True
     """
+    function = plain(function)
     if depth <= 0:
         return short_name(function)
     if isinstance(function, functools.partial):
-        options = {key: described(each, depth) for key, each in sorted(function.keywords.items())}
-        args = [described(each, depth) for each in function.args]
-        return f"{spelled(function.func, depth)}({args}, {options})"
+        options = _mapping(dict(sorted(function.keywords.items())), depth)
+        return f"{spelled(function.func, depth)}({_sequence(function.args, depth)}, {options})"
     owner = getattr(function, "__self__", None)  # of a bound method
     if owner is not None and not isinstance(owner, type | ModuleType):
         return f"{short_name(function)} of {described(owner, depth - 1)}"
-    code = getattr(function, "__code__", None)
-    if code is None:  # an object that can be called, a class, a builtin
+    if not hasattr(function, "__code__"):  # an object that can be called, a class, a builtin
         own = None if isinstance(function, type) else getattr(function, "__dict__", None)
         return f"{short_name(function)}{described(own, depth - 1) if own else ''}"
-    settings: dict[str, Any] = {}
+    return f"{short_name(function)}{_settings(function, depth) or ''}"
+
+
+def _settings(function: Any, depth: int) -> dict[str, Any]:
+    """The values that a plain function closes over, its defaults, and a lambda's constants."""
+    code, settings = function.__code__, {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # an empty cell
             value = cell.cell_contents
@@ -147,7 +166,7 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
     if function.__name__ == "<lambda>":
         consts = [value for value in code.co_consts if isinstance(value, bool | int | float | str)]
         settings |= {"constants": consts} if consts else {}
-    return f"{short_name(function)}{settings or ''}"
+    return settings
 
 
 def hides(function: Any) -> bool:
@@ -157,6 +176,7 @@ def hides(function: Any) -> bool:
         >>> hides(torch.relu), hides(lambda value: 2 * value)
         (False, True)
     """
+    function = plain(function)
     if isinstance(function, functools.partial):  # its fixed arguments are described
         return hides(function.func)
     if callable(serve := getattr(function, "serve", None)):  # of an `OfMeans` or an `OfSums`

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...graph import Graph
+from ...kinds import check_takes, explained
 from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, checked_y
-from .checks import check_model
+from ...warn import warn
 from .compose import layer
 from .inbox import Broadcast
-from .message import Message, Params
-from .method import Loss, Method, Receive, State, Training
+from .message import Message, Params, State, check_model
+from .method import Loss, Method, Receive, Training
 from .models import check_has_shapes, check_untied
 from .sums import Means, OfMeans
 
@@ -51,9 +51,9 @@ def fedavg(
 
     Source: McMahan et al. 2017, https://arxiv.org/abs/1602.05629
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"Expected model to be a torch.nn.Module, but got {type(model).__name__}")
     check_has_shapes(model)
+    if loss is not None:
+        check_takes("loss", loss, ["params", "graph", "context"])
     if loss is not None and target != CLASSES:
         raise ValueError("Expected target to be left out beside a loss, but got one")
     return Method(
@@ -68,6 +68,7 @@ def fedavg(
     )
 
 
+@explained
 def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     """The loss of FedAvg: the target's loss on a client's training examples.
 
@@ -101,20 +102,26 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
         if called not in shapes_of:  # a lazy layer has no shapes before its first call
             shapes = {name: t.shape for name, t in called.state_dict().items()}
             shapes_of[called] = [name for name, _ in called.named_parameters()], shapes
-        names, shapes = shapes_of[called]
-        missing = [name for name in names if name not in params]
-        others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
-        if missing or others:
-            raise ValueError(
-                f"Expected params to be all of the {type(called).__name__} that this loss is made "
-                f"of, but got {others} of another shape or name, and {missing} missing"
-            )
+        _check_params(called, params, *shapes_of[called])
         y = checked_y(target, graph.y)
         output = predict(model, params, graph, tie_weights=False)
         _check_output(called, output, graph, target)
         return target.loss(output, y, graph.train_mask)
 
     return loss
+
+
+def _check_params(
+    model: nn.Module, params: Params, names: Sequence[str], shapes: Mapping[str, torch.Size]
+) -> None:
+    """Raise unless `params` are all of the model's."""
+    missing = [name for name in names if name not in params]
+    others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
+    if missing or others:
+        raise ValueError(
+            f"Expected params to be all of the {type(model).__name__} that this loss is made of, "
+            f"but got {others} of another shape or name, and {missing} missing"
+        )
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
@@ -151,6 +158,7 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
         )
 
 
+@explained
 def adopt_model(model: nn.Module) -> Receive:
     """FedAvg's `receive`: start from the server's model; the context is the whole message.
 
@@ -184,6 +192,7 @@ def _check_has_model(message: Message) -> None:
         raise ValueError(f"Expected message to have 'model', but got keys {list(message)}")
 
 
+@explained
 def send_model(
     params: Params, context: Message, state: State, graph: Graph
 ) -> tuple[Message, State]:
@@ -216,14 +225,13 @@ def send_mean(means: Means, state: State) -> tuple[Mapping[int, Message], State]
         {'model': {'w': tensor(2.)}}
     """
     if "model" not in means:
-        warnings.warn(
+        warn(
             "Expected num_examples to be positive, but got 0 from all: they keep the old model, "
             "since no client has a training example with a known answer",
-            stacklevel=2,
         )
         return {}, state
     message: Message = {"model": means["model"]}
-    return Broadcast(message, means.num_clients), dict(message)
+    return Broadcast(message, means.inbox.num_clients), dict(message)
 
 
 average = OfMeans(send_mean, averages=True)
@@ -241,6 +249,7 @@ Example:
 """
 
 
+@explained
 def deploy_received(message: Message, state: State, graph: Graph) -> Params:
     """FedAvg's `deploy`: a client uses the model that it is sent.
 
@@ -256,6 +265,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
     return params
 
 
+@explained
 def accept_all(message: Message, client: int, state: State) -> None:
     """FedAvg's `accept`: the general checks of a message are enough.
 
@@ -264,10 +274,11 @@ def accept_all(message: Message, client: int, state: State) -> None:
     """
 
 
+@explained
 def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's check if all clients have equal weights: ``"num_examples"`` is at most 1.
 
-    `Method.max_examples` stays the size of the largest client, since other entries of an upload may
+    `Rules.max_examples` stays the size of the largest client, since other entries of an upload may
     count its examples.
 
     Example:

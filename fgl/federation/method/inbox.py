@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_keys
-from .message import Message, leaves
+from ...kinds import explained
+from .message import Message, State, check_keys, check_like, leaves
 
 
 class Inbox(Mapping[int, Message]):
@@ -210,12 +210,7 @@ def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
         subject = f"client {client}'s {path}"
         if not isinstance(value, Tensor):
             raise TypeError(f"Expected {subject} to be a tensor, but got {type(value).__name__}")
-        if value.shape != first.shape:
-            raise ValueError(
-                f"Expected {subject} to have shape {list(first.shape)}, but got {list(value.shape)}"
-            )
-        if value.dtype != first.dtype:
-            raise TypeError(f"Expected {subject} to be {first.dtype}, but got {value.dtype}")
+        check_like(value, first, subject)
     return list(values.values())
 
 
@@ -268,6 +263,7 @@ class Broadcast(Mapping[int, Message]):
         return self.num_clients
 
 
+@explained
 def changed_messages(
     outbox: Mapping[int, Message], change: Callable[[Message], Message]
 ) -> Mapping[int, Message]:
@@ -283,6 +279,7 @@ def changed_messages(
     return {client: change(message) for client, message in outbox.items()}
 
 
+@explained
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
     """The message, or part of a message, that all clients were sent; raise if two differ.
 
@@ -308,3 +305,6 @@ def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
                 "this server does not average"
             )
     return sent[0]
+
+
+Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,20 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...checks import check_count, check_number
+from ...checks import check_number
 from ...graph import Graph
+from ...kinds import check_kind, check_takes
 from ...predict import standing_in
 from .describe import hides
-from .inbox import Inbox
+from .inbox import Aggregate
 from .layers import FUNCTIONS, HOOKS, Layer, written
-from .message import Message, Params
-from .models import Models, is_under, without
+from .message import Message, Params, State
+from .models import is_under, without
+from .old_names import GROUPS, takes_old_names
+from .rules import Own, Privacy, Rules
 
-State = Message
 Loss = Callable[[Params, Graph, Any], Tensor]
 Receive = Callable[[Message, State, Graph], tuple[Params, Any]]
 Send = Callable[[Params, Any, State, Graph], tuple[Message, State]]
-Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]
 Deploy = Callable[[Message, State, Graph], Params]
 Accept = Callable[[Message, int, State], None]
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
@@ -34,18 +34,6 @@ Adjust = Callable[[Params, Params, Any], Params]
 Settle = Callable[[Params, Params, Any], Params]
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
 Watch = Callable[[State], Mapping[str, float]]
-Costs = Callable[[Message], Mapping[str, float]]
-Account = Callable[[Inbox, State], State]
-
-
-def without_noise(message: Message) -> Mapping[str, float]:
-    """The cost of an answer without noise: a noise multiplier of 0.
-
-    Example:
-        >>> without_noise({})
-        {'noise_multiplier': 0.0}
-    """
-    return {"noise_multiplier": 0.0}
 
 
 @dataclass(frozen=True)
@@ -106,36 +94,30 @@ class Training:
             raise ValueError(
                 f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
             )
+        for name, arguments in TRAINING.items():
+            if (function := getattr(self, name)) is not None:
+                check_takes(name, function, arguments)
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
 
+    def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
+        """The gradients after `adjust`, if there is one."""
+        return grads if self.adjust is None else self.adjust(grads, params, context)
 
-@dataclass(frozen=True)
-class Joining:
-    """The clients' messages before the first round, and the server's use of them.
-
-    All clients are asked, also clients that the first round leaves out. So a server knows a
-    statistic of all clients, such as their mean number of examples, before the training starts. A
-    remote client that does not answer still takes part in the rounds.
-
-    Args:
-        say: ``(graph) -> message``, a client's message; its bytes count in the first round.
-        welcome: ``(inbox, state) -> outbox, state``, the server's part, as `Method.aggregate`.
-            ``inbox.sent`` are the messages of the first round, which the outbox replaces.
-        max_examples: largest ``"num_examples"`` of such a message; a message with a larger one is
-            refused. Default no bound.
-
-    Example:
-        >>> joining = fgl.methods.feddyn(fgl.fedavg(torch.nn.Linear(1, 1))).joining
-        >>> joining.say(fgl.Graph(torch.ones(3, 1), torch.zeros(2, 0).long()))
-        {'num_examples': tensor(3)}
-    """
-
-    say: Callable[[Graph], Message]
-    welcome: Aggregate
-    max_examples: float = math.inf
+    def settled(self, new: Params, old: Params, context: Any) -> Params:
+        """The new tensors of a step after `settle`, if there is one."""
+        return new if self.settle is None else self.settle(new, old, context)
 
 
+# The arguments of the functions of a `Training`.
+TRAINING = {
+    "batches": ["graph", "context"],
+    "adjust": ["grads", "params", "context"],
+    "settle": ["new", "old", "context"],
+}
+
+
+@takes_old_names
 @dataclass(frozen=True, repr=False)
 class Method:
     """A federated method: what clients minimise, receive and send, and how the server aggregates.
@@ -164,49 +146,21 @@ class Method:
         accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
             the server's. If it raises, the upload is refused: it does not count, the history
             records the reason, a warning is given, and the round goes on.
-        exchange: number of consecutive rounds that have the same participants. If it is above 1 and
-            no upload of a round counts, `aggregate` is called with an empty inbox: it may give up
-            the exchange. An error of that call does not end the run.
-        participants: smallest number of participants of a round. A run with fewer raises.
-        silent: if True, clients send nothing beside their messages: no losses and no numbers of
-            examples. Otherwise these appear in the history.
-        personal: tensors that every client trains beside the model, such as masks or mixing
-            weights: name to initial tensor. `receive` returns them among the params, where the loss
-            and `send` find them. They are neither in a message's ``"model"`` nor in the params of
-            `deploy`.
-        ragged: keys of an upload whose shapes, inner names or presence may differ between clients
-            or rounds; `accept` checks them. All other keys must have the names, shapes and dtypes
-            on which most clients agree.
-        max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger one
-            is refused. Tasks set it; default no bound.
-        max_change: let c be this number, and the size of a change its root mean square. The server
-            refuses an upload if an entry's change is larger than c times the round's median change
-            and larger than what was sent, or than 1 if nothing was sent; or if it is larger than c
-            times what was sent. The server's outbox and state may grow by the factor c at most.
-            ``math.inf`` for no bound.
         layers: the builders that made this method, from inside to outside, with their arguments;
-            see `fgl.federation.layer`.
-        own: names of modules of the model, such as an input layer or a head, that each client has
-            for itself, in its own shape, or lacks. They are never sent: the first message does not
-            have them, and an upload with them is refused. So clients may have different features
-            and classes.
-        models: the clients' own models, made from their graphs; see `fgl.methods.own_models`.
-        costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message: the
-            ``"noise_multiplier"`` of the client's own noise, and its ``"steps"`` and
-            ``"sample_rate"`` if they are not 1. It is empty if the answer does not depend on the
-            client's data. The default is an answer without noise; a site with a budget refuses it.
-        onward: entries of a client's state that never go back to earlier values. A client on its
-            own machine keeps their newest values, even if its server resumes from an earlier round.
-        account: ``(inbox, state) -> state``, called after a round without a result; the inbox is
-            empty but has `asked`. A method needs it if its server's results contain noise. A
-            checkpoint is then written before a round is scored, so that a resumed run shows the
-            same result and draws no new noise.
-        joining: messages of all clients before the first round; default none.
+            see `fgl.layer`.
+        rules: who takes part in a round, what clients tell, and what the server accepts; see
+            `fgl.federation.Rules`.
+        privacy: what an answer costs, and who counts it; see `fgl.federation.Privacy`.
+        own: parts of the model, and tensors beside it, that each client has for itself; see
+            `fgl.federation.Own`.
+
+    The last three have FedAvg's values by default. To change one rule and keep the others, write
+    ``replace(method, rules=replace(method.rules, exchange=2))``.
 
     Raises:
-        TypeError: if `own` is a string.
-        ValueError: if `exchange` or `participants` is not positive, `personal` has a name of the
-            model, `own` names a module that the model lacks, or `models` are given without `own`.
+        TypeError: if `rules`, `privacy` or `own` is something else.
+        ValueError: if `own` names a module that the model lacks, or has a personal tensor with a
+            name of the model.
 
     Example:
         >>> method = fgl.fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
@@ -224,27 +178,19 @@ class Method:
     deploy: Deploy
     train: Training
     accept: Accept
-    exchange: int = 1
-    participants: int = 1
-    silent: bool = False
-    personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
-    ragged: Collection[str] = frozenset()
-    max_examples: float = math.inf
-    max_change: float = 300.0
     layers: tuple[Layer, ...] = field(default=(), compare=False)
-    own: Collection[str] = ()
-    models: Models | None = field(default=None, compare=False)
-    costs: Costs = field(default=without_noise, compare=False)
-    onward: Collection[str] = field(default=(), compare=False)
-    account: Account | None = field(default=None, compare=False)
-    joining: Joining | None = field(default=None, compare=False)
+    rules: Rules = field(default_factory=Rules)
+    privacy: Privacy = field(default_factory=Privacy)
+    own: Own = field(default_factory=Own)
 
     def __post_init__(self) -> None:
-        check_count(exchange=self.exchange, participants=self.participants)
-        _check_own(self.own, list(self.model.state_dict()))
-        if self.models is not None and not self.own:
-            raise ValueError("Expected own to name a module beside models, but got none")
-        taken = [name for name in self.personal if name in self.model.state_dict()]
+        for name, group in GROUPS.items():
+            check_kind(name, getattr(self, name), group)
+        names = list(self.model.state_dict())
+        for module in self.own.modules:
+            if not any(is_under(name, [module]) for name in names):
+                raise ValueError(f"Expected own to name modules of {names}, but got {module!r}")
+        taken = [name for name in self.own.personal if name in names]
         if taken:
             raise ValueError(
                 f"Expected personal to have names that the model has not, but got {taken}"
@@ -284,25 +230,17 @@ class Method:
     def common(self) -> Params:
         """The model's own tensors without the modules of `own`: the part that is sent."""
         tensors = self.model.state_dict()
-        return without(tensors, self.own) if self.own else dict(tensors)
+        return without(tensors, self.own.modules) if self.own.modules else dict(tensors)
 
     def model_of(self, graph: Graph) -> nn.Module:
-        """The model of a client: from `models` if there are any, otherwise `model`."""
-        return self.model if self.models is None else self.models(graph)
+        """The model of a client: its own if there are any, otherwise `model`."""
+        models = self.own.models
+        return self.model if models is None else models(graph)
 
     def at(self, graph: Graph) -> AbstractContextManager[None]:
         """A context in which calls of the method's model use the client's own model."""
-        if self.models is None:
-            return nullcontext()
-        return standing_in(self.model, self.models(graph))
-
-
-def _check_own(own: Collection[str], names: Collection[str]) -> None:
-    if isinstance(own, str):
-        raise TypeError(f"Expected own to be several names, but got the string {own!r}")
-    for module in own:
-        if not any(is_under(name, [module]) for name in names):
-            raise ValueError(f"Expected own to name modules of {list(names)}, but got {module!r}")
+        models = self.own.models
+        return nullcontext() if models is None else standing_in(self.model, models(graph))
 
 
 def _functions(method: Method) -> dict[str, Any]:

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ...graph import Graph
-from ..seeds import set_seed
-from .checks import check_model
+from ...seeds import set_seed
 from .describe import architecture, bytes_of
-from .message import Params
+from .message import Params, check_model
 
 
 class _Own(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,10 +10,11 @@ from typing import Any
 import torch
 
 from ...aggregate import mean
+from ...kinds import check_takes, explained
+from ...warn import warn
 from .describe import short_name
-from .inbox import Inbox
-from .message import Message, Params
-from .method import Aggregate, State
+from .inbox import Aggregate, Inbox
+from .message import Message, Params, State
 
 
 class Means(Mapping[str, Params]):
@@ -148,12 +147,13 @@ class OfMeans:
         return self.serve_model(model, inbox, state)
 
     def serve_model(self, model: Params | None, inbox: Inbox, state: State) -> Made:
-        """Serve `model` in the place of the mean of the inbox's models; None if there is none."""
+        """Serve `model` instead of the mean of the inbox's models; None if there is none."""
         return self.serve(
             Means.over(inbox, model=model, equally=self.equally, reads=self.reads), state
         )
 
 
+@explained
 def after(
     aggregate: Aggregate,
     change: Change,
@@ -227,17 +227,10 @@ def _keys(name: str, keys: Any) -> tuple[str, ...]:
 
 def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
     """Raise unless the function can be called with these arguments by position."""
-    call = f"a function of ({', '.join(arguments)})"
-    if not callable(function) or isinstance(function, OfMeans | OfSums):
+    if isinstance(function, OfMeans | OfSums):
+        call = f"a function of ({', '.join(arguments)})"
         raise TypeError(f"Expected {name} to be {call}, but got {function!r}")
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # a builtin without a signature
-        return
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        raise TypeError(f"Expected {name} to be {call}, but got {function!r}: {error}") from None
+    check_takes(name, function, arguments)
 
 
 @dataclass(frozen=True)
@@ -265,17 +258,12 @@ class OfSums:
     serve: ServeSums
 
     def __call__(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        parts: Any = {k: message[self.key] for k, message in inbox.items() if self.key in message}
-        layouts = {client: _layout(each) for client, each in parts.items()}
-        counted = Counter(layouts.values()).most_common(2)
-        clear = counted[:1] if len(counted) < 2 or counted[0][1] > counted[1][1] else []
-        usual = [layout for layout, _ in clear]
-        odd = [client for client, layout in layouts.items() if layout not in usual]
+        parts = {k: message[self.key] for k, message in inbox.items() if self.key in message}
+        odd = _of_odd_layout(parts)
         if odd:
-            warnings.warn(
+            warn(
                 f"Clients {odd} sent {self.key!r} of another layout than most: their uploads do "
                 "not count",
-                stacklevel=2,
             )
         counting = [each for client, each in parts.items() if client not in odd]
         if not counting:
@@ -284,6 +272,14 @@ class OfSums:
         means = mean(stacks, torch.ones(len(counting)))
         sums = {name: value * len(counting) for name, value in means.items()}
         return self.serve(sums, inbox.num_clients, state)
+
+
+def _of_odd_layout(parts: Mapping[int, Params]) -> list[int]:
+    """The clients whose layout is not the most common one; all of them if two layouts tie."""
+    layouts = {client: _layout(tensors) for client, tensors in parts.items()}
+    counts = Counter(layouts.values()).most_common(2)
+    tied = len(counts) == 2 and counts[0][1] == counts[1][1]
+    return [client for client, layout in layouts.items() if tied or layout != counts[0][0]]
 
 
 def _layout(tensors: Params) -> frozenset[Any]:

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 
 from ...checks import check_disk
+from ...warn import warn
 from ..history import Result, Round
 from ..method.inbox import Broadcast
 from . import disk
@@ -45,15 +45,17 @@ class Damaged(Exception):
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Any]:
-    """A context with the `Folder` of a run, locked against other processes; None without a path.
+def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Folder]:
+    """A context with the `Folder` of a run, locked against other processes.
+
+    Without a path it is a folder that keeps nothing.
 
     Raises:
         OSError: if the folder cannot be written.
         ValueError: if another run uses it.
     """
     if path is None:
-        yield None
+        yield NoFolder(Path(), {})
         return
     folder = Path(path)
     with ExitStack() as stack:
@@ -96,10 +98,9 @@ class Folder:
                 lost = path
                 history = self._read_history(content)
             except Damaged as damage:
-                warnings.warn(
+                warn(
                     f"Expected {path} to be a whole checkpoint, but got {damage}; "
                     "trying the previous one",
-                    stacklevel=3,
                 )
                 continue
             self.unscored = _round(content["unscored"]) if "unscored" in content else None
@@ -168,10 +169,9 @@ class Folder:
             return False
         text = note.read_bytes().strip()
         if not text.isdigit():
-            warnings.warn(
+            warn(
                 f"Expected {note} to hold a number of rounds, but got {text[:20]!r}: the run "
                 f"counts as ended by a callback after {rounds} rounds; delete the file to go on",
-                stacklevel=4,
             )
             return True
         return int(text) == rounds
@@ -215,6 +215,19 @@ class Folder:
         history = [_round(line) for line in data.splitlines()[1:]]
         self._written, self._size, self._sum = len(history), size, sha
         return history
+
+
+class NoFolder(Folder):
+    """The folder of a run without a checkpoint: it keeps nothing."""
+
+    def load(self, device: torch.device) -> None:
+        return None
+
+    def save(self, result: Result, unscored: Round | None = None) -> Path:
+        return self.path
+
+    def stop(self, rounds: int) -> None:
+        return None
 
 
 def _name(rounds: int) -> str:

@@ -14,24 +14,15 @@ from torch import Tensor, nn
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..history import Result
-from ..method.describe import architecture, bytes_of, described, short_name
+from ..method.describe import architecture, bytes_of, described, hides, short_name
+from ..method.fedavg import average
 from ..method.message import Message, leaves
-from ..method.method import Method, OptimizerFactory, without_noise
+from ..method.method import Method, OptimizerFactory
+from ..method.rules import without_noise
+from ..method.sums import OfSums
 
-# Fields of `Method` that are compared separately, or only if they differ from the default.
-NOT_FIELDS = (
-    "model",
-    "personal",
-    "train",
-    "layers",
-    "own",
-    "models",
-    "participants",
-    "costs",
-    "onward",
-    "account",
-    "joining",
-)
+# Fields of `Method` and of its rules that are compared separately.
+NOT_FIELDS = ("model", "train", "layers", "rules", "privacy", "own", "participants", "joining")
 
 
 def identity(
@@ -47,25 +38,27 @@ def identity(
     layers. A function is compared by its name, an optimiser's factory also by the settings of the
     optimiser that it makes, and the model also by its initial tensors.
     """
-    model = method.model
+    model, rules, privacy, own = method.model, method.rules, method.privacy, method.own
+    initial = {"model": method.common(), "personal": dict(own.personal)}
     return {
-        **({"own": described(method.own)} if method.own else {}),
-        **({"costs": _full_name(method.costs)} if method.costs is not without_noise else {}),
-        **({"onward": described(method.onward)} if method.onward else {}),
-        **({"account": _full_name(method.account)} if method.account is not None else {}),
-        **({"joining": _full_name(method.joining.say)} if method.joining is not None else {}),
-        **({"participants": method.participants} if method.participants > 1 else {}),
+        **({"own": described(own.modules)} if own.modules else {}),
+        **({"costs": _full_name(privacy.costs)} if privacy.costs is not without_noise else {}),
+        **({"onward": described(privacy.onward)} if privacy.onward else {}),
+        **({"account": _full_name(privacy.account)} if privacy.account is not None else {}),
+        **({"joining": _full_name(rules.joining.say)} if rules.joining is not None else {}),
+        **({"participants": rules.participants} if rules.participants > 1 else {}),
         "seed": seed,
         "participation": participation,
         "dropouts": short_name(dropouts) if callable(dropouts) else dropouts,
         "model": {name: list(t.shape) for name, t in method.common().items()},
-        "initial_model": _digest([{"model": method.common(), "personal": dict(method.personal)}]),
+        "initial_model": _digest([initial]),
         "architecture": _architecture(method),
         "buffers": {name: described(value) for name, value in _unsaved(model)},
         "threads": torch.get_num_threads(),
         **_fields(method.train),
         "optimizer_settings": optimizer_settings(method.train.optimizer),
         **_fields(method, but=NOT_FIELDS),
+        **_fields(rules, but=NOT_FIELDS),
         "config": dict(config or {}),
         **_settings(method),
         "layers": [layer.name for layer in method.layers],
@@ -77,7 +70,7 @@ def _architecture(method: Method) -> Any:
 
     If a part of the model is each client's own, only the modules of the common part.
     """
-    if method.own:
+    if method.own.modules:
         common = method.common()
         holders = {name.rpartition(".")[0] for name in common}
         return {path: text for path, text in architecture(method.model).items() if path in holders}
@@ -207,4 +200,9 @@ def _full_name(function: Any) -> str:
         words += [f"{key}={described(value)}" for key, value in sorted(function.keywords.items())]
         arguments = f"({', '.join(words)})" if words else ""
         return f"{short_name(function)}{arguments}"
+    if isinstance(function, OfSums):
+        return f"{short_name(function)}({function.key!r}, {short_name(function.serve)})"
+    serve = getattr(function, "serve", None)
+    if serve not in (None, getattr(average, "serve", None)) and not hides(serve):
+        return f"{short_name(function)}({short_name(serve)})"
     return short_name(function)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ...checks import check_count
 from ...graph import Graph
 from ...graph.facts import answered
+from ...kinds import explained
 from ...progress import shown
 from ..method.method import Training
 
@@ -52,6 +53,7 @@ class Steps(Sequence[Step]):
         return self.make(chosen)
 
 
+@explained
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
     """The graph and the context of every step: as `how.batches` draws them, or the whole client.
 
@@ -87,6 +89,7 @@ def heard(steps: Sequence[Step]) -> Iterator[Step]:
             advance(1)
 
 
+@explained
 def num_steps(how: Training) -> int:
     """Number of steps on the whole client, if there are no `batches`.
 
@@ -97,6 +100,7 @@ def num_steps(how: Training) -> int:
     return 1 if how.num_steps is None else how.num_steps
 
 
+@explained
 def node_minibatches(
     graph: Graph, context: Any, *, batch_size: int = 128, num_epochs: int = 1
 ) -> Iterator[tuple[Graph, Any]]:
@@ -128,6 +132,7 @@ def node_minibatches(
             yield with_train_mask(graph, mask), context
 
 
+@explained
 def training_examples(graph: Graph) -> Tensor:
     """Indices of the training examples, int64: nodes, or a collection's graphs; all without a mask.
 
@@ -141,6 +146,7 @@ def training_examples(graph: Graph) -> Tensor:
     return answered(graph.training_mask, graph.y).nonzero().squeeze(1)
 
 
+@explained
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
     """The same graph with another training mask and the same cached adjacency; not checked.
 
@@ -155,6 +161,7 @@ def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
     return other
 
 
+@explained
 def graph_minibatches(
     graph: Graph, context: Any, *, batch_size: int = 128, num_epochs: int = 1
 ) -> Iterator[tuple[Graph, Any]]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, optim
 
 from ...graph import Graph
+from ...kinds import shown
 from ...sparse import SparseMatrix
 from ..method.message import Params
 from ..method.method import Adjust, OptimizerFactory, Settle
@@ -135,7 +136,7 @@ def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
 def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
     """The optimiser of the trained tensors; a clear error if it refuses an empty list."""
     try:
-        return optimizer(list(leaves.values()))
+        built: Any = optimizer(list(leaves.values()))
     except ValueError as error:
         if leaves:
             raise
@@ -143,6 +144,12 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
             "Expected the model to have a parameter that trains, but got none: "
             "requires_grad_(True) unfreezes one"
         ) from error
+    if not hasattr(built, "param_groups"):
+        raise TypeError(
+            "Expected optimizer to return a torch.optim optimiser, such as lambda params: "
+            f"torch.optim.SGD(params, lr=0.1), but got {shown(built)}"
+        )
+    return built  # type: ignore[no-any-return]
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:

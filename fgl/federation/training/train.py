@@ -10,21 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ...graph import Graph
+from ...kinds import explained
 from ...predict import stand_in
+from ...seeds import set_seed
 from ..method.message import Params
 from ..method.method import Adjust, Method, OptimizerFactory, Settle
-from ..seeds import set_seed
 from .minibatches import heard, local_steps
-from .optimizer import (
-    Layout,
-    change_grads,
-    fused,
-    load_state,
-    made,
-    named,
-    state_of,
-    step_settled,
-)
+from .optimizer import Layout, change_grads, fused, load_state, made, named, state_of, step_settled
 
 CALL = "call the model with torch.func.functional_call(model, params, inputs)"
 
@@ -42,6 +34,7 @@ class Trained(NamedTuple):
     optimizer: Params
 
 
+@explained
 def train(
     method: Method,
     params: Params,
@@ -95,6 +88,7 @@ def train(
     return done
 
 
+@explained
 def minimise(
     loss: Callable[..., Tensor],
     params: Mapping[str, Tensor],
@@ -208,6 +202,7 @@ def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
         )
 
 
+@explained
 def trainable(method: Method, graph: Graph | None = None) -> set[str]:
     """Names of the trained tensors: the model's parameters and the personal tensors.
 
@@ -221,9 +216,10 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
     """
     model = stand_in(method.model) if graph is None else method.model_of(graph)
     names = {name for name, p in model.named_parameters() if p.requires_grad}
-    return names | set(method.personal)
+    return names | set(method.own.personal)
 
 
+@explained
 def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
     """The gradient of a loss at `params`, by name, without tensors that the loss does not use.
 
@@ -248,6 +244,7 @@ def _gradient(method: Method, params: Params, graph: Graph, context: Any) -> Par
     return {name: grad for name, grad in zip(trained, gradients, strict=True) if grad is not None}
 
 
+@explained
 @contextmanager
 def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
     """A context with the model in training or evaluation mode; each module's mode is restored.

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...federation import Method, Params, in_mode
+from ...checks import reject_if
+from ...federation import Method, Params, combine, in_mode
 from ...graph import EDGE_FIELDS, Graph
-from ...sparse import SparseMatrix, rows_of
+from ...sparse import SparseMatrix
+from ...sparse.matrix import rows_of
 
 LOG = logging.getLogger("fgl")
 TRIED = 6  # made-up examples whose losses are compared with the loss of them all
@@ -89,8 +91,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
         chosen = graph.select(which)
         chosen.__dict__["num_classes"] = num_classes
         return chosen
-    x = rows_of(graph.x, which)
-    x = x.to_dense() if isinstance(x, SparseMatrix) else x
+    x = rows_of(graph.x, which).to_dense()
     return Graph(x, graph.edge_index, y=y, num_classes=num_classes)
 
 
@@ -131,11 +132,7 @@ def check_method(method: Method) -> None:
         )
     kind = nn.modules.batchnorm._BatchNorm
     mixing = [name for name, part in method.model.named_modules() if isinstance(part, kind)]
-    if mixing:
-        raise ValueError(
-            "Expected the model to have no batch norm, by which examples see each other, "
-            f"but got {mixing}"
-        )
+    reject_if(mixing, "the model to have no batch norm, by which examples see each other", mixing)
 
 
 @torch.no_grad()
@@ -297,8 +294,8 @@ def made_up(graph: Graph) -> Graph:
 def _elsewhere(method: Method) -> Params:
     """Parameters that differ from a client's initial ones and from the ones that it was sent."""
     torch.manual_seed(0)
-    tensors = {**method.initial(), **method.personal}
-    return {
-        name: value + 0.1 * torch.randn_like(value) if value.is_floating_point() else value
-        for name, value in tensors.items()
-    }
+    return combine(_perturbed, {**method.initial(), **method.own.personal})
+
+
+def _perturbed(value: Tensor) -> Tensor:
+    return value + 0.1 * torch.randn_like(value) if value.is_floating_point() else value

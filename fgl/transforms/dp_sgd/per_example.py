@@ -9,22 +9,13 @@ from typing import Any
 
 import torch
 
-from ...checks import check_count, check_number
-from ...federation import (
-    Message,
-    Method,
-    Params,
-    Ragged,
-    State,
-    check_no_joining,
-    check_one_architecture,
-    layer,
-    trainable,
-    training_examples,
-)
+from ... import federation as fed
+from ...checks import Chance, Count, Positive, PositiveShare
+from ...federation import Message, Method, Params, Ragged, State
 from ...graph import Graph
-from ...privacy import clip, clipped_gradient, gaussian, on_grid
-from ...privacy.gaussian import seed_from_system, uniform
+from ...privacy import clip, gaussian
+from ...privacy.clip import clipped_gradient
+from ...privacy.gaussian import on_grid, seed_from_system, uniform
 from ..clipped import clipped
 from ..gaussian import NO_NOISE, local_noise, noise_source
 from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, of_row, usable
@@ -32,16 +23,18 @@ from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, o
 LONG = 1e18  # no update is so long: examples are clipped, not clients
 
 
-@layer(sealed=("receive", "send", "aggregate", "silent", "loss", "train", "joining"))
+@fed.layer(
+    sealed=("receive", "send", "aggregate", "loss", "train", "rules.silent", "rules.joining")
+)
 def per_example_gaussian(
     method: Method,
     *,
-    length: float,
-    noise_multiplier: float,
-    sample_rate: float,
-    expected_batch_size: float,
-    num_steps: int,
-    delta: float = 1e-5,
+    length: Positive,
+    noise_multiplier: Positive,
+    sample_rate: PositiveShare,
+    expected_batch_size: Positive,
+    num_steps: Count,
+    delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
     """The method whose clients train by DP-SGD: it protects each example of a client.
@@ -96,37 +89,33 @@ def per_example_gaussian(
         >>> how = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.1, "num_steps": 5}
         >>> plain = fgl.fedavg(fgl.nn.GIN(2, 8, 2))
         >>> method = per_example_gaussian(plain, **how, expected_batch_size=16)
-        >>> method.train.adjust.__name__, method.silent
+        >>> method.train.adjust.__name__, method.rules.silent
         ('adjust', True)
 
     Source: Abadi et al. 2016, https://arxiv.org/abs/1607.00133
     """
-    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    generator = noise_source(**values, unprotected=unprotected)
-    check_number("sample_rate", sample_rate, above=0, at_most=1)
-    check_number("expected_batch_size", expected_batch_size, above=0)
-    check_count(num_steps=num_steps)
-    check_one_architecture(method, "per_example_gaussian")
+    generator = noise_source(unprotected)
+    fed.check_one_architecture(method, "per_example_gaussian")
     check_method(method)
-    check_no_joining(method, "per_example_gaussian", NO_NOISE)
-    names, sigma = trainable(method), length * noise_multiplier
-    initial = {**method.initial(), **method.personal}
+    fed.check_no_joining(method, "per_example_gaussian", NO_NOISE)
+    names, sigma = fed.trainable(method), length * noise_multiplier
+    initial = {**method.initial(), **method.own.personal}
     zeros = {n: torch.zeros_like(initial[n], dtype=torch.float64) for n in initial if n in names}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = method.receive(message, state, Unseen.of(graph))
-        still = {name: value for name, value in params.items() if name not in names}
+        still = fed.drop(params, names)
         return params, {**context, "still": still} if still else context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        entries = {key: value for key, value in context.items() if key not in ("still", "trained")}
+        entries = fed.drop(context, ("still", "trained"))
         if "trained" in context:  # the losses before each step are of the examples
             entries["trained"] = {"num_steps": context["trained"]["num_steps"]}
         return method.send(params, entries, state, Unseen.of(graph))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         check_alone(method, graph, context)  # of the graph's form alone
-        examples = usable(method, graph, context, training_examples(graph))
+        examples = usable(method, graph, context, fed.training_examples(graph))
         for _ in range(num_steps):
             drawn = examples[uniform(examples.shape, generator).to(examples.device) < sample_rate]
             with warnings.catch_warnings():
@@ -152,7 +141,8 @@ def per_example_gaussian(
     noise_told = 0.0 if unprotected else noise_multiplier
     settings_told = {"noise_multiplier": noise_told, "sample_rate": sample_rate, "delta": delta}
     settings_told["steps"] = float(num_steps)
-    base = replace(method, receive=receive, send=send, loss=loss, train=train, silent=True)
+    base = replace(method, receive=receive, send=send, loss=loss, train=train)
+    base = replace(base, rules=replace(method.rules, silent=True))
     silent = clipped(base, length=LONG)
     return local_noise(silent, kind="per_example_gaussian", **settings_told)
 
@@ -170,7 +160,7 @@ def _clipped_sum(
     method: Method, params: Params, grads: Params, context: Any, length: float, sigma: float
 ) -> Params:
     """``sum_i clip(grad L_i)`` over the examples of a step, on the noise's grid; as `grads`."""
-    still = {name: value for name, value in params.items() if name not in grads}
+    still = fed.drop(params, grads)
     free = {name: params[name] for name in grads}
     if "graphs" not in context:
         row, x, y = context["row"], context["rows"], context["row_labels"]

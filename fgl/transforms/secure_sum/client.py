@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_kind
-from ...federation import Message, Method, Params, State, leaves, local_steps
+from ...checks import check_kind, reject_if
+from ...federation import Message, Method, Params, State, drop, leaves, local_steps
 from ...graph import Graph
-from ...privacy import DoesNotFit, encode
+from ...privacy import DoesNotFit
 from ...privacy import masks as parts
+from ...privacy.fixed_point import encode
 from ...transfer import to_host
 from . import signed
 from .messages import (
@@ -63,7 +64,7 @@ class Client:
 
     def costs(self, message: Message) -> Mapping[str, float]:
         """The method's costs for a masked upload; other answers do not depend on the data."""
-        return self.method.costs(message) if phase_of(message) == MASKED else {}
+        return self.method.privacy.costs(message) if phase_of(message) == MASKED else {}
 
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:
         inner, _ = split(message, state)
@@ -100,7 +101,7 @@ class Client:
             sent = self._agreed(by, request, exchange, _told(state)) if by else request["sent"]
             return envelope(SHARES, self._shares(sent, exchange)), plain
         else:
-            inner = {name: value for name, value in context.items() if name not in (ASKED, TOLD)}
+            inner = drop(context, (ASKED, TOLD))
             message, plain = self.method.send(params, inner, plain, graph)
             payload, exchange = self._masked(message, request, exchange)
         return envelope(phase, payload), {**plain, ASKED: exchange, TOLD: state[TOLD]}
@@ -211,8 +212,7 @@ def _told(state: State) -> Message:
 def _row(keys: Tensor, exchange: Params) -> int:
     """A client's place in the list, by its own keys."""
     rows = _rows(keys, exchange)
-    if len(rows) != 1:
-        raise ValueError(f"Expected the list of keys to have one's own once, but got {len(rows)}")
+    reject_if(len(rows) != 1, "the list of keys to have one's own once", len(rows))
     return rows[0]
 
 

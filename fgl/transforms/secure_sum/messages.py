@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_kind
-from ...federation import Inbox, Message, Params, State
-from ...privacy import largest_weight
+from ...checks import check_kind, reject_if
+from ...federation import Inbox, Message, Params, State, drop
 from ...privacy import masks as parts
+from ...privacy.fixed_point import largest_weight
 from .signed import Signatures
 
 KEYS, LETTERS, MASKED, SHARES, REST, LISTS = 0, 1, 2, 3, 4, 5  # the phases of an exchange
@@ -82,18 +82,18 @@ class Terms:
         More than half keeps two groups without a common client from being asked for two secrets.
         Overlapping lists are not excluded; `signed` demands more against them.
         """
-        if 2 * self.threshold <= number:
-            raise ValueError(
-                f"Expected threshold to be more than half of the {number} clients, "
-                f"but got {self.threshold}"
-            )
+        reject_if(
+            2 * self.threshold <= number,
+            f"threshold to be more than half of the {number} clients",
+            self.threshold,
+        )
         if not self.signed:
             return
-        if 3 * self.threshold <= 2 * number:
-            raise ValueError(
-                f"Expected threshold to be more than two thirds of the {number} clients, since "
-                f"they sign, but got {self.threshold}"
-            )
+        reject_if(
+            3 * self.threshold <= 2 * number,
+            f"threshold to be more than two thirds of the {number} clients, since they sign",
+            self.threshold,
+        )
         if 2 * self.threshold <= number + self.colluders:
             raise ValueError(
                 f"Expected threshold to be more than half of the {number} clients and the "
@@ -140,8 +140,7 @@ def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
     """The method's own message, which a client keeps during an exchange, and the request."""
     if "phase" not in message:
         return message, dict(START)
-    if TOLD not in state:
-        raise ValueError("Expected the state to have the exchange's first message, but got none")
+    reject_if(TOLD not in state, "the state to have the exchange's first message", "none")
     return as_message(state[TOLD]), {**part(message), "phase": phase_of(message)}
 
 
@@ -164,7 +163,7 @@ def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
 
 def of_method(state: State) -> State:
     """A state without the entries of the secure sum."""
-    return {key: value for key, value in state.items() if key not in (ASKED, TOLD, "masked")}
+    return drop(state, (ASKED, TOLD, "masked"))
 
 
 def envelope(phase: int, what: Mapping[str, Tensor]) -> Message:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,22 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_kind
+from ... import federation as fed
+from ...checks import check_kind, reject_if
 from ...federation import (
-    Absent,
     Inbox,
     Means,
     Message,
     Method,
-    OfMeans,
-    OfSums,
+    Outbox,
     Params,
     State,
-    leaves,
-    one_for_all,
 )
-from ...privacy import CannotUnmask, DoesNotFit, decode, wrapped_sum
+from ...privacy import CannotUnmask, DoesNotFit
 from ...privacy import masks as parts
+from ...privacy.fixed_point import decode, wrapped_sum
+from ...warn import warn
 from . import signed
 from .messages import (
     ASKED,
@@ -69,17 +67,7 @@ class Server:
     def accept(self, message: Message, client: int, state: State) -> None:
         """Refuse a message that does not answer the request."""
         exchange = state.get(ASKED, START)
-        phase, got, payload = int(exchange["phase"]), message.get("phase"), message.get("secure")
-        if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):
-            raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
-        if not isinstance(got, Tensor) or got.shape or got.dtype != torch.int64:
-            raise ValueError(f"Expected phase to be an int64 scalar, but got {got}")
-        if got == REST:
-            raise Absent("Expected to be in this exchange, but got lost in an earlier round")
-        if got != phase:
-            answer = NAMES.get(int(got), f"phase {int(got)}")
-            late = Absent if got == KEYS else ValueError  # a client that was absent at first
-            raise late(f"Expected {NAMES[phase]} of this exchange, but got {answer}")
+        phase, payload = int(exchange["phase"]), _check_phase(message, int(exchange["phase"]))
         number = _check_member(client, exchange)
         if phase == MASKED:
             self._check_masked(payload)
@@ -92,17 +80,14 @@ class Server:
         for name, shape in self._sizes(phase, number, payload).items():
             check_kind(name, payload[name], torch.uint8, shape)
         if phase == KEYS:
-            for public in payload["keys"].view(2, parts.KEY):
-                parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")  # may raise
-            if payload["keys"][: parts.KEY].equal(payload["keys"][parts.KEY :]):
-                raise ValueError("The client sent one key twice")
+            _check_public_keys(payload["keys"])
         if self.terms.signed and "signature" in payload:
             text = signed.of_keys(payload["keys"]) if phase == KEYS else self._seen(exchange)
-            if not self.terms.signed.holds(client, payload["signature"], text):
-                raise ValueError(
-                    f"Expected the signature of client {client} under what it was told, but got "
-                    "another"
-                )
+            reject_if(
+                not self.terms.signed.holds(client, payload["signature"], text),
+                f"the signature of client {client} under what it was told",
+                "another",
+            )
 
     def _sizes(
         self, phase: int, number: int, payload: Mapping[str, Tensor]
@@ -132,7 +117,7 @@ class Server:
                 f"Expected values that are finite and at most {self.terms.bound:g} in size, and as "
                 "many examples as can be summed, but got none: the client says that its own are not"
             )
-        tensors = dict(leaves({"model": self.method.model.state_dict()}))
+        tensors = dict(fed.leaves({"model": self.method.model.state_dict()}))
         for path, value in payload.items():
             key = path.split("/")[0]
             if key not in self.terms.names or (key == "model" and path not in tensors):
@@ -145,7 +130,7 @@ class Server:
             raise ValueError(f"Expected parts of {list(self.terms.names)}, but got no {missing}")
 
     @torch.no_grad()
-    def aggregate(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def aggregate(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         exchange = state.get(ASKED, START)
         phase = int(exchange["phase"])
         rounds = self.terms.rounds
@@ -159,17 +144,17 @@ class Server:
                 raise CannotSum(f"No {NAMES[phase]} arrived in a round of the exchange")
             return steps[phase](inbox, state)
         except (CannotSum, DoesNotFit, CannotUnmask) as error:
-            warnings.warn(f"Secure sum: {error}: everybody keeps the old model", stacklevel=2)
+            warn(f"Secure sum: {error}: everybody keeps the old model")
             own = of_method(self.account(inbox, state))
             return _restored(state), {**own, ASKED: at(KEYS, summed=0)}
 
     def account(self, inbox: Inbox, state: State) -> State:
         """The method's account, after clients were asked for shares, even if no sum followed."""
         summed = told_shares(inbox, state, len(self.terms.rounds))
-        if self.method.account is None:
+        if self.method.privacy.account is None:
             return state
         inner = Inbox({}, inbox.num_clients, asked=summed)
-        return {**state, **self.method.account(inner, of_method(state))}
+        return {**state, **self.method.privacy.account(inner, of_method(state))}
 
     def _enough(self, count: int, what: str) -> None:
         if count < self.terms.threshold:
@@ -177,7 +162,7 @@ class Server:
                 f"Expected {what} of at least {self.terms.threshold} clients, but got {count}"
             )
 
-    def _keys(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def _keys(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Send every client the keys of all clients."""
         self._enough(len(inbox), "keys")
         self.terms.check(len(inbox))
@@ -186,8 +171,8 @@ class Server:
         keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
             raise CannotSum("Expected every client to have keys of its own, but got two alike")
-        common = one_for_all([inbox.sent[client] for client in inbox], "message")
-        sent: dict[str, Any] = {path: tensor for path, tensor in leaves(common)}
+        common = fed.one_for_all([inbox.sent[client] for client in inbox], "message")
+        sent: dict[str, Any] = {path: tensor for path, tensor in fed.leaves(common)}
         payload, exchange = {"keys": keys}, at(LETTERS, clients=clients, keys=keys)
         if self.terms.signed:
             signs = torch.stack([part(inbox[client])["signature"].cpu() for client in inbox])
@@ -196,7 +181,7 @@ class Server:
         outbox = dict.fromkeys(inbox.clients, envelope(LETTERS, payload))
         return outbox, {**of_method(state), ASKED: exchange, TOLD: sent}
 
-    def _letters(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def _letters(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Send every client the letters that were written to it."""
         exchange = state[ASKED]
         self._enough(len(inbox), "letters")
@@ -213,7 +198,7 @@ class Server:
         committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # in the place of own letters
         return outbox, {**state, ASKED: {**exchange, **at(MASKED, here=here, committed=committed)}}
 
-    def _masked(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def _masked(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Add up the masked uploads and forget them; send all clients the list of the sum."""
         exchange = state[ASKED]
         counted = _of_one_layout(inbox)
@@ -227,7 +212,7 @@ class Server:
         exchange = {**exchange, **at(phase, sent=sent)}
         return outbox, {**state, ASKED: exchange, "masked": unflat(total, each[0])}
 
-    def _lists(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def _lists(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Send every client all signatures under the list of the sum."""
         exchange = state[ASKED]
         self._enough(len(inbox), "signatures")
@@ -240,7 +225,7 @@ class Server:
         exchange = {**exchange, **at(SHARES, signers=_present(inbox, exchange))}
         return outbox, {**state, ASKED: exchange}
 
-    def _shares(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def _shares(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Take the masks off the sum, and give the method the means."""
         exchange = state[ASKED]
         self._enough(len(inbox), "shares")
@@ -263,9 +248,9 @@ class Server:
     def _means(self, total: Params, summed: int, members: int) -> Message:
         """The means over the clients in the sum; without examples there is no model."""
         weight, limit = int(total["num_examples"]), self.terms.limit(members)
-        if not 0 <= weight <= summed * min(limit, self.method.max_examples):
+        if not 0 <= weight <= summed * min(limit, self.method.rules.max_examples):
             raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
-        template = dict(leaves({"model": self.method.model.state_dict()}))
+        template = dict(fed.leaves({"model": self.method.model.state_dict()}))
         how: Any = {"bits": self.terms.bits, "bound": self.terms.bound}
         means: dict[str, Any] = {}
         for path, words in total.items():
@@ -278,18 +263,42 @@ class Server:
 
     def _served(
         self, means: Message, summed: list[int], inbox: Inbox, state: State
-    ) -> tuple[Mapping[int, Message], State]:
+    ) -> tuple[Outbox, State]:
         """The outbox and state that the method's server makes of the means, or of the sums."""
         served, own = self.method.aggregate, of_method(state)
-        if isinstance(served, OfSums):
+        if isinstance(served, fed.OfSums):
             sums = {name: len(summed) * value for name, value in means[served.key].items()}
             return served.serve(sums, inbox.num_clients, own)
         exchange = None if inbox.round is None else inbox.round // len(self.terms.rounds)
         sent = dict.fromkeys(summed, as_message(state[TOLD]))
         nothing: dict[int, Message] = {client: {} for client in summed}
         inner = Inbox(nothing, inbox.num_clients, sent, exchange)
-        assert isinstance(served, OfMeans)  # `secure_sum` refuses every other server
+        assert isinstance(served, fed.OfMeans)  # `secure_sum` refuses every other server
         return served.serve(Means(means, inner), own)
+
+
+def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
+    """The content of an answer; raise unless it answers the request of this phase."""
+    got, payload = message.get("phase"), message.get("secure")
+    if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):
+        raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
+    if not isinstance(got, Tensor) or got.shape or got.dtype != torch.int64:
+        raise ValueError(f"Expected phase to be an int64 scalar, but got {got}")
+    if got == REST:
+        raise fed.Absent("Expected to be in this exchange, but got lost in an earlier round")
+    if got != phase:
+        answer = NAMES.get(int(got), f"phase {int(got)}")
+        late = fed.Absent if got == KEYS else ValueError  # a client that was absent at first
+        raise late(f"Expected {NAMES[phase]} of this exchange, but got {answer}")
+    return payload
+
+
+def _check_public_keys(keys: Tensor) -> None:
+    """Raise a ValueError unless these are two public keys that secrets can be agreed on with."""
+    for public in keys.view(2, parts.KEY):
+        parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")
+    if keys[: parts.KEY].equal(keys[parts.KEY :]):
+        raise ValueError("The client sent one key twice")
 
 
 def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
@@ -321,10 +330,9 @@ def _restored(state: State) -> dict[int, Message]:
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
     """Warn of false shares: either their sender or their owner lied; the other shares suffice."""
     for row, tellers in false.items():
-        warnings.warn(
+        warn(
             f"Secure sum: clients {[clients[teller] for teller in sorted(tellers)]} sent false "
             f"shares of client {clients[row]}'s secret: these shares are left out",
-            stacklevel=2,
         )
 
 
@@ -342,9 +350,8 @@ def _of_one_layout(inbox: Inbox) -> Inbox:
             "cannot be ragged"
         )
     if others:
-        warnings.warn(
+        warn(
             f"Secure sum: clients {others} sent tensors of other names or shapes than most: they "
             "are left out",
-            stacklevel=2,
         )
     return Inbox({c: inbox[c] for c in most}, inbox.num_clients, inbox.sent, inbox.round)

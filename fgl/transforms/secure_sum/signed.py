@@ -15,7 +15,7 @@ from os import PathLike
 import torch
 from torch import Tensor
 
-from ...checks import check_kind
+from ...checks import check_kind, reject_if
 from ...federation import Message, leaves
 from ...graph import Graph
 from ...kinds import typed
@@ -83,8 +83,7 @@ class Signatures:
         """The number of this client, by its public key."""
         public = ed25519.signing_key(self._secret(graph))
         clients = [client for client, key in self.public.items() if key == public]
-        if not clients:
-            raise ValueError("Expected own to be the key of a client in public, but got another")
+        reject_if(not clients, "own to be the key of a client in public", "another")
         return clients[0]
 
     def holds(self, client: int, sign: Tensor, what: bytes) -> bool:
@@ -136,8 +135,7 @@ def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: i
     """
     keys = asked["keys"]
     missing = [name for name in ("clients", "signatures") if name not in asked]
-    if missing:
-        raise ValueError(f"Expected a list of keys with {missing}, but got {sorted(asked)}")
+    reject_if(missing, f"a list of keys with {missing}", sorted(asked))
     check_kind("clients", asked["clients"], torch.int64, (len(keys),))
     check_kind("signatures", asked["signatures"], torch.uint8, (len(keys), SIGNATURE))
     clients = asked["clients"].tolist()
@@ -146,11 +144,11 @@ def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: i
             f"Expected every client once in the list of keys, this one as {own}, but got {clients}"
         )
     for client, pair, sign in zip(clients, keys, asked["signatures"], strict=True):
-        if not signed.holds(client, sign, of_keys(pair)):
-            raise ValueError(
-                f"Expected keys that client {client} has signed, but got keys that somebody else "
-                "put in their place"
-            )
+        reject_if(
+            not signed.holds(client, sign, of_keys(pair)),
+            f"keys that client {client} has signed",
+            "keys that somebody else put in their place",
+        )
 
 
 def check_lists(
@@ -176,9 +174,8 @@ def check_lists(
     count = sum(
         signed.holds(clients[row], signs[row], what) for row in sent.nonzero().flatten().tolist()
     )
-    if count < threshold:
-        raise ValueError(
-            f"Expected at least {threshold} clients to sign the list of the sum that this client "
-            f"was told, but got {count}: the server told others another list of clients or keys, "
-            "or another message"
-        )
+    reject_if(
+        count < threshold,
+        f"at least {threshold} clients to sign the list of the sum that this client was told",
+        f"{count}: the server told others another list of clients or keys, or another message",
+    )

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import secrets
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...checks import check_number
-from ...federation import (
-    Method,
-    OfMeans,
-    OfSums,
-    Round,
-    State,
-    accept_all,
-    accept_equally,
-    layer,
-)
+from ... import federation as fed
+from ...checks import Natural, Positive, Several, check_number
+from ...federation import Method, OfMeans, OfSums, Privacy, Round, State
 from ...kinds import typed
+from ...warn import warn
 from .client import Client, of_seed
 from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
 from .server import Server
 from .signed import Signatures
 
+SEALED = ["receive", "send", "aggregate", "train", "deploy", "accept"]
+SEALED += ["rules.silent", "rules.joining"]
 
-@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent", "joining"))
+
+@fed.layer(sealed=SEALED)
 def secure_sum(
     method: Method,
     *,
-    threshold: int,
-    honest: int = 2,
-    colluders: int = 0,
+    threshold: Several,
+    honest: Several = 2,
+    colluders: Natural = 0,
     signed: Signatures | None = None,
     bits: int = 28,
-    bound: float = 1024.0,
+    bound: Positive = 1024.0,
     unprotected: bool = False,
 ) -> Method:
     """The method whose server learns sums over clients, and no client's upload.
@@ -77,7 +72,7 @@ def secure_sum(
 
     Example:
         >>> method = secure_sum(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), threshold=3)
-        >>> method.exchange, method.silent
+        >>> method.rules.exchange, method.rules.silent
         (4, True)
 
     Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
@@ -90,10 +85,9 @@ def secure_sum(
     terms = Terms(threshold, keys, bits, float(bound), colluders, signed, models=not sums)
     terms.limit(threshold)  # raises
     if unprotected:
-        warnings.warn(
+        warn(
             "Expected keys of the operating system, but got unprotected=True: keys are drawn from "
             "the run's seed, which the server knows. This run protects nothing",
-            stacklevel=2,
         )
     draw = of_seed if unprotected else secrets.token_bytes
     ask = Client(method, terms, draw)
@@ -101,17 +95,19 @@ def secure_sum(
     train = replace(method.train, num_steps=None, batches=ask.batches)
     changed: dict[str, Any] = {"receive": ask.receive, "send": ask.send, "deploy": ask.deploy}
     changed |= {"aggregate": serve.aggregate, "accept": serve.accept}
-    changed |= {"exchange": len(terms.rounds), "participants": threshold}
-    changed["ragged"] = ("phase", "secure")  # its accept looks at all of it
-    changed |= {"costs": ask.costs, "onward": (*method.onward, ASKED, TOLD)}
-    changed |= {} if method.account is None else {"account": serve.account}
-    return replace(method, train=train, silent=True, **changed)
+    rules = replace(
+        method.rules,
+        exchange=len(terms.rounds),
+        participants=threshold,
+        silent=True,
+        ragged=("phase", "secure"),  # its accept looks at all of it
+    )
+    account = None if method.privacy.account is None else serve.account
+    privacy = Privacy(ask.costs, (*method.privacy.onward, ASKED, TOLD), account)
+    return replace(method, train=train, rules=rules, privacy=privacy, **changed)
 
 
 def _check_clients(threshold: int, honest: int, colluders: int) -> None:
-    check_number("threshold", threshold, at_least=2, integer=True)
-    check_number("honest", honest, at_least=2, integer=True)
-    check_number("colluders", colluders, at_least=0, integer=True)
     if threshold < honest + colluders:
         raise ValueError(
             f"Expected threshold to be at least {honest + colluders}, for {honest} honest clients "
@@ -129,12 +125,13 @@ def _check_means(method: Method) -> None:
         )
     if isinstance(served, OfMeans) and served.reads:
         reasons.append(f"its server reads {list(served.reads)} of each upload")
-    accepts = method.accept not in (accept_all, accept_equally)  # a sum bounds weights by itself
+    bounds_by_itself = (fed.accept_all, fed.accept_equally)  # a sum bounds weights by itself
+    accepts = method.accept not in bounds_by_itself
     if accepts and not isinstance(served, OfSums):
         reasons.append("its accept looks at each upload, and masked ones look all alike")
-    if method.exchange > 1:
-        reasons.append(f"its own exchange takes {method.exchange} rounds")
-    if method.joining is not None:
+    if method.rules.exchange > 1:
+        reasons.append(f"its own exchange takes {method.rules.exchange} rounds")
+    if method.rules.joining is not None:
         reasons.append("its clients say something when they join, which no sum hides")
     if reasons:
         raise ValueError(
@@ -145,7 +142,6 @@ def _check_means(method: Method) -> None:
 
 def _check_rest(bits: int, bound: float, signed: Any) -> None:
     check_number("bits", bits, at_least=0, at_most=48, integer=True)
-    check_number("bound", bound, above=0)
     if signed is not None and not isinstance(signed, Signatures):
         got = type(signed).__name__
         raise TypeError(f"Expected signed to be fgl.transforms.Signatures, but got {got}")
@@ -161,7 +157,7 @@ def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Roun
 
     Args:
         history: of a run of `secure_sum`.
-        exchange: number of rounds of a sum, ``method.exchange``: 5 in the signed mode.
+        exchange: number of rounds of a sum, ``method.rules.exchange``: 5 in the signed mode.
 
     Example:
         >>> rounds = [Round(k, [0, 1, 2], bytes_up=10) for k in range(9)]

@@ -11,12 +11,14 @@ from torch import Tensor
 from ....graph import Graph
 from ....seeds import fold_in
 from ....transfer import to_host
-from ...method.method import Method, State
+from ...method.message import State
+from ...method.method import Method
 from ...training.optimizer import SCALARS
 from ...training.train import Trained
 from ..loop import Loop, Ready, Score, kept_optimizer
 from .cohort import Cohort
 from .padding import GROUP
+from .traced import Tracer
 from .train_cohort import kind_of, train_cohort
 
 
@@ -57,6 +59,11 @@ class Batch(Loop):
         self._checked: dict[Any, set[str]] = {}  # by model, kinds of padding that were compared
         self._checked_in = -1  # the round of these comparisons
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
+        self._tracer = Tracer()
+
+    @property
+    def untraced(self) -> str:
+        return self._tracer.why
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
         """Groups of equal count, of clients with similar size and equally old optimisers.
@@ -124,6 +131,7 @@ class Batch(Loop):
             seeds=[fold_in(self.seed, index, client) for client in members],
             optimizers=[kept_optimizer(self.method, one.state) for one in ready],
             checked=self._checked.setdefault(kind_of(self.method, ready[0].graph), set()),
+            tracer=self._tracer,
         )
 
 
@@ -140,7 +148,7 @@ def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
                 (key, tuple(value) if isinstance(value, Mapping) else None)
                 for key, value in one.context.items()
             )
-        shapes = [(name, value.shape) for name, value in one.params.items() if method.own]
+        shapes = [(name, value.shape) for name, value in one.params.items() if method.own.modules]
         by_kind.setdefault((keys, tuple(shapes)), []).append(row)
     return list(by_kind.values())
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ....checks import check_number
 from ....graph import Graph
+from ....kinds import explained
 from ....predict import reads
 from ....sparse import SparseMatrix
 from ...method.method import Method
@@ -42,6 +43,7 @@ class Choice(NamedTuple):
         return f"clients_at_once={self.clients_at_once}: {self.why}"
 
 
+@explained
 def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
     """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 
@@ -83,7 +85,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     """
     if cache is not None:
         check_number("cache", cache, above=0)
-    if method.models is not None:
+    if method.own.models is not None:
         return _choose_of_kinds(method, clients, cache)
     refused = _refused(method, clients)
     if refused:
@@ -111,7 +113,7 @@ def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)
-    alone = replace(method, own=(), models=None)
+    alone = replace(method, own=replace(method.own, modules=(), models=None))
     choices = [
         choose(replace(alone, model=method.model_of(some[0])), some, cache=cache)
         for some in kinds.values()
@@ -142,7 +144,7 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
 
 def _trained_bytes(method: Method) -> int:
     """Bytes of the trained tensors, their gradients and two numbers of an optimiser for each."""
-    tensors = {**dict(method.model.named_parameters()), **method.personal}
+    tensors = {**dict(method.model.named_parameters()), **method.own.personal}
     names = trainable(method)
     return STEP * sum(t.numel() * t.element_size() for n, t in tensors.items() if n in names)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from typing import Any
 
@@ -15,7 +15,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ....graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from ....graph.facts import answered
-from ....sparse import MatrixStack, Member, SparseMatrix
+from ....kinds import explained
+from ....sparse import SparseMatrix
+from ....sparse.batched_matrix import MatrixStack
+from ....sparse.batched_pattern import Member
 from ....transfer import to_device
 from ...method.ragged import Ragged
 from .sink import SunkReading
@@ -25,6 +28,48 @@ ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
 ENTRIES, MESSAGES = "entries of ", "messages"  # names of parts that are no fields
 
 Part = Callable[[Member], Any]
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """A value of every client, as one function of the current client.
+
+    Args:
+        of: returns the current client's value, inside `vmap`.
+        tensors: the tensors that the value is made of.
+        fixed: everything else that it is made of.
+    """
+
+    of: Part
+    tensors: Sequence[Tensor]
+    fixed: Sequence[Any] = ()
+
+    def __call__(self, client: Member) -> Any:
+        return self.of(client)
+
+
+def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
+    """The tensors in a value, and everything else: its structure and objects that are no tensors.
+
+    Example:
+        >>> taken_apart({"a": torch.tensor(1.0), "b": 2})
+        ([tensor(1.)], [<class 'dict'>, 'a', <class 'torch.Tensor'>, 'b', 2])
+    """
+    if isinstance(value, Tensor) and value.layout == torch.strided:
+        return [value], [Tensor]
+    if isinstance(value, Ragged):
+        value = {"values": value.values, "mask": value.mask}
+    if isinstance(value, (list, tuple)):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
+        return [], [value]
+    tensors: list[Tensor] = []
+    rest: list[Any] = [type(value)]
+    for key, each in value.items():
+        some, other = taken_apart(each)
+        tensors += some
+        rest += [key, *other]
+    return tensors, rest
 
 
 def _late(make: Callable[[], Part]) -> Part:
@@ -137,7 +182,7 @@ class Cohort:
         """The graph of one client, inside `vmap`."""
         return _Member(self, client)
 
-    def stack(self, name: str, values: Sequence[Any]) -> Part:
+    def stack(self, name: str, values: Sequence[Any]) -> Stacked:
         """A function that gives the current client's value inside `vmap`, from a value per client.
 
         A value that all clients share is passed on unchanged. `Ragged` values are padded with
@@ -149,10 +194,10 @@ class Cohort:
         """
         return self._stacked(name, values, pad=False)
 
-    def _stacked(self, name: str, values: Sequence[Any], *, pad: bool) -> Part:
+    def _stacked(self, name: str, values: Sequence[Any], *, pad: bool) -> Stacked:
         first = values[0]
         if all(value is first for value in values):
-            return lambda client: first
+            return Stacked(lambda client: first, *taken_apart(first))
         for client, value in zip(self.clients, values, strict=True):
             if type(value) is not type(first):
                 raise TypeError(
@@ -165,7 +210,7 @@ class Cohort:
             self._check_shapes(name, values)
         if isinstance(first, SparseMatrix):
             self._check_dtypes(name, values)
-            return MatrixStack(values).of
+            return Stacked(MatrixStack(values).of, (), values)
         if isinstance(first, Mapping):
             return self._stack_dicts(name, values)
         if not isinstance(first, Tensor):
@@ -175,12 +220,14 @@ class Cohort:
             )
         stacked = self._padded(name, values)
         self.remember([stacked])  # cheaper as an argument of `vmap` than lifted by each use
-        return lambda client: client.part(stacked)
+        return Stacked(lambda client: client.part(stacked), [stacked])
 
-    def _stack_ragged(self, name: str, values: Sequence[Ragged]) -> Part:
+    def _stack_ragged(self, name: str, values: Sequence[Ragged]) -> Stacked:
         values_of = self._stacked(name, [value.values for value in values], pad=True)
         mask_of = self._stacked(f"{name}.mask", [value.mask for value in values], pad=True)
-        return lambda client: Ragged(values_of(client), mask_of(client))
+        return _joined(
+            lambda client: Ragged(values_of(client), mask_of(client)), [values_of, mask_of]
+        )
 
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
         """Raise if shapes differ: padding without a mask would enter the loss in silence."""
@@ -190,7 +237,7 @@ class Cohort:
             if shape != want:
                 raise ValueError(
                     f"Expected client {client}'s {name} to have shape {list(want)} as client "
-                    f"{self.clients[0]}'s, or to be fgl.federation.Ragged, which brings a mask of "
+                    f"{self.clients[0]}'s, or to be fgl.Ragged, which brings a mask of "
                     f"what is not padding, but got {list(shape)}{ONE_BY_ONE}"
                 )
 
@@ -202,7 +249,7 @@ class Cohort:
                     f"{self.clients[0]}'s, but got {value.dtype}{ONE_BY_ONE}"
                 )
 
-    def _stack_dicts(self, name: str, values: Sequence[Any]) -> Part:
+    def _stack_dicts(self, name: str, values: Sequence[Any]) -> Stacked:
         for client, value in zip(self.clients, values, strict=True):
             if list(value) != list(values[0]):
                 raise ValueError(
@@ -212,7 +259,9 @@ class Cohort:
         stacks = {
             key: self.stack(f"{name}[{key!r}]", [v[key] for v in values]) for key in values[0]
         }
-        return lambda client: {key: of(client) for key, of in stacks.items()}
+        return _joined(
+            lambda client: {key: of(client) for key, of in stacks.items()}, stacks.values()
+        )
 
     def _padded(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
         first = tensors[0]
@@ -228,6 +277,13 @@ class Cohort:
             stacked = torch.stack(list(tensors))  # a number may lie beside tensors of a GPU
             return stacked if first.dim() else to_device(stacked, self.index.device)
         return pad_sequence(list(tensors), batch_first=True)
+
+
+def _joined(of: Part, parts: Iterable[Stacked]) -> Stacked:
+    """A value that is made of other values."""
+    parts = list(parts)
+    tensors = [tensor for part in parts for tensor in part.tensors]
+    return Stacked(of, tensors, [Stacked, *(each for part in parts for each in part.fixed)])
 
 
 class _Member(Graph):
@@ -297,6 +353,7 @@ class _Member(Graph):
         return changed
 
 
+@explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
     """The layers that mix examples, also padded ones: a batch of unequal clients may have none.
 

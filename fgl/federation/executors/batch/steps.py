@@ -12,14 +12,15 @@ from torch import Tensor
 from torch.func import vmap
 
 from ....graph import Graph
-from ....sparse import Member
+from ....seeds import set_seed
+from ....sparse.batched_pattern import Member
 from ...method.message import Params
 from ...method.method import Method, Training
-from ...seeds import set_seed
+from ...method.ragged import Ragged
 from ...training.minibatches import local_steps, with_train_mask
 from ...training.optimizer import Layout, named
 from ...training.train import check_scalar
-from .cohort import ONE_BY_ONE, Cohort, Part
+from .cohort import ONE_BY_ONE, Cohort, Stacked, taken_apart
 
 Hook = Callable[[Params, Params, Any], Params]
 
@@ -39,9 +40,9 @@ class View:
         self.contexts: Sequence[Any] = ()
         self.mask: Tensor | None = None
         self.is_new = True
-        self._parts: dict[str, Part] = {}
-        self._stacked: dict[tuple[int, ...], tuple[list[Any], Part]] = {}
-        self._known: Mapping[tuple[int, ...], tuple[list[Any], Part]] = {}
+        self._parts: dict[str, Stacked] = {}
+        self._stacked: dict[tuple[int, ...], tuple[list[Any], Stacked]] = {}
+        self._known: Mapping[tuple[int, ...], tuple[list[Any], Stacked]] = {}
 
     def at(self, cohort: Cohort, contexts: Sequence[Any], mask: Tensor | None) -> View:
         """The view of a step; values that it shares with the step before are stacked once."""
@@ -55,7 +56,7 @@ class View:
             view._parts, view._stacked = self._parts, self._stacked
         return view
 
-    def part(self, key: str) -> Part:
+    def part(self, key: str) -> Stacked:
         """An entry of the contexts, stacked at its first use."""
         if key not in self._parts:
             values = [context[key] for context in self.contexts]
@@ -65,6 +66,34 @@ class View:
             self._stacked[which] = values, stack
             self._parts[key] = stack
         return self._parts[key]
+
+    def read(self) -> list[str]:
+        """Entries of the contexts that were read, where each client has a context of its own."""
+        return list(self._parts)
+
+    def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
+        """The tensors in these entries of the contexts, and everything else in them."""
+        first = self.contexts[0]
+        if all(context is first for context in self.contexts):
+            return taken_apart(first)
+        if not all(isinstance(context, Mapping) for context in self.contexts):
+            return [], [*self.contexts]
+        if any(key not in first for key in keys):
+            return [], [None]
+        parts = [self.part(key) for key in keys]
+        tensors = [tensor for part in parts for tensor in part.tensors]
+        return tensors, [list(first), *(each for part in parts for each in part.fixed)]
+
+    def renewed(self) -> View:
+        """The same step on copies of its mask and of the contexts' tensors.
+
+        Nothing that was derived from a tensor and kept is known for its copy.
+        """
+        view = View(self.method, self.layout)
+        memo: dict[int, Any] = {}
+        view.cohort, view.contexts = self.cohort, [_copied(each, memo) for each in self.contexts]
+        view.mask = None if self.mask is None else self.mask.clone()
+        return view
 
     def context(self, client: Member) -> Any:
         """The context of the current client."""
@@ -129,6 +158,23 @@ class View:
             ) from error
         self.cohort.remember(clients[0].lifted)
         return out
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    """A context with copies of its tensors; what is shared stays shared."""
+    if id(value) in memo:
+        return memo[id(value)]
+    new = value
+    if isinstance(value, Tensor) and value.layout == torch.strided:
+        new = value.clone()
+    elif isinstance(value, Ragged):
+        new = Ragged(_copied(value.values, memo), _copied(value.mask, memo))
+    elif type(value) in (list, tuple):
+        new = type(value)(_copied(each, memo) for each in value)
+    elif isinstance(value, Mapping):
+        new = {key: _copied(each, memo) for key, each in value.items()}
+    memo[id(value)] = new
+    return new
 
 
 class _Context(Mapping[str, Any]):

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn, optim
 
 from ....graph import Graph
+from ....kinds import explained
 from ....predict import reads
 from ....progress import shown
-from ....sparse.pattern import scalar
 from ...method.message import Params
 from ...method.method import Method, OptimizerFactory, Training
 from ...training.optimizer import (
@@ -27,10 +27,11 @@ from ...training.optimizer import (
     state_of,
     step_settled,
 )
-from ...training.train import Trained, check_has_gradient, check_reached, trainable, training
+from ...training.train import Trained, trainable, training
 from .cohort import ONE_BY_ONE, Cohort, batch_norms, kind_of_graph
 from .padding import check_padding
 from .steps import StepPlan, View
+from .traced import Tracer, differentiated
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad, optim.Adadelta, optim.Adamax),
@@ -39,6 +40,7 @@ ELEMENTWISE = (
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
+@explained
 def train_cohort(
     method: Method,
     params: Sequence[Params],
@@ -48,6 +50,7 @@ def train_cohort(
     seeds: Sequence[int],
     optimizers: Sequence[Mapping[str, Tensor]] | None = None,
     checked: set[str] | None = None,
+    tracer: Tracer | None = None,
 ) -> list[Trained]:
     """Train all clients of a cohort together; the result is as `train` of each client.
 
@@ -67,6 +70,7 @@ def train_cohort(
         checked: kinds of padding that were checked before, see `check_padding`. If there is a new
             kind and the loss draws nothing in eval mode, the most padded client's loss is compared
             with its loss alone and the kind is added; default empty.
+        tracer: repeats traced steps where it has them; by default every step is an ordinary one.
 
     Returns:
         One `Trained` per client; their parameters are views of one stack.
@@ -113,8 +117,10 @@ def train_cohort(
                 view = view.at(*plan.at(step))
                 left = [client for client, count in enumerate(plan.counts) if count > step]
                 check_padding(view, params, left, checked)
-                losses.append(_step(view, stacks, leaves, stepper))
+                losses.append(_step(view, stacks, leaves, stepper, tracer))
                 advance(1)
+    if tracer is not None:
+        tracer.rest(cohort)
     history = torch.stack(losses, 1).tolist() if losses else [[]] * len(cohort)
     ends = {name: stack.detach() for name, stack in stacks.items()}
     for client, (early, _) in finished.items():
@@ -138,9 +144,9 @@ def kind_of(method: Method, graph: Graph) -> Hashable:
         >>> kind_of(fgl.fedavg(torch.nn.Linear(1, 1)), None)
         ()
     """
-    if method.models is None:
+    if method.own.models is None:
         return ()
-    return method.models.kind(graph), str(kind_of_graph(graph))
+    return method.own.models.kind(graph), str(kind_of_graph(graph))
 
 
 def check_one_kind(method: Method, cohort: Cohort) -> None:
@@ -155,15 +161,17 @@ def check_one_kind(method: Method, cohort: Cohort) -> None:
 
 
 def _step(
-    view: View, stacks: Params, leaves: Mapping[str, Tensor], stepper: optim.Optimizer
+    view: View,
+    stacks: Params,
+    leaves: Mapping[str, Tensor],
+    stepper: optim.Optimizer,
+    tracer: Tracer | None = None,
 ) -> Tensor:
     """Take a local step of all clients; returns their losses ``[K]`` before it."""
     how, layout = view.method.train, view.layout
     stepper.zero_grad()
-    losses = view.losses(stacks)
-    check_has_gradient(losses)
-    losses.backward(scalar(1.0, losses.dtype, losses.device).expand_as(losses))  # of their sum
-    check_reached(leaves, losses)
+    differentiate = differentiated if tracer is None else tracer.differentiate
+    losses = differentiate(view, stacks, leaves)
     if how.max_grad_norm is not None:
         _clip(list(leaves.values()), how.max_grad_norm)
     if how.adjust is not None:
@@ -173,7 +181,7 @@ def _step(
     else:
         hook = view.hook("settle", how.settle)
         step_settled(stepper, leaves, hook, layout, None, moments=how.settle_moments)
-    return losses.detach()
+    return losses
 
 
 def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:

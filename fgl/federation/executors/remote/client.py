@@ -16,12 +16,12 @@ import torch
 from ....checks import check_number
 from ....graph import Graph
 from ....predict import OtherWidth, predict
+from ....seeds import stage
 from ...gate.guard import checked
-from ...method.checks import check_message
-from ...method.message import Message, to
-from ...method.method import Method, State, without_noise
+from ...method.message import Message, State, check_message, to
+from ...method.method import Method
+from ...method.rules import without_noise
 from ...saved.identity import identity
-from ...seeds import stage
 from ...training.train import in_mode
 from .. import Answer, Value
 from ..loop import Loop, Score
@@ -206,12 +206,10 @@ def answer(
         (['model', 'num_examples'], False)
     """
     ledger = Ledger(None, {}) if ledger is None else ledger
-    costs, question = method.costs(message), _question(note, message)
+    costs, question = method.privacy.costs(message), _question(note, message)
     before = _marks(shelf, note)  # first: what another process writes from here on is noticed below
-    reply = _kept(shelf, note, question)
-    if reply is not None:
-        ledger.again(num_bytes=len(reply.packed))
-        return reply.answer(ledger.paid(question)), reply.keeps
+    if reply := _kept(shelf, note, question):
+        return _again(reply, ledger)
     if costs.get("noise_multiplier") and note.round <= max(shelf.rounds("reply"), default=-1):
         raise Refusal(
             f"Client {note.client} adds noise to each answer, so it answers one question in round "
@@ -224,7 +222,7 @@ def answer(
             check_message(client_answer.message, name="the upload")
         loop.keep(note.round, [note.client])
     state = loop.states[note.client]
-    onward = {name: state.pop(name) for name in method.onward if name in state}
+    onward = {name: state.pop(name) for name in method.privacy.onward if name in state}
     reply = _Reply(
         question,
         bool(state),
@@ -237,12 +235,11 @@ def answer(
             other = _kept(shelf, note, question)
             if other is None:
                 raise Refusal(f"Client {note.client} was asked two questions at a time")
-            ledger.again(num_bytes=len(other.packed))
-            return other.answer(ledger.paid(question)), other.keeps
+            return _again(other, ledger)
         ledger.charge(costs, num_bytes=len(reply.packed), question=question)
         if state:
             shelf.write(note.round, pack(state))
-        if method.onward:
+        if method.privacy.onward:
             shelf.write(0, pack(onward), "onward")
         shelf.write(note.round, reply.as_bytes, "reply")
         _clear(shelf, note)
@@ -268,7 +265,7 @@ def joined(
         >>> joined(method, graph, note, shelf).message
         {'num_examples': tensor(1)}
     """
-    if method.joining is None:
+    if method.rules.joining is None:
         raise Refusal(f"Expected a method whose clients are asked when they join, but got {method}")
     ledger = Ledger(None, {}) if ledger is None else ledger
     ledger.check(without_noise({}))
@@ -291,8 +288,14 @@ class _Reply(NamedTuple):
     def as_bytes(self) -> bytes:
         return json.dumps(self[:-1]).encode() + b"\n" + self.packed
 
-    def answer(self, paid: int) -> Answer:
-        return Answer(unpack(self.packed), self.losses, self.num_examples, paid=paid)
+
+def _again(reply: _Reply, ledger: Ledger) -> tuple[Answer, bool]:
+    """The same answer to the same question, which costs nothing."""
+    ledger.again(num_bytes=len(reply.packed))
+    answer = Answer(
+        unpack(reply.packed), reply.losses, reply.num_examples, paid=ledger.paid(reply.asked)
+    )
+    return answer, reply.keeps
 
 
 def _question(note: Note, message: Message) -> str:
@@ -371,5 +374,7 @@ def _state(method: Method, note: Note, shelf: Shelf) -> State:
             f"Expected client {note.client} to have kept its state of round {note.base}, "
             f"but got {shelf.rounds() or 'none'}"
         )
-    state = {key: value for key, value in unpack(payload).items() if key not in method.onward}
+    state = {
+        key: value for key, value in unpack(payload).items() if key not in method.privacy.onward
+    }
     return {**state, **unpack(shelf.read(0, "onward") or pack({}))}

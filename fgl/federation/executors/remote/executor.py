@@ -6,7 +6,6 @@ import json
 import math
 import secrets
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ...gate.limits import Limits
-from ...gate.uploads import of_whom, reason, shortened
-from ...method.message import Message, to
-from ...method.method import Method, State
+from ....warn import warn
+from ...gate.uploads import Limits, of_whom, reason, shortened
+from ...method.message import Message, State, to
+from ...method.method import Method
 from .. import Answer, Value
 from . import problems, replies
 from .client import Note, agreement, check_agreement
@@ -71,6 +70,7 @@ class RemoteClients:
 
     padding = 0.0
     one_by_one = ""
+    untraced = ""
     elsewhere = True
     limits = Limits()
 
@@ -143,7 +143,7 @@ class RemoteClients:
         return by_client
 
     def _warn(self, index: int, client: int, text: str) -> None:
-        warnings.warn(f"Round {index}, client {client}, score: {text}", stacklevel=3)
+        warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
         """The content of a client's records, or the problem with them."""
@@ -327,15 +327,7 @@ class RemoteClients:
         client = next((k for k, name in enumerate(self.post.names) if name in names), -1)
         taken = False
         try:
-            if reply.error is not None or reply.node != node:
-                cause = reply.error[1] if reply.error else "answered by another node"
-                raise ValueError(f"{site}: {cause}")
-            if cause := self._too_large(reply.content):
-                raise ValueError(f"{site}: {cause}")
-            note = self.post.note(reply.content)
-            if cause := problems.said(note, site):
-                raise ValueError(cause)
-            answer = replies.handshake(note)
+            answer = self._greeting(node, reply, site)
             client = answer.client
             self._check_name(client, node)
             check_agreement(client, answer.agreement, self.agreement)
@@ -348,11 +340,24 @@ class RemoteClients:
             self._strangers[node] = refused
             if refused != before:  # a node that is asked again may answer the same
                 subject = f"Client {client}: " if client >= 0 else ""
-                warnings.warn(f"{subject}{site} is refused: {refused.why}", stacklevel=2)
+                warn(f"{subject}{site} is refused: {refused.why}")
             return
         self._strangers.pop(node, None)
         self.nodes[client] = node
         (self._scoring.add if answer.scores else self._scoring.discard)(client)
+
+    def _greeting(self, node: int, reply: Reply, site: str) -> replies.Handshake:
+        """A node's answer to the question for its client; raise if it is none."""
+        if reply.error is not None:
+            raise ValueError(f"{site}: {reply.error[1]}")
+        if reply.node != node:
+            raise ValueError(f"{site}: answered by another node")
+        if cause := self._too_large(reply.content):
+            raise ValueError(f"{site}: {cause}")
+        note = self.post.note(reply.content)
+        if cause := problems.said(note, site):
+            raise ValueError(cause)
+        return replies.handshake(note)
 
     def _check_name(self, client: int, node: int) -> None:
         if not 0 <= client < self.num_clients:

@@ -16,8 +16,9 @@ from flwr.serverapp import Grid
 from ....checks import check_count, check_number
 from ....graph import Graph
 from ...method.message import Message as Sent
-from ...method.message import leaves, to
-from ...method.method import Method, State, without_noise
+from ...method.message import State, leaves, to
+from ...method.method import Method
+from ...method.rules import without_noise
 from .. import Answer
 from ..loop import Score
 from .client import (
@@ -161,7 +162,7 @@ def _asked(
         with refusing():
             check_agreement(client, own, json.loads(values["agreement"]))
         check_approved(site.get("approved"), about["plan"], method.unknown, root)
-        if root is None and not context.state and (method.onward or method.account):
+        if root is None and not context.state and (method.privacy.onward or method.privacy.account):
             LOG.warning(NO_FOLDER)
         shelf = _shelf(context, note, root, ledger)
         yield method, graph, note, to(_read(message.content), graph.device), shelf, ledger
@@ -248,7 +249,7 @@ def _read(content: RecordDict) -> Sent:
 
 @dataclass(frozen=True)
 class Flower:
-    """Clients reached through Flower: ``fgl.run(method, on=Flower(grid, num_clients=4), ...)``.
+    """Clients reached through Flower: ``fgl.run(method, Flower(grid, num_clients=4), ...)``.
 
     Args:
         grid: the grid that Flower passes to a ServerApp's main function.

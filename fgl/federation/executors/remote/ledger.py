@@ -83,7 +83,7 @@ class Ledger:
         """Record an answer before it is sent.
 
         Args:
-            costs: the answer's privacy cost, see `Method.costs`.
+            costs: the answer's privacy cost, see `Method.privacy.costs`.
             num_bytes: size of the answer.
             question: digest of the question, by which `paid` counts.
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from reprlib import repr as brief
 from typing import Any, NamedTuple
 
-from ...gate.limits import Limits
+from ...gate.uploads import Limits
 from .. import Value
 
 Note = Mapping[str, Any]

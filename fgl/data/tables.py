@@ -1,0 +1,280 @@
+"""Graphs from tables of nodes and of edges: pandas, polars, dicts of columns, or CSV files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import Graph
+from ..graph.tables import Table, targets_of
+from ..kinds import typed
+from .typed import Relation, typed_graph
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+@typed
+def from_tables(
+    edges: Any,
+    nodes: Any,
+    *,
+    source: str = "source",
+    target: str = "target",
+    id: str = "id",
+    x: Sequence[str] = (),
+    y: str | None = None,
+    classes: Sequence[Hashable] | None = None,
+    edge_weight: str | None = None,
+    edge_attr: Sequence[str] = (),
+    edge_type: str | None = None,
+    relations: Sequence[Hashable] | None = None,
+    edge_time: str | None = None,
+    train_mask: str | None = None,
+    val_mask: str | None = None,
+    test_mask: str | None = None,
+    is_undirected: bool = False,
+    ignore: Collection[str] = (),
+) -> Graph:
+    """A graph from a table of edges and a table of nodes.
+
+    A table is anything with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
+    lists, or the path of a CSV file with a header. Row i of the nodes is node i of the graph, so
+    ``zip(nodes["id"], predictions)`` has the names of the predictions.
+
+    Args:
+        edges: a row for each edge.
+        nodes: a row for each node.
+        source, target: columns of `edges` with the names of the ends.
+        id: column of `nodes` with the names of the nodes.
+        x: columns of `nodes` with numbers; without them `x` is a column of ones.
+        y: column of `nodes` with labels (integers, or strings with `classes`) or numbers. A number
+            may be missing: it is unknown.
+        classes: the values of `y`, in the order of their labels.
+        edge_weight, edge_attr, edge_time: columns of `edges` with numbers.
+        edge_type: column of `edges` with the relation, integers, or strings with `relations`.
+        relations: the values of `edge_type`, in the order of their numbers.
+        train_mask, val_mask, test_mask: columns of `nodes`, true or 1 where a node is in it.
+        is_undirected: whether each row is an edge in both directions.
+        ignore: columns that need not be read; a warning names all others that are not read.
+
+    Raises:
+        ValueError: for a missing column or value, a name that occurs twice, an edge to an unknown
+            node, words where numbers are needed, or an undirected edge that is listed twice.
+        OSError: if a file cannot be read.
+
+    Example:
+        >>> people = {"id": ["Ann", "Bob"], "age": [31, 27], "team": ["red", "blue"]}
+        >>> calls = {"source": ["Ann"], "target": ["Bob"], "minutes": [4.5]}
+        >>> graph = from_tables(
+        ...     calls, people, x=["age"], y="team", classes=["blue", "red"], edge_weight="minutes"
+        ... )
+        >>> graph.x.tolist(), graph.y.tolist(), graph.edge_weight.tolist()
+        ([[31.0], [27.0]], [1, 0], [4.5])
+    """
+    table = nodes_table("node", nodes, id)
+    of_nodes = {"train_mask": train_mask, "val_mask": val_mask, "test_mask": test_mask}
+    table.warn_unread([id, *x, *filter(None, [y, *of_nodes.values()])], ignore)
+    fields: dict[str, Any] = {"x": _features(table, x)}
+    if y is not None:
+        fields |= targets_of(table, y, classes)
+    fields |= {name: _mask(table, key) for name, key in of_nodes.items() if key is not None}
+    links, ends = _ends(edges, source, target, table, table)
+    numbers = {"edge_weight": edge_weight, "edge_time": edge_time}
+    read = [source, target, *edge_attr, *filter(None, [edge_type, *numbers.values()])]
+    links.warn_unread(read, ignore)
+    of_edges: dict[str, Any] = {n: links.numbers(key) for n, key in numbers.items() if key}
+    if edge_attr:
+        of_edges["edge_attr"] = links.matrix(edge_attr)
+    if edge_type is not None:
+        of_edges["edge_type"] = links.labels(edge_type, relations, "relations")
+    if is_undirected:
+        _check_once(links, ends)
+        other = (ends[0] != ends[1]).nonzero().squeeze(1)  # a loop is its own reverse
+        ends = torch.cat([ends, ends[:, other].flip(0)], dim=1)
+        of_edges = {name: torch.cat([v, v[other]]) for name, v in of_edges.items()}
+    return Graph(edge_index=ends, **fields, **of_edges)
+
+
+@typed
+def typed_tables(
+    edges: Mapping[Relation, Any],
+    nodes: Mapping[str, Any],
+    *,
+    source: str = "source",
+    target: str = "target",
+    id: str = "id",
+    x: Mapping[str, Sequence[str]] | None = None,
+    y: Mapping[str, str] | None = None,
+    classes: Sequence[Hashable] | None = None,
+    edge_attr: Mapping[Relation, Sequence[str]] | None = None,
+    edge_time: Mapping[Relation, str] | None = None,
+    both: bool = False,
+    ignore: Collection[str] = (),
+) -> Graph:
+    """A typed graph from a table for each type of nodes and each relation.
+
+    Tables and columns are as for `from_tables`; types are numbered as in `typed_graph`.
+
+    Args:
+        edges: ``(source type, name, target type)`` to the table of the relation.
+        nodes: type to its table; row i is node i of the type.
+        source, target: columns of each relation's table with the names of the ends.
+        id: column of each type's table with the names of the nodes.
+        x: type to columns with numbers; types without columns get a column of ones.
+        y: type to the column with labels or numbers.
+        classes: the values of `y`, in the order of their labels.
+        edge_attr: relation to columns with numbers.
+        edge_time: relation to the column with times, for all relations or none.
+        both: whether each relation has a reverse, another relation.
+        ignore: columns that need not be read.
+
+    Raises:
+        ValueError: as `from_tables` and `typed_graph`.
+
+    Example:
+        >>> nodes = {"user": {"id": ["u", "v"], "age": [31, 27]}, "item": {"id": ["a"]}}
+        >>> edges = {("user", "buys", "item"): {"source": ["v"], "target": ["a"]}}
+        >>> graph = typed_tables(edges, nodes, x={"user": ["age"]})
+        >>> graph.edge_index.tolist(), graph.node_type.tolist()
+        ([[1], [2]], [0, 0, 1])
+    """
+    x, y, edge_attr, edge_time = x or {}, y or {}, edge_attr or {}, edge_time or {}
+    tables = {kind: nodes_table(kind, own, id) for kind, own in nodes.items()}
+    for kind, table in tables.items():
+        table.warn_unread([id, *x.get(kind, ()), *filter(None, [y.get(kind)])], ignore)
+    ends, attributes, times = {}, {}, {}
+    for relation, own in edges.items():
+        if relation[0] not in tables or relation[2] not in tables:
+            raise ValueError(f"Expected {relation} to join {list(tables)}, but got another type")
+        links, ends[relation] = _ends(own, source, target, tables[relation[0]], tables[relation[2]])
+        columns, time = edge_attr.get(relation, ()), edge_time.get(relation)
+        links.warn_unread([source, target, *columns, *filter(None, [time])], ignore)
+        if columns:
+            attributes[relation] = links.matrix(columns)
+        if time is not None:
+            times[relation] = links.numbers(time)
+    targets = {kind: targets_of(tables[kind], name, classes) for kind, name in y.items()}
+    features: dict[str, Any] = {
+        kind: table.matrix(x[kind]) if x.get(kind) else len(table.rows)
+        for kind, table in tables.items()
+    }
+    return typed_graph(
+        features,
+        ends,
+        both=both,
+        y={kind: own["y"] for kind, own in targets.items()} or None,
+        num_classes=None if classes is None else len(classes),
+        edge_attr=attributes or None,
+        edge_time=times or None,
+    )
+
+
+def nodes_table(of: str, nodes: Any, id: str) -> Table:
+    """A table of nodes whose rows are called by their names, each of which occurs once.
+
+    Example:
+        >>> nodes_table("node", {"id": ["Ann", "Bob"]}, "id").rows
+        ['Ann', 'Bob']
+    """
+    columns = columns_of(of, nodes)
+    numbered = Table(of, range(_length(columns)), columns)
+    names = numbered.column(id)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"Expected each {of} to have {id!r} of its own, but got {twice!r} twice")
+    return Table(of, names, columns)
+
+
+def columns_of(of: str, table: Any) -> dict[str, list[Any]]:
+    """The columns of a table: of a data frame, of a dict, or of a CSV file.
+
+    Numbers in a CSV file become int or float, and everything else stays a string.
+
+    Example:
+        >>> columns_of("node", {"id": [0, 1]})
+        {'id': [0, 1]}
+    """
+    if isinstance(table, str | Path):
+        with open(table, newline="", encoding="utf-8-sig") as file:
+            header, *rows = csv.reader(file)
+        for place, row in enumerate(rows, 2):
+            if len(row) != len(header):
+                raise ValueError(
+                    f"Expected {table}, line {place}, to have {len(header)} values, but got "
+                    f"{len(row)}"
+                )
+        read = (
+            zip(header, zip(*rows, strict=True), strict=True) if rows else ((n, ()) for n in header)
+        )
+        return {name: _numeric(values) for name, values in read}
+    names = getattr(table, "columns", None)
+    names = list(table) if names is None and isinstance(table, Mapping) else names
+    if names is None:
+        raise TypeError(
+            f"Expected the {of}s to be a table with named columns, such as a DataFrame, a dict of "
+            f"lists or the path of a CSV file, but got {type(table).__name__}"
+        )
+    columns = {str(name): list(table[name]) for name in names}
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"Expected the {of}s' columns to be equally long, but got {lengths}")
+    return columns
+
+
+def _length(columns: Mapping[str, list[Any]]) -> int:
+    return len(next(iter(columns.values()), ()))
+
+
+def _numeric(values: Sequence[str]) -> list[Any]:
+    """Strings as integers or floats if all that are there are such numbers."""
+    for kind in (int, float):
+        try:
+            return [kind(value) if value else None for value in values]
+        except ValueError:
+            continue
+    return list(values)
+
+
+def _features(table: Table, x: Sequence[str]) -> Tensor:
+    return table.matrix(x) if x else torch.ones(len(table.rows), 1)
+
+
+def _mask(table: Table, name: str) -> Tensor:
+    numbers = table.numbers(name)
+    if not bool(((numbers == 0) | (numbers == 1)).all()):
+        raise ValueError(f"Expected {name!r} to be true or false, 1 or 0, but got other numbers")
+    return numbers.bool()
+
+
+def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> tuple[Table, Tensor]:
+    """The table of edges, and their ends as numbers of nodes, int64 ``[2, E]``."""
+    columns = columns_of("edge", edges)
+    table = Table("edge", range(_length(columns)), columns)
+    index = []
+    for name, nodes in ((source, above), (target, below)):
+        place = {each: i for i, each in enumerate(nodes.rows)}
+        values = table.column(name)
+        for row, value in zip(table.rows, values, strict=True):
+            if value not in place:
+                raise ValueError(
+                    f"Expected {name!r} to name a {nodes.of}, but got {value!r} of edge {row!r}"
+                )
+        index.append([place[value] for value in values])
+    return table, torch.tensor(index, dtype=torch.int64).reshape(2, -1)
+
+
+def _check_once(table: Table, ends: Tensor) -> None:
+    """Raise if an undirected edge is listed in both directions, since it would count twice."""
+    pairs = {(s, t) for s, t in ends.t().tolist() if s != t}
+    double = next(((s, t) for s, t in pairs if (t, s) in pairs), None)
+    if double is not None:
+        place = ends.t().tolist().index(list(double))
+        raise ValueError(
+            "Expected undirected edges to be listed in one direction, but got both of edge "
+            f"{table.rows[place]!r}: is_undirected=False reads them as they are"
+        )

@@ -1,0 +1,180 @@
+"""Holdings of a loss: the Python objects that it can reach, and whether they have changed.
+
+A traced step repeats operations and no Python. So whatever else decides a loss must stay as it was:
+a counter, a flag of a module, a tensor in a closure.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import random
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ....graph import Graph
+from ....sparse import SparseMatrix
+from ....sparse.pattern import Pattern
+
+# The globals of these do not change.
+LIBRARIES = {
+    "torch",
+    "fgl",
+    "numpy",
+    "scipy",
+    "networkx",
+    "torch_geometric",
+    *sys.stdlib_module_names,
+}
+EFFECTS = {"print", "breakpoint", "open"}  # what a traced step would not do
+STREAMS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator, Iterator)
+LEAVES = (
+    *(types.ModuleType, Graph, SparseMatrix, Pattern, np.ndarray),
+    *(bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device),
+)
+MOST = 50_000  # objects
+
+
+class Holdings:
+    """The objects that some roots can reach: containers, closures, attributes, globals, tensors.
+
+    Args:
+        roots: a loss and its model.
+
+    Attributes:
+        refused: the reason why a step of this loss cannot be repeated without Python; else empty.
+
+    Example:
+        >>> count = {"calls": 0}
+        >>> holdings = Holdings([count])
+        >>> count["calls"] += 1
+        >>> holdings.unchanged()
+        False
+    """
+
+    def __init__(self, roots: Sequence[Any]) -> None:
+        self.refused = ""
+        self._seen: dict[int, Any] = {}
+        self._of: list[Any] = []  # containers, one for each entry, with its key and its value
+        self._keys: list[Any] = []
+        self._values: list[Any] = []
+        self._containers: list[Any] = []
+        self._lengths: list[int] = []
+        self._cells: list[tuple[types.CellType, Any]] = []
+        self._versions: list[tuple[Tensor, int]] = []
+        waiting = list(roots)
+        while waiting and not self.refused:
+            waiting += self._visited(waiting.pop())
+            if len(self._seen) > MOST:
+                self.refused = f"its loss holds more than {MOST:,} objects"
+
+    def unchanged(self) -> bool:
+        """Whether every object still holds what it held."""
+        try:
+            return (
+                all(map(operator.is_, map(operator.getitem, self._of, self._keys), self._values))
+                and all(map(operator.eq, map(len, self._containers), self._lengths))
+                and all(cell.cell_contents is value for cell, value in self._cells)
+                and all(tensor._version == version for tensor, version in self._versions)
+            )
+        except (KeyError, IndexError, ValueError):  # a key or a cell's contents are gone
+            return False
+
+    def holds(self, value: Any) -> bool:
+        """Whether this object is one of them."""
+        return self._seen.get(id(value)) is value
+
+    def _visited(self, value: Any) -> list[Any]:
+        """The objects that a value holds, if it was not seen before."""
+        if id(value) in self._seen or isinstance(value, LEAVES):
+            return []
+        self._seen[id(value)] = value
+        if isinstance(value, STREAMS):
+            self.refused = f"its loss holds a {type(value).__name__}"
+            return []
+        if isinstance(value, Tensor):
+            if not isinstance(value, nn.Parameter) and not value.is_inference():
+                self._versions.append((value, value._version))
+            return []
+        if isinstance(value, Mapping):
+            return self._contents(value, value)
+        if isinstance(value, (list, tuple)):
+            return self._contents(value, range(len(value)))
+        if isinstance(value, (set, frozenset)):
+            self._sized(value)
+            return list(value)
+        if isinstance(value, types.FunctionType):
+            return self._of_function(value)
+        if isinstance(value, type):
+            known = _of_library(value.__module__)
+            return (
+                [] if known else [*self._contents(vars(value), list(vars(value))), *value.__mro__]
+            )
+        parts = ("func", "args", "keywords", "__func__", "__self__", "fget")  # of what is callable
+        held = [getattr(value, part) for part in parts if _is_part(value, part)]
+        own = getattr(value, "__dict__", None)
+        if own is not None:
+            held += self._contents(own, list(own))
+        return [*held, type(value)]
+
+    def _contents(self, container: Any, keys: Any) -> list[Any]:
+        self._sized(container)
+        return [self._entry(container, key) for key in keys]
+
+    def _sized(self, container: Any) -> None:
+        self._containers.append(container)
+        self._lengths.append(len(container))
+
+    def _entry(self, container: Any, key: Any) -> Any:
+        self._of.append(container)
+        self._keys.append(key)
+        self._values.append(container[key])
+        return self._values[-1]
+
+    def _of_function(self, function: types.FunctionType) -> list[Any]:
+        held: list[Any] = [function.__defaults__, function.__kwdefaults__]
+        wrapped = getattr(function, "__dict__", {})
+        held += list(wrapped.values())
+        for cell in function.__closure__ or ():
+            try:
+                self._cells.append((cell, cell.cell_contents))
+            except ValueError:  # empty as yet
+                continue
+            held.append(cell.cell_contents)
+        if _of_library(function.__module__):
+            return held
+        names = set(_names(function.__code__))
+        effects = sorted(names & EFFECTS - set(function.__globals__))
+        if effects:
+            self.refused = f"its loss calls {effects[0]}"
+        for name in names & set(function.__globals__):
+            held.append(self._entry(function.__globals__, name))
+        return held
+
+
+CALLABLES = (
+    *(functools.partial, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType),
+    *(staticmethod, classmethod, property),
+)
+
+
+def _is_part(value: Any, name: str) -> bool:
+    return isinstance(value, CALLABLES) and hasattr(value, name)
+
+
+def _of_library(module: str | None) -> bool:
+    return (module or "").split(".")[0] in LIBRARIES
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """Names that a function and the functions inside it look up."""
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _names(const)

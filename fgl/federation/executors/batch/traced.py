@@ -1,0 +1,364 @@
+"""Traced steps: a cohort's losses and gradients as a flat list of operations.
+
+`torch.fx` records the operations of one step, below `vmap` and autograd. Repeating the list gives
+the same bits and skips the Python of both. A list holds for one cohort; parameters, buffers,
+contexts and masks are its inputs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....predict import stand_in
+from ....sparse.pattern import scalar
+from ...method.message import Params
+from ...training.train import check_has_gradient, check_reached
+from .cohort import Cohort
+from .holdings import Holdings
+from .steps import View
+
+AFTER = 32  # ordinary steps of a cohort; a trace takes the time of about 50 small ones
+MOST = 4  # traces of a cohort; a loss that needs more changes too often
+
+
+class Tracer:
+    """The traced steps of a run, each checked against ordinary steps.
+
+    After `AFTER` ordinary steps of a cohort one step is recorded and repeated from then on. At its
+    first use and at its uses 2, 4, 8, ... the ordinary step is taken too, from the same random
+    state, and must give the same bits, in losses, gradients, buffers and the random state. A
+    difference, or an error, ends all tracing of the run: `why` then has the reason.
+
+    Example:
+        >>> tracer = Tracer()
+        >>> tracer.why
+        ''
+    """
+
+    def __init__(self) -> None:
+        self.why = ""
+        self.steps = 0  # that were taken from a trace
+        self._ordinary: WeakKeyDictionary[Cohort, int] = WeakKeyDictionary()
+        self._traces: WeakKeyDictionary[Cohort, list[Trace]] = WeakKeyDictionary()
+
+    def differentiate(self, view: View, stacks: Params, leaves: Mapping[str, Tensor]) -> Tensor:
+        """Compute the clients' losses ``[K]``; the leaves get their gradients."""
+        if self.why or view.cohort.index.is_cuda or torch.is_autocast_enabled("cpu"):
+            return differentiated(view, stacks, leaves)
+        traces = self._traces.setdefault(view.cohort, [])
+        for trace in traces:
+            inputs = trace.inputs(view, stacks, leaves)
+            if inputs is not None:
+                return self._repeated(trace, inputs, view, stacks, leaves)
+        count = self._ordinary[view.cohort] = self._ordinary.get(view.cohort, 0) + 1
+        if count <= AFTER:
+            return differentiated(view, stacks, leaves)
+        if len(traces) >= MOST:
+            self.why = "its loss or its contexts change too often"
+            return differentiated(view, stacks, leaves)
+        return self._recorded(traces, view, stacks, leaves)
+
+    def rest(self, cohort: Cohort) -> None:
+        """Let go of the last step's tensors, at the end of a cohort's round."""
+        for trace in self._traces.get(cohort, ()):
+            trace.last = None
+
+    def _repeated(
+        self,
+        trace: Trace,
+        inputs: Sequence[Tensor],
+        view: View,
+        stacks: Params,
+        leaves: Mapping[str, Tensor],
+    ) -> Tensor:
+        trace.uses += 1
+        if trace.uses.bit_count() == 1:
+            return self._compared(trace, inputs, view, stacks, leaves)
+        state = torch.get_rng_state()
+        try:
+            losses = trace.run(inputs, leaves)
+        except Exception as error:  # the ordinary step says what is wrong with the inputs
+            self.why = f"a traced step raised {type(error).__name__}: {_first_line(error)}"
+            torch.set_rng_state(state)
+            return differentiated(view, stacks, leaves)
+        self.steps += 1
+        return losses
+
+    def _recorded(
+        self, traces: list[Trace], view: View, stacks: Params, leaves: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Take an ordinary step; record it too if nothing but tensors has changed in it."""
+        holdings = Holdings([view.method.loss, stand_in(view.method.model)])
+        if holdings.refused:
+            self.why = holdings.refused
+            return differentiated(view, stacks, leaves)
+        state, before = torch.get_rng_state(), _copies(stacks)
+        with _still(self, holdings):
+            losses = differentiated(view, stacks, leaves)
+        if self.why:
+            return losses
+        try:
+            with _random_state(state), _still(self, holdings):
+                trace = record(view, before, list(leaves), holdings)
+        except Exception as error:
+            self.why = f"its loss cannot be traced: {_first_line(error)}"
+        if not self.why:
+            traces.append(trace)
+        return losses
+
+    def _compared(
+        self,
+        trace: Trace,
+        inputs: Sequence[Tensor],
+        view: View,
+        stacks: Params,
+        leaves: Mapping[str, Tensor],
+    ) -> Tensor:
+        """Take the ordinary step, and compare the traced one with it."""
+        state, before = torch.get_rng_state(), _copies(stacks)
+        with _still(self, trace.holdings):
+            losses = differentiated(view, stacks, leaves)
+        after = torch.get_rng_state()
+        mine = {id(stacks[name]): copied for name, copied in before.items()}
+        copied = [mine.get(id(each), each) for each in inputs]
+        others = {name: before[name] for name in leaves}
+        try:
+            with _random_state(state):
+                again = trace.run(copied, others)
+                same = torch.get_rng_state().equal(after)
+        except Exception as error:
+            self.why = f"a traced step raised {type(error).__name__}: {_first_line(error)}"
+            return losses
+        pairs = [(losses, again), *((leaves[n].grad, others[n].grad) for n in leaves)]
+        pairs += [(stacks[name], value) for name, value in before.items()]
+        if not same or not all(_same_bits(one, other) for one, other in pairs):
+            self.why = self.why or "its loss gave other numbers than its trace"
+        trace.learn_aliases(copied, others)
+        return losses
+
+
+class Trace:
+    """The recorded operations of a step.
+
+    Args:
+        run: the operations, ``(*inputs) -> losses, *gradients``.
+        names: of the stacks that are inputs, the leaves first.
+        leaves: names of the leaves.
+        keys: entries of the contexts that the loss reads, if clients have contexts of their own.
+        form: what must be equal for the operations to hold: see `_form`.
+        holdings: the Python objects that must not have changed.
+        held: inputs that the loss also holds itself, by their places: they must stay the same.
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Sequence[Tensor | None]],
+        names: Sequence[str],
+        leaves: Sequence[str],
+        keys: Sequence[str],
+        form: Form,
+        holdings: Holdings,
+        held: Sequence[tuple[int, Tensor]],
+    ) -> None:
+        self.call, self.names, self.leaves, self.keys = call, names, leaves, keys
+        self.form, self.holdings, self.held = form, holdings, held
+        self.masked = not form.settings[0]
+        self.uses = 0
+        self.last: tuple[Any, Params, list[Tensor]] | None = None
+        self._shared: set[int] = set()  # gradients that are views of something else
+
+    def inputs(
+        self, view: View, stacks: Params, leaves: Mapping[str, Tensor]
+    ) -> list[Tensor] | None:
+        """The inputs of the operations at this step; None if they do not hold for it."""
+        if not self.holdings.unchanged():
+            return None
+        if self.last is not None and self.last[0] is view.contexts and self.last[1] is stacks:
+            return self._with_mask(self.last[2], view.mask)  # all other tensors are the same
+        if list(leaves) != self.leaves:
+            return None
+        inputs, form = _inputs(view, stacks, self.names, self.keys)
+        same = all(inputs[place] is tensor for place, tensor in self.held)
+        if not same or not self.form.fits(form):
+            return None
+        self.last = view.contexts, stacks, inputs
+        return inputs
+
+    def _with_mask(self, inputs: list[Tensor], mask: Tensor | None) -> list[Tensor] | None:
+        """The inputs of the step before, with another mask."""
+        place = len(self.names)
+        if mask is None:
+            return None if self.masked else inputs
+        if not self.masked or inputs[place].shape != mask.shape:
+            return None
+        return [*inputs[:place], mask, *inputs[place + 1 :]]
+
+    def run(self, inputs: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> Tensor:
+        """Repeat the operations; the leaves get their gradients."""
+        with torch.no_grad():
+            losses, *grads = self.call(*inputs)
+            for number, (leaf, grad) in enumerate(zip(leaves.values(), grads, strict=True)):
+                if grad is not None and (number in self._shared or grad.stride() != leaf.stride()):
+                    grad = torch.empty_like(leaf).copy_(grad)
+                leaf.grad = grad
+        assert losses is not None
+        return losses
+
+    def learn_aliases(self, inputs: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> None:
+        """Note gradients that share memory with an input or with each other: they are copied."""
+        places = {each.untyped_storage().data_ptr() for each in inputs}
+        for number, leaf in enumerate(leaves.values()):
+            if leaf.grad is None:
+                continue
+            place = leaf.grad.untyped_storage().data_ptr()
+            if place in places:
+                self._shared.add(number)
+            places.add(place)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What must be equal from step to step: forms of the inputs, and objects that are none."""
+
+    tensors: Sequence[Any]
+    fixed: Sequence[Any]
+    settings: Any
+
+    def fits(self, other: Form) -> bool:
+        """Whether the operations of one form hold for the other."""
+        if len(self.fixed) != len(other.fixed):
+            return False
+        same = all(map(_same_object, self.fixed, other.fixed))
+        return same and (self.tensors, self.settings) == (other.tensors, other.settings)
+
+
+def _same_object(one: Any, other: Any) -> bool:
+    plain = isinstance(one, (bool, int, float, str)) and type(one) is type(other)
+    return one is other or (plain and one == other) or (isinstance(one, list) and one == other)
+
+
+def differentiated(view: View, stacks: Params, leaves: Mapping[str, Tensor]) -> Tensor:
+    """The clients' losses ``[K]``, whose sum is differentiated: the leaves get their gradients."""
+    losses = view.losses(stacks)
+    check_has_gradient(losses)
+    losses.backward(scalar(1.0, losses.dtype, losses.device).expand_as(losses))
+    check_reached(leaves, losses)
+    return losses.detach()
+
+
+def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings) -> Trace:
+    """Record a step that was taken before; the stacks may change in place.
+
+    Args:
+        view: the step.
+        stacks: parameters and buffers ``[K, ...]``.
+        leaves: names of those that are trained.
+        holdings: the Python objects that must not change.
+
+    Raises:
+        RuntimeError: if the loss cannot be recorded, since it reads a number from a tensor.
+    """
+    # These imports take half a second, which few runs need.
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from .replay import compiled
+
+    names = [*leaves, *(name for name in stacks if name not in set(leaves))]
+    keys = view.read()
+    inputs, form = _inputs(view, stacks, names, keys)
+    held = [(place, each) for place, each in enumerate(inputs) if holdings.holds(each)]
+    view = view.renewed()
+    inputs, _ = _inputs(view, stacks, names, keys)
+
+    def step(*tensors: Tensor) -> list[Tensor | None]:
+        own = {name: t.detach() for name, t in zip(names, tensors, strict=False)}
+        trained = [own[name].requires_grad_() for name in leaves]
+        with torch.enable_grad():
+            losses = view.losses(own)
+            check_has_gradient(losses)
+            ones = scalar(1.0, losses.dtype, losses.device).expand_as(losses)
+            grads = torch.autograd.grad(losses, trained, ones, allow_unused=True)
+        return [losses.detach(), *grads]
+
+    module = make_fx(step)(*inputs)
+    _leave_out_detach(module)
+    return Trace(compiled(module), names, leaves, keys, form, holdings, held)
+
+
+def _leave_out_detach(module: Any) -> None:
+    """Leave out `detach`, which does nothing where no gradient is asked for."""
+    for node in list(module.graph.nodes):
+        if node.target is torch.ops.aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+
+
+def _inputs(
+    view: View, stacks: Params, names: Sequence[str], keys: Sequence[str]
+) -> tuple[list[Tensor], Form]:
+    """All tensors that change from step to step, and their form."""
+    contexts, fixed = view.context_tensors(keys)
+    masks = [] if view.mask is None else [view.mask]
+    inputs = [*(stacks[name] for name in names), *masks, *contexts]
+    first = {id(each): place for place, each in reversed([*enumerate(inputs)])}
+    forms = [(t.shape, t.stride(), t.dtype, first[id(t)]) for t in inputs]
+    settings = (
+        view.mask is None,
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_inference_mode_enabled(),
+    )
+    return inputs, Form(forms, fixed, settings)
+
+
+def _copies(stacks: Params) -> Params:
+    return {name: stack.detach().clone() for name, stack in stacks.items()}
+
+
+@contextmanager
+def _random_state(state: Tensor) -> Iterator[None]:
+    """A context with a random state of torch; the present one comes back afterwards."""
+    present = torch.get_rng_state()
+    torch.set_rng_state(state)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(present)
+
+
+@contextmanager
+def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
+    """Note whether Python's or numpy's random state, or an object of the loss, changes inside."""
+    before = _states()
+    yield
+    if _states() != before:
+        tracer.why = "its loss draws with Python's or numpy's generator"
+    elif not holdings.unchanged():
+        tracer.why = "its loss changes an object of Python in a step"
+
+
+def _states() -> tuple[Any, ...]:
+    """The states of Python's and numpy's global generators."""
+    name, key, *rest = np.random.get_state()
+    return random.getstate(), name, np.asarray(key).tobytes(), *rest
+
+
+def _same_bits(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    one, other = one.detach().contiguous(), other.detach().contiguous()
+    same_form = one.shape == other.shape and one.dtype == other.dtype
+    return same_form and (one.flatten().view(torch.uint8).equal(other.flatten().view(torch.uint8)))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).split("\n")[0]

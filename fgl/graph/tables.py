@@ -1,0 +1,179 @@
+"""Tables of nodes and edges: columns with names, read as the fields of a `Graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..warn import warn
+
+MISSING = (None, "")
+
+
+class Table(NamedTuple):
+    """Columns by name, and what to call each row in an error.
+
+    Args:
+        of: what a row is, ``"node"`` or ``"edge"``.
+        rows: a name for each row.
+        columns: name to values, one for each row.
+
+    Example:
+        >>> Table("node", ["Ann", "Bob"], {"age": [31, 27]}).column("age")
+        [31, 27]
+    """
+
+    of: str
+    rows: Sequence[Hashable]
+    columns: Mapping[str, Sequence[Any]]
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one column; raises unless each row has one."""
+        values = self.column_with_gaps(name)
+        for row, value in zip(self.rows, values, strict=True):
+            if _is_missing(value):
+                raise ValueError(
+                    f"Expected every {self.of} to have {name!r}, but got none of {self.of} {row!r}"
+                )
+        return values
+
+    def column_with_gaps(self, name: str) -> list[Any]:
+        """The values of one column, None where a row has none."""
+        if name not in self.columns:
+            names = sorted(map(str, self.columns))
+            raise ValueError(f"Expected the {self.of}s to have {name!r}, but got {names}")
+        return list(self.columns[name])
+
+    def numbers(self, name: str, *, gaps: bool = False) -> Tensor:
+        """A column as float ``[n]``, or ``[n, d]`` where each value is a row of d numbers."""
+        values = self.column_with_gaps(name) if gaps else self.column(name)
+        read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
+        widths = {len(v) if isinstance(v, list) else 0 for v in read}
+        if len(widths) > 1:
+            raise ValueError(
+                f"Expected {name!r} to have one width in all {self.of}s, but got {sorted(widths)}"
+            )
+        return torch.tensor(read, dtype=torch.get_default_dtype())
+
+    def matrix(self, names: Sequence[str]) -> Tensor:
+        """Columns side by side, float ``[n, d]``."""
+        parts = [self.numbers(name) for name in names]
+        return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
+
+    def labels(self, name: str, classes: Sequence[Hashable] | None, argument: str) -> Tensor:
+        """A column as int64 ``[n]``: places in `classes`, or integers if there are no classes."""
+        values = self.column(name)
+        if classes is not None:
+            place = {each: i for i, each in enumerate(classes)}
+            for row, value in zip(self.rows, values, strict=True):
+                if value not in place:
+                    raise ValueError(
+                        f"Expected {name!r} to be in {argument}={list(classes)}, but got {value!r} "
+                        f"of {self.of} {row!r}"
+                    )
+            return torch.tensor([place[value] for value in values], dtype=torch.int64)
+        if any(isinstance(value, str) for value in values):
+            names = list(dict.fromkeys(values))
+            raise ValueError(
+                f"Expected {argument} to name the values of {name!r}, since they are strings, but "
+                f"got none: {argument}={names}"
+            )
+        return self.numbers(name).long()
+
+    def targets(self, name: str, classes: Sequence[Hashable] | None) -> Tensor:
+        """A column as labels, int64 ``[n]``, or as numbers, float, NaN where a row has none."""
+        values = self.column_with_gaps(name)
+        present = [value for value in values if not _is_missing(value)]
+        if classes is None and any(_is_fraction(value) for value in present):
+            return self.numbers(name, gaps=True)
+        return self.labels(name, classes, "classes")
+
+    def warn_unread(self, read: Collection[str], ignore: Collection[str]) -> None:
+        """Warn of the columns that are neither read nor ignored."""
+        left = [name for name in self.columns if name not in read and name not in ignore]
+        if left:
+            warn(
+                f"The {self.of}s have {left}, which are not read: name them in the argument that "
+                f"reads them, or leave them out by ignore={left}",
+            )
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is none: None, an empty string, or NaN."""
+    return value in MISSING or value != value if _is_scalar(value) else False
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, str) or not hasattr(value, "__len__")
+
+
+def _is_fraction(value: Any) -> bool:
+    """Whether a value is a number with a decimal point, or several numbers."""
+    return isinstance(value, float) or not _is_scalar(value) or "float" in type(value).__name__
+
+
+def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
+    """A value as a float, or as a list of floats; NaN where it is missing."""
+    if not _is_scalar(value):
+        return [_number(table, name, row, each) for each in value]
+    if _is_missing(value):
+        return float("nan")
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Expected {name!r} to be numbers, but got {value!r} of {table.of} {row!r}: write "
+            "words as a column of 0 and 1 for each"
+        ) from error
+
+
+def of_networkx(
+    graph: Any,
+    *,
+    x: Sequence[str],
+    y: str | None,
+    edge_weight: str | None,
+    edge_attr: Sequence[str],
+    edge_time: str | None,
+    classes: Sequence[Hashable] | None,
+    ignore: Collection[str],
+) -> dict[str, Any]:
+    """The fields of a networkx graph, see `Graph.from_networkx`."""
+    names = list(graph)
+    place = {name: i for i, name in enumerate(names)}
+    ends = [(source, target, own) for source, target, own in graph.edges(data=True)]
+    if not graph.is_directed():
+        ends += [(target, source, own) for source, target, own in ends if source != target]
+    nodes = Table("node", names, _columns([graph.nodes[name] for name in names]))
+    edges = Table("edge", [each[:2] for each in ends], _columns([each[2] for each in ends]))
+    index = [[place[source] for source, _, _ in ends], [place[target] for _, target, _ in ends]]
+    nodes.warn_unread([*x, *([y] if y else [])], ignore)
+    of_edges = {"edge_weight": edge_weight, "edge_time": edge_time}
+    edges.warn_unread([*edge_attr, *filter(None, of_edges.values())], ignore)
+    fields: dict[str, Any] = {n: edges.numbers(key) for n, key in of_edges.items() if key}
+    if edge_attr:
+        fields["edge_attr"] = edges.matrix(edge_attr)
+    if y:
+        fields |= targets_of(nodes, y, classes)
+    fields["x"] = nodes.matrix(x) if x else torch.ones(len(names), 1)
+    return {**fields, "edge_index": torch.tensor(index, dtype=torch.int64)}
+
+
+def targets_of(table: Table, y: str, classes: Sequence[Hashable] | None) -> dict[str, Any]:
+    """The fields `y`, and `num_classes` if the classes are named.
+
+    Example:
+        >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])
+        {'y': tensor([1, 0]), 'num_classes': 2}
+    """
+    fields: dict[str, Any] = {"y": table.targets(y, classes)}
+    return fields if classes is None else {**fields, "num_classes": len(classes)}
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Dicts of attributes as columns, None where a row lacks one."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}

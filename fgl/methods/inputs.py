@@ -1,0 +1,98 @@
+"""Checks of what methods are given: a network of one kind, a client's one graph, an upload."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from ..checks import reject_if
+from ..federation import Message, Method
+from ..graph import Graph
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Network:
+    """The model that clients train, which is of this class.
+
+    Args:
+        method: what `outer` is given.
+        kind: a class of `fgl.nn`.
+        outer: name of the builder that asks.
+        way: how to get such a method, for the error.
+
+    Raises:
+        ValueError: if the model is of another class.
+
+    Example:
+        >>> network_of(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), fgl.nn.SSP, "fedssp", "model='ssp'")
+        Traceback (most recent call last):
+        ValueError: Expected fedssp to be given a method that trains an fgl.nn.SSP, but got GCN:...
+    """
+    if isinstance(method.model, kind):
+        return method.model
+    raise ValueError(
+        f"Expected {outer} to be given a method that trains an fgl.nn.{kind.__name__}, but got "
+        f"{type(method.model).__name__}: {way}"
+    )
+
+
+def check_one_graph(graph: Graph, outer: str) -> None:
+    """Raise a ValueError if a client of the method `outer` holds a collection of graphs.
+
+    Example:
+        >>> check_one_graph(fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])), "fedgm")
+    """
+    reject_if(graph.batch is not None, f"{outer}'s clients to hold one graph", "a collection")
+
+
+def check_entry(message: Message, key: str, shape: Sequence[int]) -> Tensor:
+    """Raise a ValueError unless an upload has a tensor of this shape, which is returned.
+
+    Example:
+        >>> check_entry({"energy": torch.tensor(2.0)}, "energy", [])
+        tensor(2.)
+    """
+    entry = message.get(key)
+    if isinstance(entry, Tensor) and list(entry.shape) == list(shape):
+        return entry
+    got = list(entry.shape) if isinstance(entry, Tensor) else type(entry).__name__
+    raise ValueError(f"Expected {key} to have shape {list(shape)}, but got {got}")
+
+
+def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
+    """Raise a ValueError unless an upload has rows, and a count of examples for each of them.
+
+    Args:
+        message: the upload, with ``"prototypes"`` and ``"counts"``, which are returned.
+        most: largest sum of the counts.
+
+    Example:
+        >>> check_prototypes({"prototypes": torch.eye(2), "counts": torch.tensor([3, 0])}, 5)[1]
+        tensor([3, 0])
+    """
+    rows, counts = message.get("prototypes"), message.get("counts")
+    if rows is None or counts is None or rows.dim() != 2 or rows.shape[:1] != counts.shape:
+        raise ValueError("Expected a row of prototypes for each count, but got other shapes")
+    together = counts.double().sum()  # integers would wrap around
+    odd = counts.is_floating_point() or not len(counts) or counts.min() < 0
+    if odd or together > most:
+        raise ValueError(
+            f"Expected counts to be integers from 0, {most:g} together, but got {counts.tolist()}"
+        )
+    return rows, counts
+
+
+def latest_uploads(
+    state: Mapping[str, Any], inbox: Mapping[int, Message], keys: Collection[str]
+) -> dict[str, Any]:
+    """The newest entry of each client under each key, from the server's state and the uploads.
+
+    Example:
+        >>> latest_uploads({"n": {"0": 3, "1": 4}}, {1: {"n": 5}}, ["n"])
+        {'n': {'0': 3, '1': 5}}
+    """
+    new = {key: {str(k): message[key] for k, message in inbox.items()} for key in keys}
+    return {key: {**state.get(key, {}), **new[key]} for key in keys}

@@ -1,0 +1,175 @@
+"""Twins of fgl's networks with PyTorch Geometric's layers, to use a trained model elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..kinds import explained
+from .gat import GATConv
+from .gcn import GCNConv
+from .gin import GINConv, OfGraphs
+from .gine import GINEConv
+from .layers import Stack
+from .rgcn import RGCN, RGCNConv
+from .sage import SAGEConv
+
+
+@explained
+def to_pyg(model: nn.Module) -> nn.Module:
+    """A network of PyTorch Geometric's layers with the same weights and outputs.
+
+    The twin's forward takes ``(x, edge_index)`` and after them the arguments of PyG's layers:
+    `edge_weight` for `GCN`, `edge_type` for `RGCN`. Twins of `GIN` and `GINE` take
+    ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode outputs are
+    equal up to rounding. A twin can be exported with ``torch.export`` and to ONNX. It has no
+    dropout of the input or of attention, and needs dense features, ``x.to_dense()``.
+
+    Args:
+        model: a `GCN`, `GAT`, `SAGE`, `GIN`, `GINE` or `RGCN`, or one of their convolutions.
+
+    Returns:
+        A module with a copy of the weights, in the same mode (training or evaluation). Its
+        ``state_dict`` has the keys of the model's.
+
+    Raises:
+        TypeError: for another model.
+        ValueError: for a `GCN` whose features are sums over neighbours already.
+        ImportError: if torch_geometric is not installed.
+
+    Example:
+        >>> model = fgl.nn.GCN(4, 8, 2).eval()
+        >>> x, edge_index = torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])
+        >>> twin = fgl.nn.to_pyg(model)  # doctest: +SKIP
+        >>> torch.allclose(twin(x, edge_index), model(x, edge_index), atol=1e-6)  # doctest: +SKIP
+        True
+
+    Source: https://pytorch-geometric.readthedocs.io
+    """
+    try:
+        import torch_geometric.nn as pyg
+    except ImportError as error:
+        raise ImportError(
+            "Expected torch_geometric to be installed for to_pyg, but got none: "
+            "pip install torch_geometric"
+        ) from error
+    twin = _twin(pyg, model)
+    twin.load_state_dict(model.state_dict(), strict=False)  # PyG's GIN has a constant `eps` too
+    first = next(itertools.chain(model.parameters(), model.buffers()))
+    return twin.to(first.device, first.dtype).train(model.training)
+
+
+def _twin(pyg: Any, model: Any) -> nn.Module:
+    """The twin of a network or of a convolution, with weights of its own."""
+    if isinstance(model, OfGraphs):
+        return OfGraphsTwin(model, [_conv(pyg, conv) for conv in model.convs])
+    if isinstance(model, Stack | RGCN):
+        return StackTwin(model, [_conv(pyg, conv) for conv in model.convs])
+    return _conv(pyg, model)
+
+
+def _conv(pyg: Any, conv: Any) -> nn.Module:
+    """PyG's convolution of the same sizes and options."""
+    layer: nn.Module
+    if isinstance(conv, GCNConv):
+        if not conv.propagate:
+            raise ValueError(
+                "Expected the features not to be summed over neighbours, but got a GCN with "
+                "summed=True: PyG has no such layer"
+            )
+        layer = pyg.GCNConv(*_sizes(conv.lin), normalize=conv.normalize)
+    elif isinstance(conv, GATConv):
+        width = conv.att_src.shape[-1]
+        options = {"concat": conv.concat, "negative_slope": conv.negative_slope}
+        layer = pyg.GATConv(conv.lin.weight.shape[1], width, conv.heads, **options)
+    elif isinstance(conv, SAGEConv):
+        layer = pyg.SAGEConv(*_sizes(conv.lin_l))
+    elif isinstance(conv, GINConv | GINEConv):
+        sizes = _sizes(conv.nn[0])
+        net = nn.Sequential(nn.Linear(*sizes), nn.ReLU(), nn.Linear(sizes[1], sizes[1]))
+        of_edges = isinstance(conv, GINEConv)
+        dim = {"edge_dim": conv.lin.in_features} if isinstance(conv, GINEConv) else {}
+        layer = pyg.GINEConv(net, **dim) if of_edges else pyg.GINConv(net)
+    elif isinstance(conv, RGCNConv):
+        layer = pyg.RGCNConv(*conv.root.shape, conv.num_relations, num_bases=conv.num_bases)
+    else:
+        raise TypeError(
+            "Expected model to be a GCN, GAT, SAGE, GIN, GINE or RGCN, or one of their "
+            f"convolutions, but got {type(conv).__name__}"
+        )
+    return layer
+
+
+def _sizes(linear: Any) -> tuple[int, int]:
+    width, in_channels = linear.weight.shape
+    return in_channels, width
+
+
+class StackTwin(nn.Module):
+    """PyG's convolutions with ReLU and dropout between them, and a linear map if the model has one.
+
+    ``forward(x, edge_index, *of_edges)``; what follows `edge_index` goes to each convolution.
+
+    Example:
+        >>> fgl.nn.to_pyg(fgl.nn.GCN(4, 8, 2))  # doctest: +SKIP
+    """
+
+    def __init__(self, like: Stack | RGCN, convs: list[nn.Module]) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(convs)
+        head = getattr(like, "lin", None)
+        self.lin = None if head is None else nn.Linear(*_sizes(head))
+        self.dropout = nn.Dropout(like.dropout)
+
+    def forward(self, x: Tensor, edge_index: Tensor, *of_edges: Tensor) -> Tensor:
+        h: Tensor = self.convs[0](x, edge_index, *of_edges)
+        for conv in self.convs[1:]:
+            h = conv(self.dropout(h.relu()), edge_index, *of_edges)
+        return h if self.lin is None else self.lin(self.dropout(h.relu()))
+
+
+class OfGraphsTwin(nn.Module):
+    """PyG's convolutions on whole graphs: linear map, convolutions, pooling, hidden layer, logits.
+
+    Example:
+        >>> fgl.nn.to_pyg(fgl.nn.GIN(4, 8, 2))  # doctest: +SKIP
+    """
+
+    def __init__(self, like: OfGraphs, convs: list[nn.Module]) -> None:
+        super().__init__()
+        self.pre, self.post, self.readout = (
+            nn.Linear(*_sizes(linear)) for linear in (like.pre, like.post, like.readout)
+        )
+        self.convs = nn.ModuleList(convs)
+        self.dropout = nn.Dropout(like.dropout)
+        self.pooling: Literal["sum", "mean"] = like.pooling
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        h = self.pre(x)
+        of_edges = () if edge_attr is None else (edge_attr,)
+        for conv in self.convs:
+            h = self.dropout(conv(h, edge_index, *of_edges).relu())
+        hidden = self.dropout(self.post(self._pooled(h, batch, batch_size)).relu())
+        out: Tensor = self.readout(hidden)
+        return out
+
+    def _pooled(self, h: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
+        """Sums or means over the nodes of each graph."""
+        if batch is None:
+            return h.sum(0, keepdim=True) if self.pooling == "sum" else h.mean(0, keepdim=True)
+        count = int(batch.max()) + 1 if batch_size is None else batch_size
+        total = h.new_zeros(count, h.shape[1]).index_add(0, batch, h)
+        if self.pooling == "sum":
+            return total
+        size = h.new_zeros(count).index_add(0, batch, torch.ones_like(h[:, 0]))
+        return total / size.clamp(min=1)[:, None]

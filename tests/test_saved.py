@@ -1,0 +1,84 @@
+"""What a checkpoint holds of a run, piece by piece."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from federations import CLASSES, FEATURES, end, graphs, identified, local, model, same
+
+import fgl
+from fgl.federation import Broadcast
+from fgl.federation.saved import checkpoint
+from fgl.federation.saved.identity import _digest
+
+METHOD = fgl.fedavg(model(dropout=0.0))
+
+
+def test_a_message_to_all_is_stored_once_and_others_each() -> None:
+    one = {"w": torch.ones(2)}
+    stored = checkpoint._plain(Broadcast(one, 3))
+    assert list(stored) == ["everybody"]
+    assert same(dict(checkpoint._outbox(stored, 3)), dict.fromkeys(range(3), one))
+    each = {0: one, 2: {"w": torch.zeros(2)}}
+    assert same(dict(checkpoint._outbox(checkpoint._plain(each), 3)), each)
+
+
+def test_each_clients_own_message_comes_back(tmp_path: Path) -> None:
+    how: Any = {"participation": 0.5, "seed": 3}
+    want = end(fgl.run(local(model()), graphs(), num_rounds=2, **how))
+    for rounds in (1, 2):
+        found = end(
+            fgl.run(local(model()), graphs(), num_rounds=rounds, checkpoint=tmp_path, **how)
+        )
+    assert same(found, want)
+
+
+def test_an_identity_names_what_is_not_the_default_alone() -> None:
+    """So that a new field leaves the checkpoints of yesterday valid."""
+    usual = identified(METHOD)
+    joining = fgl.federation.Joining(lambda graph: {}, lambda inbox, state: (inbox.sent, {}))
+    others: dict[str, tuple[str, dict[str, Any]]] = {
+        "costs": ("privacy", {"costs": lambda message: {}}),
+        "onward": ("privacy", {"onward": ("a",)}),
+        "account": ("privacy", {"account": lambda inbox, state: state}),
+        "participants": ("rules", {"participants": 2}),
+        "joining": ("rules", {"joining": joining}),
+        "own": ("own", {"modules": ("convs.1",)}),
+    }
+    assert not {*others} & {*usual}
+    for name, (part, fields) in others.items():
+        other = replace(METHOD, **{part: replace(getattr(METHOD, part), **fields)})
+        assert {name} <= identified(other).keys() - usual.keys()
+
+
+def test_an_architecture_is_that_of_the_model_that_trains() -> None:
+    sage = fgl.nn.SAGE(FEATURES, 8, CLASSES, dropout=0.25)
+    other = replace(METHOD, model=sage)
+    assert identified(other)["architecture"] == identified(fgl.fedavg(sage))["architecture"]
+    assert identified(other)["architecture"] != identified(METHOD)["architecture"]
+
+
+def test_tensors_on_the_processor_are_named_in_a_run_elsewhere() -> None:
+    there, here = torch.ones(1, device="meta"), torch.ones(1)
+    mixed = {"outbox": {"everybody": {"w": there}}, "server_state": {"n": here}}
+    assert checkpoint._on_processor(mixed) == ["server_state/n"]
+    assert checkpoint._on_processor({"server_state": {"n": here}}) == []
+    assert checkpoint._on_processor({"server_state": {"n": there}}) == []
+
+
+def test_a_digest_is_as_stored_and_builders_of_one_name_are_numbered() -> None:
+    assert _digest([{"w": torch.zeros(2)}]) == "04a84e98533fe762"
+    method = METHOD
+    for mu in (0.1, 0.2, 0.3):
+        method = fgl.methods.fedprox(method, mu=mu)
+    found = {
+        k: v["mu"] for k, v in identified(method).items() if k.startswith("settings of fedprox")
+    }
+    assert found == {
+        "settings of fedprox": 0.1,
+        "settings of fedprox 2": 0.2,
+        "settings of fedprox 3": 0.3,
+    }

@@ -1,0 +1,189 @@
+"""Graphs from networkx and from tables: every row at its place, or an error that names it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import networkx
+import pytest
+import torch
+
+import fgl
+from fgl.data import from_tables, typed_tables
+
+PEOPLE = {
+    "id": ["Ann", "Bob", "Eve"],
+    "age": [31, 27, 45],
+    "tall": [1.8, 1.7, 1.6],
+    "team": ["red", "blue", "red"],
+    "pay": [2.5, None, 3.5],
+    "old": [False, False, True],
+}
+CALLS = {
+    "source": ["Ann", "Eve", "Bob"],
+    "target": ["Bob", "Ann", "Bob"],
+    "minutes": [4.5, 1, 2],
+    "kind": ["work", "home", "work"],
+}
+REST = {"ignore": ["age", "tall", "team", "pay", "old", "minutes", "kind"]}
+
+
+def test_each_column_is_read_at_its_place() -> None:
+    graph = from_tables(
+        CALLS,
+        PEOPLE,
+        x=["age", "tall"],
+        y="team",
+        classes=["blue", "red", "green"],
+        edge_weight="minutes",
+        edge_type="kind",
+        relations=["home", "work"],
+        test_mask="old",
+        ignore=["pay"],
+    )
+    torch.testing.assert_close(graph.x, torch.tensor([[31, 1.8], [27, 1.7], [45, 1.6]]))
+    assert graph.edge_index.tolist() == [[0, 2, 1], [1, 0, 1]]
+    assert graph.y is not None and graph.y.tolist() == [1, 0, 1] and graph.num_classes == 3
+    assert graph.edge_weight is not None and graph.edge_weight.tolist() == [4.5, 1, 2]
+    assert graph.edge_type is not None and graph.edge_type.tolist() == [1, 0, 1]
+    assert graph.test_mask is not None and graph.test_mask.tolist() == [False, False, True]
+
+
+def test_undirected_rows_are_edges_in_both_directions() -> None:
+    graph = from_tables(CALLS, PEOPLE, edge_weight="minutes", is_undirected=True, **REST)
+    edges = sorted(zip(*graph.edge_index.tolist(), graph.edge_weight.tolist(), strict=True))  # type: ignore[union-attr]
+    assert edges == [(0, 1, 4.5), (0, 2, 1), (1, 0, 4.5), (1, 1, 2), (2, 0, 1)]  # the loop once
+    twice = {"source": ["Ann", "Bob"], "target": ["Bob", "Ann"]}
+    with pytest.raises(ValueError, match="both of edge"):
+        from_tables(twice, PEOPLE, is_undirected=True, **REST)
+    assert from_tables(twice, PEOPLE, **REST).num_edges == 2
+
+
+def test_numbers_may_be_unknown_and_features_may_not() -> None:
+    graph = from_tables(CALLS, PEOPLE, y="pay", **REST)
+    assert graph.y is not None and graph.y.isnan().tolist() == [False, True, False]
+    with pytest.raises(ValueError, match="every node to have 'pay', but got none of node 'Bob'"):
+        from_tables(CALLS, PEOPLE, x=["pay"], **REST)
+
+
+def test_csv_and_data_frames_say_the_same(tmp_path: Path) -> None:
+    how: Any = {"x": ["age"], "y": "pay", "edge_weight": "minutes", **REST}
+    paths = []
+    for name, table in (("edges", CALLS), ("nodes", PEOPLE)):
+        paths.append(tmp_path / f"{name}.csv")
+        with open(paths[-1], "w", newline="", encoding="utf-8-sig") as file:  # as Excel writes it
+            writer = csv.writer(file)
+            writer.writerow(table)
+            writer.writerows(zip(*table.values(), strict=True))  # type: ignore[call-overload]
+    expected = from_tables(CALLS, PEOPLE, **how)
+    made = [from_tables(*paths, **how)]
+    pandas = pytest.importorskip("pandas")
+    made.append(from_tables(pandas.DataFrame(CALLS), pandas.DataFrame(PEOPLE), **how))
+    for graph in made:
+        for name in ("x", "edge_index", "y", "edge_weight"):
+            torch.testing.assert_close(
+                getattr(graph, name), getattr(expected, name), equal_nan=True
+            )
+
+
+WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
+    "a name twice": ({}, {"id": ["Ann", "Bob", "Ann"]}, {}, "'Ann' twice"),
+    "an unknown end": ({"target": ["Bob", "Zoe", "Bob"]}, {}, {}, "'target' .*'Zoe' of edge 1"),
+    "words": ({}, {}, {"x": ["team"]}, "'team' to be numbers, but got 'red' of node 'Ann'"),
+    "strings without classes": ({}, {}, {"y": "team"}, r"classes=\['red', 'blue'\]"),
+    "another class": ({}, {}, {"y": "team", "classes": ["red"]}, "'blue' of node 'Bob'"),
+    "no such column": ({}, {}, {"x": ["size"]}, "the nodes to have 'size'"),
+    "columns of other lengths": ({}, {"age": [1]}, {}, "equally long"),
+    "a mask of numbers": ({}, {}, {"train_mask": "age"}, "'age' to be true or false"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_named(name: str) -> None:
+    edges, nodes, how, text = WRONG[name]
+    with pytest.raises(ValueError, match=text):
+        from_tables({**CALLS, **edges}, {**PEOPLE, **nodes}, **{**REST, **how})
+
+
+def test_columns_that_are_not_read_are_named() -> None:
+    with (
+        pytest.warns(UserWarning, match=r"nodes have \['age', .*'old'\].* ignore="),
+        pytest.warns(UserWarning, match=r"edges have \['minutes', 'kind'\]"),
+    ):
+        from_tables(CALLS, PEOPLE)
+    with pytest.raises(TypeError, match="the path of a CSV file, but got int"):
+        from_tables(3, PEOPLE, **REST)
+
+
+def test_tables_of_types_are_a_typed_graph() -> None:
+    nodes = {"user": {"id": [7, 8], "age": [31, 27]}, "item": {"id": [7], "price": [2.5]}}
+    edges = {("user", "buys", "item"): {"source": [8], "target": [7], "when": [3], "stars": [5]}}
+    how: Any = {"edge_time": {("user", "buys", "item"): "when"}}
+    how["edge_attr"] = {("user", "buys", "item"): ["stars"]}
+    graph = typed_tables(edges, nodes, x={"user": ["age"]}, y={"item": "price"}, both=True, **how)
+    other = fgl.data.typed_graph(
+        {"user": torch.tensor([[31.0], [27]]), "item": 1},
+        {("user", "buys", "item"): torch.tensor([[1], [0]])},
+        both=True,
+        y={"item": torch.tensor([2.5])},
+        edge_attr={("user", "buys", "item"): torch.tensor([[5.0]])},
+        edge_time={("user", "buys", "item"): torch.tensor([3.0])},
+    )
+    assert torch.equal(graph.x.to_dense(), other.x.to_dense())
+    for name in ("edge_index", "node_type", "edge_type", "edge_attr", "edge_time"):
+        assert torch.equal(getattr(graph, name), getattr(other, name)), name
+    with pytest.raises(ValueError, match="another type"):
+        typed_tables({("user", "sees", "film"): edges}, nodes, ignore=["age", "price"])
+
+
+def friends(kind: Any = networkx.Graph) -> Any:
+    graph = kind()
+    graph.add_node("Ann", age=31, vector=[1, 2], team="red")
+    graph.add_node("Bob", age=27, vector=[3, 4], team="blue")
+    graph.add_edge("Ann", "Bob", years=2.5, met=2010)
+    graph.add_edge("Bob", "Bob", years=1.0, met=2012)
+    return graph
+
+
+@pytest.mark.parametrize("kind", [networkx.Graph, networkx.DiGraph, networkx.MultiDiGraph])
+def test_a_networkx_graph_keeps_its_attributes(kind: Any) -> None:
+    how: Any = {"edge_weight": "years", "edge_time": "met", "classes": ["blue", "red"]}
+    graph = fgl.Graph.from_networkx(friends(kind), x=["age", "vector"], y="team", **how)
+    assert graph.x.tolist() == [[31, 1, 2], [27, 3, 4]]  # type: ignore[union-attr]
+    assert graph.y is not None and graph.y.tolist() == [1, 0]
+    back = {(0, 1): 2.5, (1, 1): 1.0} | ({(1, 0): 2.5} if kind is networkx.Graph else {})
+    pairs = list(zip(*graph.edge_index.tolist(), strict=True))
+    assert dict(zip(pairs, graph.edge_weight.tolist(), strict=True)) == back  # type: ignore[union-attr]
+    assert len(pairs) == len(back)
+
+
+def test_networkx_nodes_that_lack_an_attribute_are_named() -> None:
+    graph = friends()
+    graph.add_node("Eve", team="red")
+    rest = {"ignore": ["vector", "team", "years", "met"]}
+    with pytest.raises(ValueError, match="'age', but got none of node 'Eve'"):
+        fgl.Graph.from_networkx(graph, x=["age"], **rest)
+    with pytest.warns(UserWarning, match="nodes have .*'vector'"):
+        fgl.Graph.from_networkx(friends(), x=["age", "team"][:1], ignore=["team", "years", "met"])
+
+
+@pytest.mark.parametrize("form", ["graphml", "gexf"])
+def test_files_of_networkx(form: str, tmp_path: Path) -> None:
+    graph = friends()
+    for node in graph:
+        del graph.nodes[node]["vector"]
+    getattr(networkx, f"write_{form}")(graph, tmp_path / "g")
+    again = getattr(networkx, f"read_{form}")(tmp_path / "g")
+    how: Any = {"x": ["age"], "edge_weight": "years", "ignore": ["team", "met", "label", "id"]}
+    one, two = (fgl.Graph.from_networkx(g, **how) for g in (graph, again))
+    for name in ("x", "edge_index", "edge_weight"):
+        assert torch.equal(getattr(one, name), getattr(two, name)), name
+
+
+def test_networkx_edges_are_those_of_pyg() -> None:
+    utils = pytest.importorskip("torch_geometric.utils")
+    graph = networkx.gnp_random_graph(12, 0.3, seed=1)
+    ours = fgl.Graph.from_networkx(graph).edge_index.t().tolist()
+    assert sorted(ours) == sorted(utils.from_networkx(graph).edge_index.t().tolist())

@@ -1,0 +1,425 @@
+"""Traced steps of a batch: the bits of ordinary ones, and everything that ends a trace."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import conformance
+import numpy as np
+import pytest
+import torch
+from federations import graphs, model
+from torch import Tensor
+
+import fgl
+from fgl.federation.executors.batch import batch, traced
+from fgl.federation.executors.batch.holdings import Holdings
+from fgl.sparse.recording import in_one
+
+Tracers = list[traced.Tracer]
+ADAM = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=2)
+
+
+@pytest.fixture
+def tracers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracers]:
+    """The tracers of all runs; a second step is recorded at once."""
+    made: Tracers = []
+
+    def tracer() -> traced.Tracer:
+        made.append(traced.Tracer())
+        return made[-1]
+
+    monkeypatch.setattr(batch, "Tracer", tracer)
+    monkeypatch.setattr(traced, "AFTER", 1)
+    yield made
+
+
+def tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    items = value.values() if hasattr(value, "values") and callable(value.values) else ()
+    return [tensor for each in items for tensor in tensors(each)]
+
+
+def ends(result: fgl.federation.Result) -> tuple[list[Tensor], str]:
+    states = (result.outbox, result.server_state, result.client_states)
+    return [t for each in states for t in tensors(each)], repr([r.loss for r in result.history])
+
+
+def run(method: Any, clients: Any, *, after: int = 1, rounds: int = 4) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traced, "AFTER", after)
+        return fgl.run(method, clients, num_rounds=rounds, clients_at_once="all", seed=1)
+
+
+def same(one: Any, other: Any) -> bool:
+    (some, losses), (others, other_losses) = ends(one), ends(other)
+    pairs = zip(some, others, strict=True)
+    equal = all(a.double().nan_to_num(7).equal(b.double().nan_to_num(7)) for a, b in pairs)
+    return equal and losses == other_losses
+
+
+def fedavg(loss: Callable[..., Tensor] | None = None, **how: Any) -> Any:
+    torch.manual_seed(0)
+    method = fgl.fedavg(model(fgl.nn.GCN, dropout=0.5), train=replace(ADAM, **how))
+    return method if loss is None else replace(method, loss=loss)
+
+
+TRAINED = [
+    (name, task)
+    for name, task in conformance.CASES
+    if name == "fedavg" or task == conformance.ROWS[name].tasks[0]
+]
+# Rows whose steps are ordinary ones, with a word of the reason.
+UNTRACED: dict[str, str] = {}
+QUICK = {("fedavg", "nodes"), ("fedavg", "gat"), ("scaffold", "nodes"), ("fgssl", "nodes")}
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        pytest.param(name, task, marks=() if (name, task) in QUICK else pytest.mark.slow)
+        for name, task in TRAINED
+    ],
+)
+def test_a_row_has_the_bits_of_ordinary_steps(name: str, task: str, tracers: Tracers) -> None:
+    method, made = conformance.case(name, task)
+    rounds = 3 * method.exchange
+    try:
+        plain = run(method, made.clients, after=10**9, rounds=rounds)
+    except Exception as error:
+        pytest.skip(f"no batch trains it: {error}")
+    found = run(*conformance.case(name, task)[:1], made.clients, after=0, rounds=rounds)
+    assert same(plain, found)
+    why = tracers[-1].why
+    assert UNTRACED[name] in why if name in UNTRACED else why == ""
+
+
+def test_steps_are_repeated_and_checked_at_powers_of_two(
+    tracers: Tracers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+    original = traced.Tracer._compared
+
+    def counted(self: Any, trace: Any, *args: Any) -> Tensor:
+        compared.append(trace.uses)
+        return original(self, trace, *args)
+
+    monkeypatch.setattr(traced.Tracer, "_compared", counted)
+    for how in ({}, {"max_grad_norm": 0.01}, {"num_steps": 3}):
+        compared.clear()
+        found = run(fedavg(**how), graphs(), rounds=6)
+        assert tracers[-1].why == ""
+        steps = 6 * how.get("num_steps", 2) - 2  # the first is ordinary, the second is recorded
+        assert compared == [n for n in range(1, steps + 1) if n.bit_count() == 1]
+        assert tracers[-1].steps == steps - len(compared)
+        assert same(found, run(fedavg(**how), graphs(), rounds=6, after=10**9))
+
+
+def test_a_short_run_records_nothing() -> None:
+    run(fedavg(), graphs(), after=traced.AFTER)
+    assert traced.AFTER >= 16
+
+
+def test_minibatches_of_nodes_are_inputs(tracers: Tracers) -> None:
+    batches = partial(fgl.federation.node_minibatches, batch_size=2, num_epochs=2)
+    method = fedavg(batches=batches, num_steps=None)
+    found = run(method, graphs())
+    assert tracers[-1].why == "" and tracers[-1].steps > 0
+    assert same(found, run(method, graphs(), after=10**9))
+
+
+def test_an_optimiser_that_is_kept(tracers: Tracers) -> None:
+    method = fedavg(keep_optimizer=True)
+    assert same(run(method, graphs()), run(method, graphs(), after=10**9))
+    assert tracers[0].steps > 0
+
+
+# Losses that a trace would get wrong, each made anew, with a word of the reason.
+
+
+def counting() -> Callable[..., Tensor]:
+    plain, count = fedavg().loss, [0]
+
+    def loss(params: Any, graph: Any, context: Any) -> Tensor:
+        count[0] += 1
+        return plain(params, graph, context) * (1 + count[0] // 5)
+
+    return loss
+
+
+class Warmed:
+    """A loss that counts in an attribute."""
+
+    def __init__(self) -> None:
+        self.plain, self.calls = fedavg().loss, 0
+
+    def __call__(self, params: Any, graph: Any, context: Any) -> Tensor:
+        self.calls += 1
+        return self.plain(params, graph, context) * (2.0 if self.calls > 6 else 1.0)
+
+
+def by_random() -> Callable[..., Tensor]:
+    plain = fedavg().loss
+    return lambda params, graph, context: plain(params, graph, context) * random.random()
+
+
+def by_numpy() -> Callable[..., Tensor]:
+    plain = fedavg().loss
+    return lambda p, g, c: plain(p, g, c) * float(np.random.rand())
+
+
+def by_own_stream() -> Callable[..., Tensor]:
+    plain, stream = fedavg().loss, random.Random(0)
+    return lambda params, graph, context: plain(params, graph, context) * stream.random()
+
+
+def by_iterator() -> Callable[..., Tensor]:
+    plain, numbers = fedavg().loss, itertools.count(1)
+    return lambda params, graph, context: plain(params, graph, context) / next(numbers)
+
+
+def replacing() -> Callable[..., Tensor]:
+    """It closes over a tensor that is another one in every step."""
+    plain, scale = fedavg().loss, torch.ones(())
+
+    def loss(params: Any, graph: Any, context: Any) -> Tensor:
+        nonlocal scale
+        scale = scale + 1
+        return plain(params, graph, context) * scale
+
+    return loss
+
+
+def printing() -> Callable[..., Tensor]:
+    plain = fedavg().loss
+
+    def loss(params: Any, graph: Any, context: Any) -> Tensor:
+        print("a step")
+        return plain(params, graph, context)
+
+    return loss
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "counts in a closure": (counting, "changes an object"),
+    "counts in an attribute": (Warmed, "changes an object"),
+    "draws with random": (by_random, "Python's or numpy's"),
+    "draws with numpy": (by_numpy, "Python's or numpy's"),
+    "has a stream of its own": (by_own_stream, "holds a Random"),
+    "reads an iterator": (by_iterator, "holds a count"),
+    "replaces a tensor": (replacing, "changes an object"),
+    "prints": (printing, "calls print"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_loss_that_no_trace_can_repeat_is_taken_as_it_is(name: str, tracers: Tracers) -> None:
+    make, word = REFUSED[name]
+    found = []
+    for after in (1, 10**9):
+        random.seed(0)
+        np.random.seed(0)
+        found.append(run(fedavg(make()), graphs(), after=after, rounds=6))
+    assert same(*found)
+    assert tracers[0].steps == 0 and word in tracers[0].why
+    told = [record.untraced for record in found[0].history]
+    assert sum(word in each for each in told) == 1 and sum(map(bool, told)) == 1
+    assert not any(record.untraced for record in found[1].history)
+
+
+SCALE = torch.ones(())
+FACTOR = 1.0
+
+
+def by_globals(params: Any, graph: Any, context: Any) -> Tensor:
+    return fedavg_loss(params, graph, context) * SCALE * FACTOR
+
+
+fedavg_loss = fedavg().loss
+
+
+@pytest.mark.parametrize("kind", ["tensor", "number", "in place", "flag of the model", "closure"])
+def test_what_changes_from_round_to_round_is_recorded_anew(kind: str, tracers: Tracers) -> None:
+    """Between two checks: the change comes after the fourth round, the next check is far away."""
+
+    def played(after: int) -> Any:
+        scale = torch.ones(())
+        method = fedavg(by_globals if kind in ("tensor", "number") else None)
+        plain = method.loss
+        if kind in ("in place", "closure"):
+            method = replace(method, loss=lambda p, g, c: plain(p, g, c) * scale)
+
+        def change(record: Any, result: Any) -> None:
+            nonlocal scale
+            if record.round != 9:
+                return
+            if kind == "tensor":
+                patch.setitem(globals(), "SCALE", torch.tensor(3.0))
+            elif kind == "number":
+                patch.setitem(globals(), "FACTOR", 3.0)
+            elif kind == "in place":
+                scale.mul_(3)
+            elif kind == "closure":
+                scale = torch.tensor(3.0)
+            else:
+                method.model.dropout = 0.0
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(traced, "AFTER", after)
+            options: Any = {"num_rounds": 12, "clients_at_once": "all", "seed": 1}
+            return fgl.run(method, graphs(), callbacks=[change], **options)
+
+    found, want = played(1), played(10**9)
+    assert tracers[0].steps > 0 and tracers[0].why == ""
+    assert same(found, want)
+
+
+def test_a_loss_that_changes_every_round_is_given_up(tracers: Tracers) -> None:
+    numbers = {"round": 0.0}
+    plain = fedavg().loss
+    method = fedavg(lambda p, g, c: plain(p, g, c) * (1 + numbers["round"]))
+
+    def change(record: Any, result: Any) -> None:
+        numbers["round"] = float(record.round)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traced, "AFTER", 1)
+        result = fgl.run(method, graphs(), callbacks=[change], num_rounds=12, clients_at_once="all")
+    assert "too often" in tracers[0].why
+    assert sum("too often" in record.untraced for record in result.history) == 1
+
+
+def test_a_trace_that_gives_other_numbers_is_given_up(
+    tracers: Tracers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = traced.record
+
+    def wrong(*args: Any) -> Any:
+        trace = original(*args)
+        call = trace.call
+        trace.call = lambda *inputs: [each + 1e-7 for each in call(*inputs)]
+        return trace
+
+    monkeypatch.setattr(traced, "record", wrong)
+    found = run(fedavg(), graphs())
+    assert "other numbers" in tracers[0].why and tracers[0].steps == 0
+    assert same(found, run(fedavg(), graphs(), after=10**9))
+
+
+def test_an_error_of_a_repeated_step_is_that_of_the_ordinary_one(
+    tracers: Tracers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = traced.record
+
+    def broken(*args: Any) -> Any:
+        trace = original(*args)
+        call = trace.call
+
+        def fails(*inputs: Tensor) -> Any:
+            if trace.uses == 3:
+                raise IndexError("index out of range in self")
+            return call(*inputs)
+
+        trace.call = fails
+        return trace
+
+    monkeypatch.setattr(traced, "record", broken)
+    found = run(fedavg(), graphs())
+    assert "IndexError" in tracers[0].why
+    assert same(found, run(fedavg(), graphs(), after=10**9))
+
+
+def test_contexts_are_inputs(tracers: Tracers) -> None:
+    """Tensors that the server sends anew in every round, shared or of each client."""
+    for own in (False, True):
+
+        def receive(message: Any, state: Any, graph: Any, own: bool = own) -> Any:
+            pull = sum(value.sum() for value in message["model"].values())
+            context = {"pull": pull + (graph.num_nodes if own else 0), "kind": "a"}
+            return dict(message["model"]), context
+
+        method = fedavg()
+        plain = method.loss
+
+        def loss(params: Any, graph: Any, context: Any, plain: Any = plain) -> Tensor:
+            size = sum(value.square().sum() for value in params.values())
+            value: Tensor = plain(params, graph, context) + 1e-4 * size * context["pull"]
+            return value
+
+        method = replace(method, receive=receive, loss=loss)
+        found = run(method, graphs(), rounds=6)
+        assert tracers[-1].why == "" and tracers[-1].steps > 3
+        assert same(found, run(method, graphs(), rounds=6, after=10**9))
+
+
+def test_gradients_that_share_memory_are_copied(tracers: Tracers) -> None:
+    """The gradient of a product with a constant is the constant, which a clip would scale."""
+    constant = torch.ones(())
+
+    def loss(params: Any, graph: Any, context: Any) -> Tensor:
+        total: Any = sum((value * constant).sum() for value in params.values())
+        return total
+
+    for how in ({"max_grad_norm": 0.1}, {}):
+        method = fedavg(loss, **how)
+        assert same(run(method, graphs()), run(method, graphs(), after=10**9))
+    assert float(constant) == 1
+
+
+def test_holdings_see_through_what_python_has() -> None:
+    table, number = {"a": [1, {2: (3,)}]}, [0]
+
+    def inner() -> Any:
+        return table
+
+    roots: list[Callable[[], Any]] = [
+        inner,
+        partial(inner),
+        partial(lambda function: function, inner),
+        staticmethod(inner),
+        type("Own", (), {"method": inner, "field": table}),  # type: ignore[list-item]
+        type("Own", (), {"method": inner})().method,
+        number.append,  # type: ignore[list-item]
+    ]
+    for root in roots:
+        holdings = Holdings([root])
+        assert holdings.unchanged() and not holdings.refused
+        table["a"][1][2] = (len(number),)  # type: ignore[index]
+        number.append(1)
+        assert not holdings.unchanged()
+
+
+def test_an_operation_that_reads_numbers_is_recorded_as_one() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    @in_one
+    def first_rows(x: Tensor, count: int) -> tuple[Tensor]:
+        return (x[: int(x.sum()) + count] * 2,)
+
+    call = make_fx(lambda x: first_rows(x, 1)[0])(torch.tensor([1.0, 0.0, 0.0]))
+    for x in (torch.tensor([0.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.0])):
+        assert call(x).equal(first_rows(x, 1)[0])
+
+
+def test_a_trace_keeps_no_parameters_after_a_round(tracers: Tracers) -> None:
+
+    kept: list[Any] = []
+    original = traced.Trace.run
+
+    def run_and_note(self: Any, inputs: Any, leaves: Any) -> Tensor:
+        kept.extend(weakref.ref(each) for each in inputs[: len(self.names)])
+        return original(self, inputs, leaves)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traced.Trace, "run", run_and_note)
+        result = run(fedavg(), graphs())
+    gc.collect()
+    assert result is not None and kept and all(ref() is None for ref in kept)
