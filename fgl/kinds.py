@@ -327,7 +327,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
     signature, name = inspect.signature(function), _short(function)
 
     plain = {k: each for k, each in signature.parameters.items() if each.kind not in VARIADIC}
-    hints = Hints(function, first, tuple(plain))
+    hints = _Hints(function, first, tuple(plain))
 
     def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
         error: TypeError | None = None
@@ -350,7 +350,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
     return bind
 
 
-class Hints:
+class _Hints:
     """The kinds and bounds of a function's parameters, read at the first call.
 
     It can be pickled with a function of a script, and is then as before the first call.
@@ -378,7 +378,7 @@ class Hints:
         return self._kinds
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Hints, (self._function, self._first, self._names)
+        return _Hints, (self._function, self._first, self._names)
 
 
 def bounds_of(hint: Any) -> list[Check]:
