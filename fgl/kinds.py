@@ -285,9 +285,9 @@ def check_options(
         taken: arguments of `inner` that `outer` sets itself.
 
     Example:
-        >>> check_options(fgl.compare, {"seed": 3}, fgl.run)
+        >>> check_options(fgl.compare, {"rounds": 3}, fgl.run)
         Traceback (most recent call last):
-        TypeError: Expected an argument of compare, but got seed=3: did you mean seeds=3? ...
+        TypeError: Expected an argument of compare, but got rounds=3: did you mean num_rounds=3? ...
     """
     own, passed = (inspect.signature(each).parameters.values() for each in (outer, inner))
     first = [each for each in own if each.kind is not each.VAR_KEYWORD]

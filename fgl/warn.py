@@ -13,7 +13,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the innermost line outside of fgl.
 
     Example:
-        >>> with warnings.catch_warnings(record=True) as caught:
+        >>> with warnings.catch_warnings(record=True, action="always") as caught:
         ...     warn("The cut loses 3 of 4 edges")
         >>> caught[0].filename == sys._getframe().f_code.co_filename
         True

@@ -239,7 +239,7 @@ def data(**given: Any) -> Data:
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     (data(smiles="C", pos=torch.ones(2, 3)), ValueError, r"but got \['pos', 'smiles'\] besides"),
     (data(adj_t=torch.eye(2)), ValueError, r"but got \['adj_t'\] besides"),
-    (data(time=torch.ones(2)), ValueError, "besides: times of edges are called edge_time; see"),
+    (data(time=torch.ones(2)), ValueError, "besides: a Graph has times of edges alone"),
     (
         data(**dict.fromkeys(("src", "dst", "t", "msg"), torch.ones(2))),
         ValueError,

@@ -268,8 +268,10 @@ def _carried_out(
 
 def _tuned(methods: Methods) -> dict[str, Tuned]:
     if not methods:
-        raise ValueError('Expected methods to be functions by name, {"SCAFFOLD": fgl.methods.scaff'
-                         'old}, but got none')  # fmt: skip
+        raise ValueError(
+            'Expected methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}, but '
+            "got none"
+        )
     for name, build in methods.items():
         if not isinstance(build, Tuned) and not callable(build):
             raise TypeError(

@@ -106,7 +106,7 @@ def test_the_noise_for_an_epsilon_gives_it_by_dp_accounting(
     assert other.get_epsilon(1e-5) == pytest.approx(target, rel=0.01)
 
 
-ROWS = {"epsilon", "composed_epsilon", "noise_for"}
+ROWS = {"epsilon", "noise_for"}
 
 
 def test_every_function_of_the_accountant_has_a_row() -> None:

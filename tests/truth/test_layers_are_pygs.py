@@ -44,13 +44,13 @@ ROWS = {
 }  # fmt: skip
 NO_ROW = {
     **dict.fromkeys(
-        ("SPA", "SSP", "AdaFGL", "AuxSAGE", "DeepEncoder", "DeepGenerator", "DeepNeighbours",
-         "FusedSAGE", "NeighbourGenerator", "NodeGenerator", "Star", "EgoSAGE", "child_mean"),
+        ("SPA", "SSP", "AdaFGL", "AuxSAGE", "DeepNeighbours",
+         "NeighbourGenerator", "NodeGenerator", "Star", "EgoSAGE"),
         "of a paper, which PyG does not have: its formula, in the test of its method",
     ),
-    **dict.fromkeys(("Embedded", "Hetero"), "run PyG's own layers"),
+    **dict.fromkeys(("Embedded", "Hetero", "to_pyg"), "run PyG's own layers"),
     **dict.fromkeys(("PairNet", "PairWeights"), "a network of pairs around a GCN"),
-    **dict.fromkeys(("observed", "outputs"), "look into a network"),
+    **dict.fromkeys(("observed",), "look into a network"),
 }  # fmt: skip
 
 

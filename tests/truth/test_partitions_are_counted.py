@@ -123,7 +123,7 @@ ROWS: dict[str, tuple[Callable[[], list[Tensor]], int, Callable[..., bool]]] = {
 }  # fmt: skip
 FEW_CUT = ("metis_partition", "ldg_partition", "louvain_partition", "leiden_partition")
 EXTRA = {"metis_partition": "pymetis", "leiden_partition": "igraph"}
-COUNTED = {"cut_loss", "CutLoss", "partition_graph", "union_graph"}
+COUNTED = {"cut_loss", "partition_graph", "union_graph"}
 OVERLAPPING = {"overlapping_partition", "community_clients", "major_label_partition"}
 NO_ROW = {
     "PROPORTIONS": "numbers",
