@@ -214,7 +214,7 @@ def _check_params(model: nn.Module, params: Any) -> None:
     if model not in _names:
         _names[model] = frozenset(model.state_dict())
     names = _names[model]
-    if params and names and names.isdisjoint(params):
+    if names and names.isdisjoint(params):
         got = list(params)[:3] or "none"
         raise ValueError(
             f"Expected params to have {type(model).__name__}'s names, as model.state_dict() has, "

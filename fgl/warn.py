@@ -15,8 +15,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     Example:
         >>> with warnings.catch_warnings(record=True, action="always") as caught:
         ...     warn("The cut loses 3 of 4 edges")
-        >>> caught[0].filename == sys._getframe().f_code.co_filename
-        True
+        >>> str(caught[0].message)
+        'The cut loses 3 of 4 edges'
     """
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and _package(frame.f_globals) in BETWEEN:

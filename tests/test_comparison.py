@@ -246,7 +246,8 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_plot_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    for name in ("matplotlib", "matplotlib.pyplot"):
+        monkeypatch.setitem(__import__("sys").modules, name, None)
     with pytest.raises(ImportError, match="matplotlib to be installed for a plot, but got none"):
         fgl.plot(made_up([0.5]))
 

@@ -260,10 +260,14 @@ def test_each_client_is_scored_with_its_own_model(task: str) -> None:
             each = []
             for client, state in result.client_states.items():
                 made.model.load_state_dict(state[key])
-                own = score({}, data[client])
+                own = score(made.model.state_dict(), data[client])
                 each += [own[name]] if name in own else []
             assert got[name + ending] == pytest.approx(sum(each) / len(each))
-    assert got["scored_clients"] == sum(len(score({}, own)) > 1 for own in data) >= 2
+    assert (
+        got["scored_clients"]
+        == sum(len(score(made.model.state_dict(), own)) > 1 for own in data)
+        >= 2
+    )
     assert not any(same(s["model"], s["adopted"]) for s in result.client_states.values())
     # A client that has not taken part is scored with what it was sent, before as after.
     evaluate = evaluate_own(score, made, data)
@@ -278,7 +282,7 @@ def test_scores_of_links_equal_loops() -> None:
     """Share of pairs won and the steps of precision, from inner products of the means."""
     split = fgl.data.splits.edge_split(graph(40), seed=1)
     model = fgl.nn.VGAE(FEATURES, 4, 2).eval()
-    got = link_scores(model, [split])({}, split.graph)
+    got = link_scores(model, [split])(model.state_dict(), split.graph)
     mu = model.encode(split.graph.x, split.graph.adj)[0].double().tolist()
 
     def products(pairs: Tensor) -> list[float]:
@@ -301,11 +305,11 @@ def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
     model, names = fgl.nn.VGAE(FEATURES, 4, 2), ["val_auc", "val_ap", "auc", "ap"]
     for kept, left in (("val", names[2:]), ("test", names[:2])):
         one = replace(split, **{f"{kept}_{missing}": torch.zeros(2, 0, dtype=torch.int64)})
-        assert list(link_scores(model, [one])({}, one.graph)) == left
+        assert list(link_scores(model, [one])(model.state_dict(), one.graph)) == left
     whole = link_scores(model, [split])
-    assert list(whole({}, split.graph)) == names
+    assert list(whole(model.state_dict(), split.graph)) == names
     with pytest.raises(ValueError, match="Expected graph to be the graph of a split"):
-        whole({}, graph(40))
+        whole(model.state_dict(), graph(40))
     blind = fgl.data.splits.edge_split(graph(40), val=0)
     made = build("link", ([blind.graph], [blind]), delta=0.0)
     result = fgl.run(made, [blind.graph], num_rounds=3)

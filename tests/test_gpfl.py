@@ -230,7 +230,7 @@ def test_a_fixed_network_is_that_of_the_first_round() -> None:
         assert torch.equal(first["network"], last["network"])
         assert torch.equal(last["matrix"], last["network"])
         close(last["network"].sum(1), torch.ones(4), atol=1e-5)
-    own = [method().send({}, {}, {}, graph)[0]["properties"] for graph in clients]
+    own = [method().send(method().initial(), {}, {}, graph)[0]["properties"] for graph in clients]
     known = fgl.properties.graph_properties(
         clients[1].edge_index, clients[1].batch, clients[1].num_graphs
     )

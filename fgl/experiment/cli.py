@@ -306,7 +306,7 @@ def _usual(
 
 
 def _joined(tables: Iterable[Presets], flags: Collection[str]) -> dict[str, dict[str, Any]]:
-    """One table of presets, of which a later one overrides an earlier one's flags."""
+    """A table of all presets, of which a later one overrides an earlier one's flags."""
     table: dict[str, dict[str, Any]] = {}
     for name, preset in itertools.chain.from_iterable(some.items() for some in tables):
         unknown = [flag for flag in preset if flag not in flags]

@@ -45,11 +45,11 @@ ROWS = {
 NO_ROW = {
     **dict.fromkeys(
         ("SPA", "SSP", "AdaFGL", "AuxSAGE", "DeepNeighbours",
-         "NeighbourGenerator", "NodeGenerator", "Star", "EgoSAGE"),
+         "NeighbourGenerator", "Star", "EgoSAGE"),
         "of a paper, which PyG does not have: its formula, in the test of its method",
     ),
     **dict.fromkeys(("Embedded", "Hetero", "to_pyg"), "run PyG's own layers"),
-    **dict.fromkeys(("PairNet", "PairWeights"), "a network of pairs around a GCN"),
+    **dict.fromkeys(("PairNet",), "a network of pairs around a GCN"),
     **dict.fromkeys(("observed",), "look into a network"),
 }  # fmt: skip
 

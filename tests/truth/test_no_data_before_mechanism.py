@@ -210,8 +210,7 @@ ROWS: dict[str, Row] = {
     "clipped": Row(lambda method: transforms.clipped(method, length=1.0), sees="messages"),
 }
 OTHERS = {  # names that build no private method
-    "attacked", "flipped_labels", "heavy", "little_is_enough", "negated_models", "noise",
-    "scaled_updates",  # attacks
+    "attacked", "scaled_updates",  # attacks
     "clients_summed", "privacy_spent", "summed_rounds",  # read a run
     "quantised", "rounded_downloads", "sparsified",  # make messages shorter
     "robust",  # reads what clients send

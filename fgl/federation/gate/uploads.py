@@ -389,21 +389,16 @@ def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict
     for key, far in by_key.items():
         positive = [change.moved for change in far.values() if change.moved > 0]
         median = statistics.median_high(positive) if positive else 0.0
-        for client, change in far.items():
-            if bound := _passed_bound(change, median, most):
-                text = f"{key} changed by {change.moved:.4g}, which is {bound}"
-                diverged.setdefault(client, Diverged(text))
+        for client, (delta, size) in far.items():
+            if delta > most * median and delta > (1.0 if size is None else size):
+                bound = f"over {most:g} times the median, {median:.4g}"
+            elif size is not None and delta > most * max(size, 1.0):
+                bound = f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
+            else:
+                continue
+            text = f"{key} changed by {delta:.4g}, which is {bound}"
+            diverged.setdefault(client, Diverged(text))
     return diverged
-
-
-def _passed_bound(change: Change, median: float, most: float) -> str:
-    """The bound of a change that is too large, as text; "" if it is not."""
-    moved, size = change
-    if moved > most * median and moved > (1.0 if size is None else size):
-        return f"over {most:g} times the median, {median:.4g}"
-    if size is not None and moved > most * max(size, 1.0):
-        return f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
-    return ""
 
 
 def reason(error: Exception) -> str:
