@@ -267,3 +267,10 @@ def test_a_client_without_examples_moves_neither_model_nor_control() -> None:
         close(with_idle.outbox[0]["model"][name], value)  # type: ignore[index]
     own: Any = with_idle.client_states[len(graphs())]["control"]
     assert not any(value.any() for value in own.values())
+
+
+def test_two_servers_that_keep_something_under_one_name_are_refused() -> None:
+    plain = fgl.fedavg(torch.nn.Linear(2, 1))
+    for build in (fgl.methods.scaffold, fgl.methods.fedopt):
+        with pytest.raises(ValueError, match=f"without {build.__name__}"):
+            build(build(plain))

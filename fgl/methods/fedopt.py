@@ -58,6 +58,7 @@ def fedopt(
     reason = "a cluster that splits has no common model to step towards: write gcfl(fedopt(...))"
     fed.refuse(fedavg, ("gcfl", "gcfl_plus"), "fedopt", reason)
     fed.refuse(fedavg, "opfgl", "fedopt", "its clients send sums, and no model")
+    fed.refuse(fedavg, "fedopt", "fedopt", "both would keep their moments under one name")
     how: Any = {"rule": rule, "lr": server_lr, "beta1": momentum, "beta2": beta2, "tau": tau}
     how["bias_correction"] = bias_correction
     buffers = {name for name, _ in fedavg.model.named_buffers()}

@@ -59,7 +59,6 @@ def scaffold(
     by_path, eta = rate_of_path(fedavg, control, lr)
     reason = "its steps of one entry are not all that a client takes, which the control counts"
     fed.refuse(fedavg, "fedselect", "scaffold", reason)
-    fed.refuse(fedavg, "scaffold", "scaffold", "both would keep their control under one name")
     fed.refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
     fed.refuse(fedavg, "scaffold", "scaffold", "both would keep their control under one name")
     names = fed.trainable(fedavg)
