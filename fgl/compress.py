@@ -1,4 +1,4 @@
-"""Codes of tensors in fewer bytes: stochastic rounding to few levels, and the largest entries."""
+"""Tensors in fewer bytes: stochastic rounding to a few levels, or only the largest entries."""
 
 from __future__ import annotations
 

@@ -68,6 +68,14 @@ def test_numbers_may_be_unknown_and_features_may_not() -> None:
         from_tables(CALLS, PEOPLE, x=["pay"], **REST)
 
 
+def test_labels_with_a_gap_that_became_floats_are_told() -> None:
+    people = {**PEOPLE, "team": [0.0, float("nan"), 1.0]}  # as pandas reads 0, nothing, 1
+    with pytest.warns(UserWarning, match="'team' has whole numbers and gaps"):
+        from_tables(CALLS, people, y="team", **REST)
+    with pytest.raises(ValueError, match="'team', but got none of node 'Bob'"):
+        from_tables(CALLS, people, y="team", classes=[0, 1], **REST)
+
+
 def test_csv_and_data_frames_say_the_same(tmp_path: Path) -> None:
     how: Any = {"x": ["age"], "y": "pay", "edge_weight": "minutes", **REST}
     paths = []

@@ -88,7 +88,15 @@ class Table(NamedTuple):
         values = self.column_with_gaps(name)
         present = [value for value in values if not _is_missing(value)]
         if classes is None and any(_is_fraction(value) for value in present):
-            return self.numbers(name, gaps=True)
+            numbers = self.numbers(name, gaps=True)
+            if numbers.isnan().any() and torch.equal(
+                numbers.nan_to_num(), numbers.nan_to_num().round()
+            ):
+                warn(
+                    f"{name!r} has whole numbers and gaps, and is read as numbers to predict: "
+                    "classes=[0, 1, ...] reads labels, which may have no gap"
+                )
+            return numbers
         return self.labels(name, classes, "classes")
 
     def warn_unread(self, read: Collection[str], ignore: Collection[str]) -> None:

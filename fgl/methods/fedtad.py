@@ -163,7 +163,7 @@ def fedtad(
 
 @dataclass(frozen=True)
 class Lesson:
-    """Losses of a round, on graphs that the generator makes for given labels.
+    """Losses of the server in one round, on graphs that its generator makes for given labels.
 
     Args:
         model: of the mean and of the teachers.

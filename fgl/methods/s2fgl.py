@@ -276,7 +276,7 @@ def cosines(x: Tensor, y: Tensor) -> Tensor:
 
 
 def class_means(rows: Tensor, count: Tensor) -> Tensor:
-    """Each class's mean over clients, by their counts, float ``[C, d]``; 0 if no client has it.
+    """Mean of each class over clients, weighted by their counts, ``[C, d]``; 0 for absent classes.
 
     Example:
         >>> class_means(torch.tensor([[[1.0]], [[4.0]]]), torch.tensor([[2], [1]]))

@@ -25,7 +25,7 @@ class OfEdges(Protocol):
 
 
 def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
-    """A measure that takes edges, and notes itself in `MEASURES`."""
+    """Register a measure in `MEASURES`, and let it be called with edges."""
     MEASURES[measure.__name__] = measure
 
     def measured(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:

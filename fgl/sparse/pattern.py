@@ -149,7 +149,7 @@ class Pattern:
 
     @kept
     def loops(self) -> tuple[Pattern, Tensor]:
-        """The pattern with a full diagonal, and each entry's index in ``cat([value, ones(n)])``."""
+        """Add the whole diagonal; also return each entry's place in ``cat([value, ones(n)])``."""
         n = self.shape[0]
         if n != self.shape[1]:
             raise ValueError(f"Expected the matrix to be square, but got shape {self.shape}")

@@ -132,7 +132,7 @@ _partitions: dict[Any, tuple[Tensor, ...]] = {}
 
 
 def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[Tensor]:
-    """Ids of each client's nodes by a method of `PARTITIONS`; equal calls cut once.
+    """Cut a graph by a method of `PARTITIONS`: each client's node ids. Equal calls cut once.
 
     Trials of a study load the same clients again and again, and Louvain takes seconds.
 
@@ -176,7 +176,7 @@ class Cut(Setting):
             )
 
     def check_all_train(self) -> None:
-        """Raise a ValueError where some clients shall be unseen, and nothing scores these."""
+        """Raise a ValueError if `unseen` is above 0 in a setting that cannot score unseen clients."""
         if self.skew.unseen:
             kind = type(self).__name__
             raise ValueError(f"Expected unseen to be 0 for {kind}, but got {self.skew.unseen}")

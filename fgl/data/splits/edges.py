@@ -74,7 +74,7 @@ def edge_split(
     seed: int = 0,
     directed: bool = False,
 ) -> EdgeSplit:
-    """Keep some edges from a graph, for validation and for the test.
+    """Hold out some of a graph's edges for validation and test.
 
     The graph that is returned has the other edges only, so that message passing never sees an edge
     that is asked for, by default in either direction. The pairs without an edge are drawn here,

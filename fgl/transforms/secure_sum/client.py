@@ -63,7 +63,7 @@ class Client:
         return local_steps(self.method.train, graph, context) if trains else []
 
     def costs(self, message: Message) -> Mapping[str, float]:
-        """The method's costs for a masked upload; other answers do not depend on the data."""
+        """The method's costs for a masked upload; nothing for answers that do not read the data."""
         return self.method.privacy.costs(message) if phase_of(message) == MASKED else {}
 
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:

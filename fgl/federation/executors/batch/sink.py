@@ -25,7 +25,7 @@ FRESH |= {torch.zeros, torch.ones, torch.full, torch.empty}
 
 
 class SunkReading(Reading):
-    """The arguments of a model with `edge_index` for one client, inside `vmap`.
+    """Arguments of a model with `edge_index` for one client of a batch; padding is at the sink.
 
     Args:
         graph: the client's graph; its edge fields end with padding.
