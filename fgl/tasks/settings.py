@@ -176,7 +176,7 @@ class Cut(Setting):
             )
 
     def check_all_train(self) -> None:
-        """Raise a ValueError if `unseen` is above 0 in a setting that cannot score unseen clients."""
+        """Raise a ValueError if `unseen` is above 0 in a setting that cannot score them."""
         if self.skew.unseen:
             kind = type(self).__name__
             raise ValueError(f"Expected unseen to be 0 for {kind}, but got {self.skew.unseen}")
