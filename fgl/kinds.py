@@ -104,6 +104,7 @@ MEANT = {
     "hidden": ("hidden_channels",),
 }
 # How a value is given to an argument that takes something else.
+OF_LOCAL = {"learning_rate": "lr", "local_epochs": "steps", "epochs": "steps"}  # its own words
 GIVEN = {
     "local": "fgl.tasks.Local({key}={value})",
     "optimizer": "lambda params: torch.optim.SGD(params, lr={value})",
@@ -310,7 +311,7 @@ def _meant(key: str, value: Any, names: Sequence[str]) -> str:
         return ""
     way = GIVEN.get(choices[0], "{value}") if choices[0] in MEANT.get(key, ()) else "{value}"
     text = repr(value) if isinstance(value, NoneType | bool | int | float | str) else "..."
-    return f"{choices[0]}={way.format(key=key, value=text)}"
+    return f"{choices[0]}={way.format(key=OF_LOCAL.get(key, key), value=text)}"
 
 
 def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[str, Any]]:

@@ -231,3 +231,12 @@ def test_the_former_fields_work_for_one_release() -> None:
         assert Method(**functions, exchange=4).rules.exchange == 4  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="rules to be a Rules, but got 3"):
         replace(method, rules=3)  # type: ignore[arg-type]
+
+
+def test_rules_and_privacy_check_what_they_are_given() -> None:
+    for most in (float("nan"), -1, "a"):
+        with pytest.raises(ValueError, match="max_change"):
+            Rules(max_change=most)  # type: ignore[arg-type]
+    for build in (lambda: Rules(ragged="model"), lambda: fgl.federation.Privacy(onward="model")):
+        with pytest.raises(TypeError, match="several names, but got the string 'model'"):
+            build()

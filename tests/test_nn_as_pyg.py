@@ -132,3 +132,16 @@ def test_what_has_no_twin() -> None:
         fgl.nn.to_pyg(fgl.nn.MLP(4, 8, 3))
     with pytest.raises(ValueError, match="summed=True"):
         fgl.nn.to_pyg(fgl.nn.GCN(4, 8, 3, summed=True))
+
+
+def test_a_network_that_does_more_has_no_twin() -> None:
+    class Doubled(fgl.nn.GCN):
+        def forward(self, *args: Any, **options: Any) -> Any:
+            return super().forward(*args, **options) * 2
+
+    with pytest.raises(TypeError, match="Doubled"):
+        fgl.nn.to_pyg(Doubled(4, 8, 3))
+    hooked = fgl.nn.GCN(4, 8, 3)
+    hooked.register_forward_hook(lambda module, arguments, out: out * 2)
+    with pytest.raises(TypeError, match="hooks"):
+        fgl.nn.to_pyg(hooked)

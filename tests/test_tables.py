@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +196,40 @@ def test_networkx_edges_are_those_of_pyg() -> None:
     graph = networkx.gnp_random_graph(12, 0.3, seed=1)
     ours = fgl.Graph.from_networkx(graph).edge_index.t().tolist()
     assert sorted(ours) == sorted(utils.from_networkx(graph).edge_index.t().tolist())
+
+
+def test_whole_numbers_stay_whole(tmp_path: Path) -> None:
+    """A float of 32 bits has no place for Unix times or long ids."""
+    nodes: Any = {"id": ["a", "b", "c"], "y": [2**24 + 1, 0, 1]}
+    edges: Any = {"source": ["a", "b"], "target": ["b", "c"], "t": [1700000001, 1700000050]}
+    graph = from_tables(edges, nodes, edge_time="t", ignore=["y"])
+    assert graph.edge_time is not None and graph.edge_time.tolist() == edges["t"]
+    links = networkx.DiGraph()
+    links.add_edge("a", "b", t=1700000001)
+    again = fgl.Graph.from_networkx(links, edge_time="t")
+    assert again.edge_time is not None and again.edge_time.tolist() == [1700000001]
+    with pytest.raises(ValueError, match="'t' to be integers, but got 0.7 of edge 0"):
+        from_tables({**edges, "t": [0.7, 1.2]}, nodes, edge_type="t", ignore=["y"])
+    prices = {"id": [0, 1], "price": [Decimal("1.5"), Decimal("2.7")]}
+    ends: Any = {"source": [0], "target": [1]}
+    graph = from_tables(ends, prices, y="price")
+    torch.testing.assert_close(graph.y, torch.tensor([1.5, 2.7]))
+
+
+def test_a_csv_file_names_nodes_as_it_is_written(tmp_path: Path) -> None:
+    nodes, edges = tmp_path / "nodes.csv", tmp_path / "edges.csv"
+    nodes.write_text("id,age,train\n1,31,True\n02,27,false\n\nA3,45,True\n")
+    edges.write_text("source,target\n1,02\n02,A3\n")
+    graph = from_tables(edges, nodes, x=["age"], train_mask="train")
+    assert graph.edge_index.tolist() == [[0, 1], [1, 2]]
+    assert graph.train_mask is not None and graph.train_mask.tolist() == [True, False, True]
+
+
+def test_keys_of_no_type_are_named() -> None:
+    nodes: Any = {"user": {"id": [0], "age": [3]}}
+    edges: Any = {("user", "sees", "user"): {"source": [0], "target": [0]}}
+    for how in ({"x": {"usr": ["age"]}}, {"y": {"usr": "age"}}):
+        with pytest.raises(ValueError, match=r"\['user'\], but got \['usr'\]"):
+            typed_tables(edges, nodes, ignore=["age"], **how)
+    with pytest.raises(ValueError, match="another type"):
+        typed_tables({("user", "user"): edges[next(iter(edges))]}, nodes, ignore=["age"])  # type: ignore[dict-item]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import itertools
+import os
 import random
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -78,7 +80,13 @@ TRAINED = [
     if name == "fedavg" or task == conformance.ROWS[name].tasks[0]
 ]
 # Rows whose steps are ordinary ones, with a word of the reason.
-UNTRACED: dict[str, str] = {}
+UNTRACED = dict.fromkeys(
+    (
+        *("fedper apart", "fedprox of fedper apart", "scaffold of fedper apart"),
+        *("fedvgae", "fedvgae contrast", "fedvgae all", "fedprox of fedvgae"),
+    ),
+    "its loss calls",  # a number of a tensor would be frozen
+)
 QUICK = {("fedavg", "nodes"), ("fedavg", "gat"), ("scaffold", "nodes"), ("fgssl", "nodes")}
 
 
@@ -213,11 +221,70 @@ def holding_much() -> Callable[..., Tensor]:
     return lambda params, graph, context: plain(params, graph, context) + table[0]
 
 
+@dataclass(slots=True)
+class Slots:
+    calls: int = 0
+
+
+def warming(holder: Any, read: Callable[[Any], Any], step: Callable[[Any], None]) -> Any:
+    """A loss whose factor is kept where no dict shows it, and changes after some steps."""
+    plain = fedavg().loss
+
+    def loss(params: Any, graph: Any, context: Any) -> Tensor:
+        step(holder)
+        return plain(params, graph, context) * (2.0 if read(holder) > 6 else 1.0)
+
+    return loss
+
+
+def in_slots() -> Any:
+    def step(holder: Any) -> None:
+        holder.calls += 1
+
+    return warming(Slots(), lambda holder: holder.calls, step)
+
+
+def in_array() -> Any:
+    def step(holder: Any) -> None:
+        holder[0] += 1
+
+    return warming(np.zeros(1), lambda holder: holder[0], step)
+
+
+def in_deque() -> Any:
+    return warming(collections.deque([0], 1), lambda h: h[0], lambda h: h.append(h[0] + 1))
+
+
+def in_set() -> Any:
+    return warming({0}, max, lambda holder: holder.add(holder.pop() + 1))
+
+
+def in_environment() -> Callable[..., Tensor]:
+    plain = fedavg().loss
+    return lambda p, g, c: plain(p, g, c) * len(os.environ.get("NOTHING_OF_THIS_NAME", "1"))
+
+
+def in_tensor() -> Callable[..., Tensor]:
+    plain, scale = fedavg().loss, torch.ones(())
+
+    def loss(params: Any, graph: Any, context: Any) -> Tensor:
+        scale.data.mul_(1.5)
+        return plain(params, graph, context) * scale.item()
+
+    return loss
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "counts in slots": (in_slots, "holds a Slots"),
+    "counts in an array": (in_array, "holds a ndarray"),
+    "counts in a deque": (in_deque, "holds a deque"),
+    "counts in a set": (in_set, "changes an object"),
+    "reads the environment": (in_environment, "calls environ"),
+    "reads a number of a tensor": (in_tensor, "calls item"),
     "counts in a closure": (counting, "changes an object"),
     "counts in an attribute": (Warmed, "changes an object"),
     "draws with random": (by_random, "Python's or numpy's"),
-    "draws with numpy": (by_numpy, "Python's or numpy's"),
+    "draws with numpy": (by_numpy, "calls float"),
     "has a stream of its own": (by_own_stream, "holds a Random"),
     "reads an iterator": (by_iterator, "holds a count"),
     "replaces a tensor": (replacing, "changes an object"),

@@ -84,10 +84,13 @@ def from_tables(
         fields |= targets_of(table, y, classes)
     fields |= {name: _mask(table, key) for name, key in of_nodes.items() if key is not None}
     links, ends = _ends(edges, source, target, table, table)
-    numbers = {"edge_weight": edge_weight, "edge_time": edge_time}
-    read = [source, target, *edge_attr, *filter(None, [edge_type, *numbers.values()])]
+    read = [source, target, *edge_attr, *filter(None, [edge_type, edge_weight, edge_time])]
     links.warn_unread(read, ignore)
-    of_edges: dict[str, Any] = {n: links.numbers(key) for n, key in numbers.items() if key}
+    of_edges: dict[str, Any] = {}
+    if edge_weight is not None:
+        of_edges["edge_weight"] = links.numbers(edge_weight)
+    if edge_time is not None:
+        of_edges["edge_time"] = links.times(edge_time)
     if edge_attr:
         of_edges["edge_attr"] = links.matrix(edge_attr)
     if edge_type is not None:
@@ -144,20 +147,28 @@ def typed_tables(
         ([[1], [2]], [0, 0, 1])
     """
     x, y, edge_attr, edge_time = x or {}, y or {}, edge_attr or {}, edge_time or {}
+    of_nodes, of_edges = {"x": x, "y": y}, {"edge_attr": edge_attr, "edge_time": edge_time}
+    for known, fields in ((nodes, of_nodes), (edges, of_edges)):
+        for name, value in fields.items():
+            if unknown := [key for key in value if key not in known]:
+                raise ValueError(f"Expected {name} to be of {list(known)}, but got {unknown}")
     tables = {kind: nodes_table(kind, own, id) for kind, own in nodes.items()}
     for kind, table in tables.items():
         table.warn_unread([id, *x.get(kind, ()), *filter(None, [y.get(kind)])], ignore)
     ends, attributes, times = {}, {}, {}
     for relation, own in edges.items():
-        if relation[0] not in tables or relation[2] not in tables:
-            raise ValueError(f"Expected {relation} to join {list(tables)}, but got another type")
+        if len(relation) != 3 or relation[0] not in tables or relation[2] not in tables:
+            raise ValueError(
+                f"Expected {relation} to be (source type, name, target type) of {list(tables)}, "
+                "but got another type"
+            )
         links, ends[relation] = _ends(own, source, target, tables[relation[0]], tables[relation[2]])
         columns, time = edge_attr.get(relation, ()), edge_time.get(relation)
         links.warn_unread([source, target, *columns, *filter(None, [time])], ignore)
         if columns:
             attributes[relation] = links.matrix(columns)
         if time is not None:
-            times[relation] = links.numbers(time)
+            times[relation] = links.times(time)
     targets = {kind: targets_of(tables[kind], name, classes) for kind, name in y.items()}
     features: dict[str, Any] = {
         kind: table.matrix(x[kind]) if x.get(kind) else len(table.rows)
@@ -181,7 +192,7 @@ def nodes_table(of: str, nodes: Any, id: str) -> Table:
         >>> nodes_table("node", {"id": ["Ann", "Bob"]}, "id").rows
         ['Ann', 'Bob']
     """
-    columns = columns_of(of, nodes)
+    columns = columns_of(of, nodes, [id])
     numbered = Table(of, range(_length(columns)), columns)
     names = numbered.column(id)
     if len(set(names)) < len(names):
@@ -190,18 +201,19 @@ def nodes_table(of: str, nodes: Any, id: str) -> Table:
     return Table(of, names, columns)
 
 
-def columns_of(of: str, table: Any) -> dict[str, list[Any]]:
+def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list[Any]]:
     """The columns of a table: of a data frame, of a dict, or of a CSV file.
 
-    Numbers in a CSV file become int or float, and everything else stays a string.
+    Numbers in a CSV file become int or float, and true and false bool. Everything else stays a
+    string, as do the columns `names_of`, which name nodes.
 
     Example:
-        >>> columns_of("node", {"id": [0, 1]})
+        >>> columns_of("node", {"id": [0, 1]}, ["id"])
         {'id': [0, 1]}
     """
     if isinstance(table, str | Path):
         with open(table, newline="", encoding="utf-8-sig") as file:
-            header, *rows = csv.reader(file)
+            header, *rows = [row for row in csv.reader(file) if row] or [[]]
         for place, row in enumerate(rows, 2):
             if len(row) != len(header):
                 raise ValueError(
@@ -211,7 +223,7 @@ def columns_of(of: str, table: Any) -> dict[str, list[Any]]:
         read = (
             zip(header, zip(*rows, strict=True), strict=True) if rows else ((n, ()) for n in header)
         )
-        return {name: _numeric(values) for name, values in read}
+        return {n: list(v) if n in names_of else _numeric(v) for n, v in read}
     names = getattr(table, "columns", None)
     names = list(table) if names is None and isinstance(table, Mapping) else names
     if names is None:
@@ -231,13 +243,17 @@ def _length(columns: Mapping[str, list[Any]]) -> int:
 
 
 def _numeric(values: Sequence[str]) -> list[Any]:
-    """Strings as integers or floats if all that are there are such numbers."""
-    for kind in (int, float):
+    """Strings as integers, floats or bools if all that are there are such values."""
+    for kind in (int, float, _boolean):
         try:
             return [kind(value) if value else None for value in values]
-        except ValueError:
+        except (ValueError, KeyError):
             continue
     return list(values)
+
+
+def _boolean(value: str) -> bool:
+    return {"true": True, "false": False}[value.lower()]
 
 
 def _features(table: Table, x: Sequence[str]) -> Tensor:
@@ -253,7 +269,7 @@ def _mask(table: Table, name: str) -> Tensor:
 
 def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> tuple[Table, Tensor]:
     """The table of edges, and their ends as numbers of nodes, int64 ``[2, E]``."""
-    columns = columns_of("edge", edges)
+    columns = columns_of("edge", edges, [source, target])
     table = Table("edge", range(_length(columns)), columns)
     index = []
     for name, nodes in ((source, above), (target, below)):

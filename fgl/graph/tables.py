@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+import numbers
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -58,6 +60,14 @@ class Table(NamedTuple):
             )
         return torch.tensor(read, dtype=torch.get_default_dtype())
 
+    def times(self, name: str) -> Tensor:
+        """A column as int64 ``[n]`` if all are integers, else double, since float rounds times."""
+        values = self.column(name)
+        if all(_is_whole(value) for value in values):
+            return torch.tensor([int(value) for value in values], dtype=torch.int64)
+        read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
+        return torch.tensor(read, dtype=torch.float64)
+
     def matrix(self, names: Sequence[str]) -> Tensor:
         """Columns side by side, float ``[n, d]``."""
         parts = [self.numbers(name) for name in names]
@@ -81,7 +91,12 @@ class Table(NamedTuple):
                 f"Expected {argument} to name the values of {name!r}, since they are strings, but "
                 f"got none: {argument}={names}"
             )
-        return self.numbers(name).long()
+        for row, value in zip(self.rows, values, strict=True):
+            if not _is_whole(value):
+                raise ValueError(
+                    f"Expected {name!r} to be integers, but got {value!r} of {self.of} {row!r}"
+                )
+        return torch.tensor([int(value) for value in values], dtype=torch.int64)
 
     def targets(self, name: str, classes: Sequence[Hashable] | None) -> Tensor:
         """A column as labels, int64 ``[n]``, or as numbers, float, NaN where a row has none."""
@@ -120,7 +135,15 @@ def _is_scalar(value: Any) -> bool:
 
 def _is_fraction(value: Any) -> bool:
     """Whether a value is a number with a decimal point, or several numbers."""
-    return isinstance(value, float) or not _is_scalar(value) or "float" in type(value).__name__
+    kinds = numbers.Number | decimal.Decimal
+    fraction = isinstance(value, kinds) and not isinstance(value, numbers.Integral)
+    return fraction or not _is_scalar(value)
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value is an integer, whatever its type."""
+    number = isinstance(value, numbers.Real | decimal.Decimal)
+    return number and int(value) == value
 
 
 def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
@@ -150,6 +173,12 @@ def of_networkx(
     ignore: Collection[str],
 ) -> dict[str, Any]:
     """The fields of a networkx graph, see `Graph.from_networkx`."""
+    if isinstance(x, str) or isinstance(edge_attr, str):
+        raise TypeError(
+            f"Expected x and edge_attr to be lists of names, but got {x!r}, {edge_attr!r}"
+        )
+    if not hasattr(graph, "is_directed"):
+        raise TypeError(f"Expected a networkx graph, but got {type(graph).__name__}")
     names = list(graph)
     place = {name: i for i, name in enumerate(names)}
     ends = [(source, target, own) for source, target, own in graph.edges(data=True)]
@@ -159,9 +188,12 @@ def of_networkx(
     edges = Table("edge", [each[:2] for each in ends], _columns([each[2] for each in ends]))
     index = [[place[source] for source, _, _ in ends], [place[target] for _, target, _ in ends]]
     nodes.warn_unread([*x, *([y] if y else [])], ignore)
-    of_edges = {"edge_weight": edge_weight, "edge_time": edge_time}
-    edges.warn_unread([*edge_attr, *filter(None, of_edges.values())], ignore)
-    fields: dict[str, Any] = {n: edges.numbers(key) for n, key in of_edges.items() if key}
+    edges.warn_unread([*edge_attr, *filter(None, (edge_weight, edge_time))], ignore)
+    fields: dict[str, Any] = {}
+    if edge_weight:
+        fields["edge_weight"] = edges.numbers(edge_weight)
+    if edge_time:
+        fields["edge_time"] = edges.times(edge_time)
     if edge_attr:
         fields["edge_attr"] = edges.matrix(edge_attr)
     if y:

@@ -56,6 +56,11 @@ def to_pyg(model: nn.Module) -> nn.Module:
             "Expected torch_geometric to be installed for to_pyg, but got none: "
             "pip install torch_geometric"
         ) from error
+    for module in model.modules():
+        if module._forward_hooks:
+            raise TypeError(
+                f"Expected {type(model).__name__} to have no forward hooks, but got some"
+            )
     twin = _twin(pyg, model)
     twin.load_state_dict(model.state_dict(), strict=False)  # PyG's GIN has a constant `eps` too
     first = next(itertools.chain(model.parameters(), model.buffers()))
@@ -64,6 +69,11 @@ def to_pyg(model: nn.Module) -> nn.Module:
 
 def _twin(pyg: Any, model: Any) -> nn.Module:
     """The twin of a network or of a convolution, with weights of its own."""
+    if type(model).__module__.split(".")[0] != "fgl":
+        raise TypeError(
+            f"Expected a network of fgl.nn, but got {type(model).__name__}: the forward of another "
+            "class may do more"
+        )
     if isinstance(model, OfGraphs):
         return OfGraphsTwin(model, [_conv(pyg, conv) for conv in model.convs])
     if isinstance(model, Stack | RGCN):

@@ -59,6 +59,14 @@ def _all(kind: str, values: Iterable[Any], memo: Memo) -> Iterator[str]:
         yield _digest(value, memo)
 
 
+def _source(module: types.ModuleType) -> str:
+    """A digest of the file of a user's module; empty for an installed one."""
+    path = getattr(module, "__file__", None)
+    if path is None or is_installed(module.__name__) or not Path(path).is_file():
+        return ""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
 def _parts(value: Any, memo: Memo) -> Iterator[str]:
     """The kind of a value, and digests of what it consists of."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
@@ -66,7 +74,7 @@ def _parts(value: Any, memo: Memo) -> Iterator[str]:
     elif isinstance(value, torch.Tensor | np.ndarray):
         yield from _array(value)
     elif isinstance(value, types.ModuleType):
-        yield f"module {value.__name__}"
+        yield f"module {value.__name__} {_source(value)}"
     elif isinstance(value, functools.partial):
         yield from _all("partial", (value.func, value.args, value.keywords), memo)
     elif isinstance(value, types.MethodType):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from ...kinds import explained
+from ...warn import warn
 from .rules import Own, Privacy, Rules
 
 T = TypeVar("T")
@@ -37,12 +37,12 @@ def takes_old_names(cls: type[T]) -> type[T]:
     def with_old_names(self: Any, *args: Any, **new: Any) -> None:
         old = {name: new.pop(name) for name in OLD_NAMES if name in new}
         if not isinstance(new.get("own", Own()), Own):
-            _warn("own", "modules", level=4)
+            _warn("own", "modules")
             new["own"] = Own(new["own"])
         for group in {OLD_NAMES[name] for name in old}:
             own = {name: value for name, value in old.items() if OLD_NAMES[name] == group}
             for name in own:
-                _warn(group, name, level=4)  # of the caller of `replace`
+                _warn(group, name)  # of the caller of `replace`
             new[group] = replace(new.get(group, GROUPS[group]()), **own)
         init(self, *args, **new)
 
@@ -56,20 +56,19 @@ def takes_old_names(cls: type[T]) -> type[T]:
 
 def _as_modules(own: Own, name: str, *args: Any) -> Any:
     """The result of an operation on `Method.own` as it was: a collection of names."""
-    _warn("own", "modules", level=3)
+    _warn("own", "modules")
     return getattr(list(own.modules), name)(*args)
 
 
 def _read(method: Any, name: str, group: str) -> Any:
-    _warn(group, name, level=3)
+    _warn(group, name)
     return getattr(getattr(method, group), name)
 
 
-def _warn(group: str, name: str, *, level: int) -> None:
+def _warn(group: str, name: str) -> None:
     old = "own" if name == "modules" else name
-    warnings.warn(
+    warn(
         f"Method.{old} is Method.{group}.{name} now; to change it, write "
         f"replace(method, {group}=replace(method.{group}, {name}=...))",
         DeprecationWarning,
-        stacklevel=level,
     )

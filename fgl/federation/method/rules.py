@@ -87,6 +87,11 @@ class Rules:
 
     def __post_init__(self) -> None:
         check_count(exchange=self.exchange, participants=self.participants)
+        for name in ("max_examples", "max_change"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not value > 0:  # nor is NaN
+                raise ValueError(f"Expected {name} to be a number > 0, but got {value!r}")
+        _check_names(ragged=self.ragged)
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
@@ -124,6 +129,9 @@ class Privacy:
     onward: Collection[str] = field(default=(), compare=False)
     account: Account | None = field(default=None, compare=False)
 
+    def __post_init__(self) -> None:
+        _check_names(onward=self.onward)
+
 
 @dataclass(frozen=True)
 class Own:
@@ -156,9 +164,13 @@ class Own:
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.modules, str):
-            raise TypeError(
-                f"Expected modules to be several names, but got the string {self.modules!r}"
-            )
+        _check_names(modules=self.modules)
         if self.models is not None and not self.modules:
             raise ValueError("Expected modules to name a module beside models, but got none")
+
+
+def _check_names(**values: object) -> None:
+    """Raise if several names are given as one string, which is a collection of its letters."""
+    for name, value in values.items():
+        if isinstance(value, str):
+            raise TypeError(f"Expected {name} to be several names, but got the string {value!r}")

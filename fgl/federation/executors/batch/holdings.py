@@ -6,6 +6,8 @@ a counter, a flag of a module, a tensor in a closure.
 
 from __future__ import annotations
 
+import array
+import collections
 import functools
 import operator
 import random
@@ -32,10 +34,16 @@ LIBRARIES = {
     "torch_geometric",
     *sys.stdlib_module_names,
 }
-EFFECTS = {"print", "breakpoint", "open"}  # what a traced step would not do
+EFFECTS = {
+    *("print", "breakpoint", "open"),  # what a traced step would not do
+    *("environ", "getenv", "perf_counter", "monotonic", "now"),  # read from outside of Python
+    *("item", "tolist", "numpy", "float", "int", "bool"),  # numbers of tensors, which a trace keeps
+}
 STREAMS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator, Iterator)
+# Contents that may change where nobody looks.
+OPAQUE = (np.ndarray, collections.deque, bytearray, array.array, memoryview)
 LEAVES = (
-    *(types.ModuleType, Graph, SparseMatrix, Pattern, np.ndarray),
+    *(Graph, SparseMatrix, Pattern),
     *(bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device),
 )
 MOST = 10_000  # objects, which are compared before every step
@@ -67,6 +75,7 @@ class Holdings:
         self._containers: list[Any] = []
         self._lengths: list[int] = []
         self._cells: list[tuple[types.CellType, Any]] = []
+        self._sets: list[tuple[Any, frozenset[Any]]] = []
         self._versions: list[tuple[Tensor, int]] = []
         waiting = list(roots)
         while waiting and not self.refused:
@@ -81,6 +90,7 @@ class Holdings:
                 all(map(operator.is_, map(operator.getitem, self._of, self._keys), self._values))
                 and all(map(operator.eq, map(len, self._containers), self._lengths))
                 and all(cell.cell_contents is value for cell, value in self._cells)
+                and all(value == members for value, members in self._sets)
                 and all(tensor._version == version for tensor, version in self._versions)
             )
         except (KeyError, IndexError, ValueError):  # a key or a cell's contents are gone
@@ -95,7 +105,11 @@ class Holdings:
         if id(value) in self._seen or isinstance(value, LEAVES):
             return []
         self._seen[id(value)] = value
-        if isinstance(value, STREAMS):
+        if isinstance(value, types.ModuleType):
+            if not _of_library(value.__name__):
+                self.refused = f"its loss reads the module {value.__name__}"
+            return []
+        if isinstance(value, STREAMS + OPAQUE) or _has_slots(type(value)):
             self.refused = f"its loss holds a {type(value).__name__}"
             return []
         if isinstance(value, Tensor):
@@ -107,7 +121,7 @@ class Holdings:
         if isinstance(value, (list, tuple)):
             return self._contents(value, range(len(value)))
         if isinstance(value, (set, frozenset)):
-            self._sized(value)
+            self._sets.append((value, frozenset(value)))
             return list(value)
         if isinstance(value, types.FunctionType):
             return self._of_function(value)
@@ -168,6 +182,13 @@ CALLABLES = (
 
 def _is_part(value: Any, name: str) -> bool:
     return isinstance(value, CALLABLES) and hasattr(value, name)
+
+
+def _has_slots(kind: type) -> bool:
+    """Whether objects of a class keep values in slots, where no dict shows them."""
+    return any(
+        "__slots__" in vars(each) for each in kind.__mro__ if not _of_library(each.__module__)
+    )
 
 
 def _of_library(module: str | None) -> bool:
