@@ -25,6 +25,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
     """The class `Method`, made so that its former fields can be given, replaced and read.
 
     Example:
+        >>> import warnings
         >>> with warnings.catch_warnings(action="ignore"):
         ...     method = replace(fgl.fedavg(torch.nn.Linear(1, 1)), exchange=3)
         ...     method.exchange, method.rules.exchange
