@@ -148,10 +148,10 @@ def typed_tables(
     """
     x, y, edge_attr, edge_time = x or {}, y or {}, edge_attr or {}, edge_time or {}
     of_nodes, of_edges = {"x": x, "y": y}, {"edge_attr": edge_attr, "edge_time": edge_time}
-    for known, fields in ((nodes, of_nodes), (edges, of_edges)):
+    for keys, fields in ((nodes, of_nodes), (edges, of_edges)):
         for name, value in fields.items():
-            if unknown := [key for key in value if key not in known]:
-                raise ValueError(f"Expected {name} to be of {list(known)}, but got {unknown}")
+            if unknown := [key for key in value if key not in keys]:
+                raise ValueError(f"Expected {name} to be of {list(keys)}, but got {unknown}")
     tables = {kind: nodes_table(kind, own, id) for kind, own in nodes.items()}
     for kind, table in tables.items():
         table.warn_unread([id, *x.get(kind, ()), *filter(None, [y.get(kind)])], ignore)
