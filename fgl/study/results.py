@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checks import check_choice, check_disk, install
+from ..checks import check_choice, check_disk, imported, install
 from ..experiment.tables import escaped, mean_and_deviation
 from ..targets import less_is_better
 from .folder import Store, described, load_plan
@@ -331,12 +331,7 @@ class Study:
             ImportError: if matplotlib is not installed.
         """
         check_choice("what", what, ("curves", "differences"))
-        try:
-            from matplotlib import pyplot
-        except ImportError as error:
-            raise ImportError(
-                f"Expected matplotlib to be installed for a plot, but got none: {install('plots')}"
-            ) from error
+        pyplot = imported("matplotlib.pyplot", "for a plot", install("plots"))
         count = len(self.plan.settings)
         figure, axes = pyplot.subplots(
             1,
