@@ -15,8 +15,6 @@ from ..graph.tables import Table, targets_of
 from ..kinds import typed
 from .typed import Relation, typed_graph
 
-MASKS = ("train_mask", "val_mask", "test_mask")
-
 
 @typed
 def from_tables(
@@ -79,20 +77,14 @@ def from_tables(
     table = nodes_table("node", nodes, id)
     of_nodes = {"train_mask": train_mask, "val_mask": val_mask, "test_mask": test_mask}
     table.warn_unread([id, *x, *filter(None, [y, *of_nodes.values()])], ignore)
-    fields: dict[str, Any] = {"x": _features(table, x)}
+    fields: dict[str, Any] = {"x": table.features(x)}
     if y is not None:
         fields |= targets_of(table, y, classes)
     fields |= {name: _mask(table, key) for name, key in of_nodes.items() if key is not None}
     links, ends = _ends(edges, source, target, table, table)
     read = [source, target, *edge_attr, *filter(None, [edge_type, edge_weight, edge_time])]
     links.warn_unread(read, ignore)
-    of_edges: dict[str, Any] = {}
-    if edge_weight is not None:
-        of_edges["edge_weight"] = links.numbers(edge_weight)
-    if edge_time is not None:
-        of_edges["edge_time"] = links.times(edge_time)
-    if edge_attr:
-        of_edges["edge_attr"] = links.matrix(edge_attr)
+    of_edges: dict[str, Any] = links.edge_fields(edge_weight, edge_attr, edge_time)
     if edge_type is not None:
         of_edges["edge_type"] = links.labels(edge_type, relations, "relations")
     if is_undirected:
@@ -220,10 +212,8 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
                     f"Expected {table}, line {place}, to have {len(header)} values, but got "
                     f"{len(row)}"
                 )
-        read = (
-            zip(header, zip(*rows, strict=True), strict=True) if rows else ((n, ()) for n in header)
-        )
-        return {n: list(v) if n in names_of else _numeric(v) for n, v in read}
+        read = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+        return {n: values if n in names_of else _numeric(values) for n, values in read.items()}
     names = getattr(table, "columns", None)
     names = list(table) if names is None and isinstance(table, Mapping) else names
     if names is None:
@@ -254,10 +244,6 @@ def _numeric(values: Sequence[str]) -> list[Any]:
 
 def _boolean(value: str) -> bool:
     return {"true": True, "false": False}[value.lower()]
-
-
-def _features(table: Table, x: Sequence[str]) -> Tensor:
-    return table.matrix(x) if x else torch.ones(len(table.rows), 1)
 
 
 def _mask(table: Table, name: str) -> Tensor:

@@ -73,6 +73,23 @@ class Table(NamedTuple):
         parts = [self.numbers(name) for name in names]
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
+    def features(self, x: Sequence[str]) -> Tensor:
+        """Columns side by side, or a column of ones without names."""
+        return self.matrix(x) if x else torch.ones(len(self.rows), 1)
+
+    def edge_fields(
+        self, edge_weight: str | None, edge_attr: Sequence[str], edge_time: str | None
+    ) -> dict[str, Tensor]:
+        """The fields of edges that are named."""
+        fields: dict[str, Tensor] = {}
+        if edge_weight is not None:
+            fields["edge_weight"] = self.numbers(edge_weight)
+        if edge_attr:
+            fields["edge_attr"] = self.matrix(edge_attr)
+        if edge_time is not None:
+            fields["edge_time"] = self.times(edge_time)
+        return fields
+
     def labels(self, name: str, classes: Sequence[Hashable] | None, argument: str) -> Tensor:
         """A column as int64 ``[n]``: places in `classes`, or integers if there are no classes."""
         values = self.column(name)
@@ -189,16 +206,10 @@ def of_networkx(
     index = [[place[source] for source, _, _ in ends], [place[target] for _, target, _ in ends]]
     nodes.warn_unread([*x, *([y] if y else [])], ignore)
     edges.warn_unread([*edge_attr, *filter(None, (edge_weight, edge_time))], ignore)
-    fields: dict[str, Any] = {}
-    if edge_weight:
-        fields["edge_weight"] = edges.numbers(edge_weight)
-    if edge_time:
-        fields["edge_time"] = edges.times(edge_time)
-    if edge_attr:
-        fields["edge_attr"] = edges.matrix(edge_attr)
+    fields: dict[str, Any] = edges.edge_fields(edge_weight, edge_attr, edge_time)
     if y:
         fields |= targets_of(nodes, y, classes)
-    fields["x"] = nodes.matrix(x) if x else torch.ones(len(names), 1)
+    fields["x"] = nodes.features(x)
     return {**fields, "edge_index": torch.tensor(index, dtype=torch.int64)}
 
 

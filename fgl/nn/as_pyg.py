@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ..checks import imported
 from ..kinds import explained
 from .gat import GATConv
 from .gcn import GCNConv
@@ -49,13 +50,7 @@ def to_pyg(model: nn.Module) -> nn.Module:
 
     Source: https://pytorch-geometric.readthedocs.io
     """
-    try:
-        import torch_geometric.nn as pyg
-    except ImportError as error:
-        raise ImportError(
-            "Expected torch_geometric to be installed for to_pyg, but got none: "
-            "pip install torch_geometric"
-        ) from error
+    pyg = imported("torch_geometric.nn", "for to_pyg", "pip install torch_geometric")
     for module in model.modules():
         if module._forward_hooks:
             raise TypeError(
