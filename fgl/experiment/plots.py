@@ -144,7 +144,7 @@ def _of_result(result: Result) -> Curve:
     select = result.selects
     return Curve(
         {name: [numbers.get(name) for numbers in rounds] for name in (*names, "train_loss")},
-        [record.bytes_up + record.bytes_down for record in result.history],
+        result.traffic,
         [(record.round, client) for record in result.history for client in record.dropped],
         best_round(result.history, select).round if select else None,
     )
@@ -168,7 +168,8 @@ def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric
     sent = sent[: len(mean)]
     best = runs[0].best if len(runs) == 1 else None
     mark = {} if best is None else {"marker": "o", "markevery": [best]}
-    for axes, x in ((by_round, list(range(len(mean)))), (by_bytes, sent)):
+    places = [(by_round, list(range(len(mean)))), (by_bytes, sent)]
+    for axes, x in places if any(sent) else places[:1]:
         (line,) = axes.plot(x, mean, label=name, **mark)
         if len(runs) > 1:
             spread = [0.0 if math.isnan(d) else d for d in deviation]
