@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check_choice, check_count, check_rows, check_share
+from ..checks import check_choice, check_count, check_rows, check_share, reject_if
 from ..kinds import explained
 from .rows import centred, unit_centred
 
@@ -36,8 +36,7 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
     Source: GPFL, TMLR 2025
     """
     parts = {name: each for name, each in stack.items() if each.is_floating_point()}
-    if not parts:
-        raise ValueError(f"Expected stack to have floating-point tensors, but got {list(stack)}")
+    reject_if(not parts, "stack to have floating-point tensors", list(stack))
     clients = len(next(iter(parts.values())))
     for name, each in parts.items():
         if each.shape[:1] != (clients,):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_rows
+from ..checks import check_rows, reject_if
 from ..kinds import explained
 
 
@@ -41,8 +41,7 @@ def min_cut(weight: Tensor) -> Tensor:
 
     check_rows("weight", weight, "k, k")
     clients = len(weight)
-    if clients < 2:
-        raise ValueError(f"Expected weight to be of two clients or more, but got {clients}")
+    reject_if(clients < 2, "weight to be of two clients or more", clients)
     if not torch.allclose(weight, weight.T, atol=1e-6 * float(weight.abs().max())):
         raise ValueError("Expected weight to be symmetric, but got a matrix that is not")
     if float(weight.min()) < -1e-6:

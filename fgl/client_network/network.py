@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..checks import check_rows, check_share
+from ..checks import check_rows, check_share, reject_if
 from ..kinds import explained
 from .rows import unit, unit_centred
 
@@ -217,8 +217,7 @@ def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None
     if ratio is None:
         links = (share >= (0.1 / max(len(z), 1) if threshold is None else threshold)).to(z.dtype)
     else:
-        if not 0 < ratio <= 1:
-            raise ValueError(f"Expected ratio to be in (0, 1], but got {ratio}")
+        reject_if(not 0 < ratio <= 1, "ratio to be in (0, 1]", ratio)
         most = share.topk(max(1, int(ratio * len(z))) if len(z) else 0, dim=1).indices
         links = torch.zeros_like(share).scatter(1, most, 1.0)
     return links / links.sum(1, keepdim=True).clamp(min=1)
@@ -226,5 +225,4 @@ def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None
 
 def _check_square(name: str, matrix: Tensor, k: int) -> None:
     check_rows(name, matrix, "k, k")
-    if len(matrix) != k:
-        raise ValueError(f"Expected {name} to have shape {[k, k]}, but got {list(matrix.shape)}")
+    reject_if(len(matrix) != k, f"{name} to have shape {[k, k]}", list(matrix.shape))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..checks import check_share
+from ..checks import check_share, reject_if
 from ..graph import Graph
 from ..graph.facts import answered, unscored
 from ..kinds import typed
@@ -67,8 +67,7 @@ def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Grap
     if graph.y is not None and graph.y.is_floating_point():
         return graph.replace(y=_wrong_answers(graph.y, unscored(graph), share, generator))
     classes, labels = int(graph.num_classes or 0), graph.labels.clone()
-    if classes < 2:
-        raise ValueError(f"Expected graph to have at least two classes, but got {classes}")
+    reject_if(classes < 2, "graph to have at least two classes", classes)
     chosen = _drawn(unscored(graph), share, generator)
     step = torch.randint(1, classes, (chosen.numel(),), generator=generator).to(graph.device)
     labels[chosen] = (labels[chosen] + step) % classes

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..graph import MASKS, Graph
 from ..graph.checks import check_index
 from ..graph.fields import taken
@@ -297,8 +298,7 @@ def _width(stored: Any, name: str, otherwise: int) -> int:
 
 def _blocks(name: str, width: int, widths: Sequence[int]) -> list[range]:
     """Columns of each type, side by side."""
-    if sum(widths) != width:
-        raise ValueError(f"Expected {name} to have {sum(widths)} columns, but got {width}")
+    reject_if(sum(widths) != width, f"{name} to have {sum(widths)} columns", width)
     return [range(*ends) for ends in pairwise([0, *accumulate(widths)])]
 
 
@@ -313,8 +313,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
     """Names of relations, then the names of reverses if the graph has any."""
     reverses = [(target, f"rev_{name}", source) for source, name, target in named]
     count = int(edge_type.max()) + 1 if len(edge_type) else 0
-    if count > 2 * len(named):
-        raise ValueError(f"Expected {len(named)} relations, or twice as many, but got {count}")
+    reject_if(count > 2 * len(named), f"{len(named)} relations, or twice as many", count)
     if count <= len(named):
         return list(named)
     twice = [each for each in reverses if each in named]

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import nn
 
-from ..checks import check_disk, check_number, did_you_mean, imported
+from ..checks import check_disk, check_number, did_you_mean, imported, reject_if
 from ..graph import Graph
 from ..kinds import explained
 from ..predict import predict
@@ -351,8 +351,7 @@ class Result:
                 "one that was made by hand or pickled"
             )
         check_number("client", client, at_least=0, integer=True)
-        if client not in self.outbox:
-            raise ValueError(f"Expected client to be < {len(self.outbox)}, but got {client}")
+        reject_if(client not in self.outbox, f"client to be < {len(self.outbox)}", client)
         message, state = self.outbox[client], self.client_states.get(client, {})
         if not self.clients:
             if self.method.deploy is not deploy_received or self.method.own.models is not None:

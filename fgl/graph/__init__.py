@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_device
+from ..checks import check_count, check_device, reject_if
 from ..sparse import SparseMatrix
 from ..sparse.matrix import rows_of
 from ..sparse.pattern import Pattern, outside
@@ -298,8 +298,7 @@ class Graph(Facts):
         if self.batch is None:
             raise ValueError("Expected a graph with batch (see subgraph), but got one without")
         check_index("graphs", graphs, (None,), self.num_graphs)
-        if graphs.numel() == 0:
-            raise ValueError("Expected graphs to name a graph, but got none")
+        reject_if(graphs.numel() == 0, "graphs to name a graph", "none")
         chosen: Graph = collection.select(self, graphs.to(self.device))
         return chosen
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...kinds import typed
 from .checks import check_labels, check_num_clients
 
@@ -114,8 +115,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     classes = _classes(y, alpha)
     rng = np.random.RandomState(0)
     mix = rng.dirichlet(np.full(len(classes), alpha), num_clients)
-    if not np.isfinite(mix).all():
-        raise ValueError(f"Expected alpha to be of a size to draw mixes with, but got {alpha}")
+    reject_if(not np.isfinite(mix).all(), "alpha to be of a size to draw mixes with", alpha)
     mix = _capped(mix, 0.95)
     steps = mix.cumsum(1)
     room = [n // num_clients + (k < n % num_clients) for k in range(num_clients)]
@@ -142,8 +142,7 @@ def _class_left(rng: np.random.RandomState, steps: np.ndarray, left: list[int]) 
 
 def _classes(y: Tensor, alpha: float) -> list[list[int]]:
     """The examples of each class that occurs, in order."""
-    if not alpha > 0:
-        raise ValueError(f"Expected alpha to be > 0, but got {alpha}")
+    reject_if(not alpha > 0, "alpha to be > 0", alpha)
     return [(y == label).nonzero().squeeze(1).tolist() for label in y.unique()]
 
 

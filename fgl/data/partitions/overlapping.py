@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...kinds import typed
 
@@ -53,10 +54,8 @@ def overlapping_partition(
     generator = torch.Generator().manual_seed(seed)
     low = 0.0 if common is None else common
     for client, share in enumerate(proportions):
-        if not 0 <= low <= share <= 1:
-            raise ValueError(f"Expected client {client}'s share in [{low}, 1], but got {share}")
-    if not proportions:
-        raise ValueError("Expected proportions to be at least one, but got none")
+        reject_if(not 0 <= low <= share <= 1, f"client {client}'s share in [{low}, 1]", share)
+    reject_if(not proportions, "proportions to be at least one", "none")
     sizes = [round(share * n) for share in proportions]
     shared = torch.randperm(n, generator=generator)[: round(low * n)]
     owns = torch.zeros(len(sizes), n, dtype=torch.bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...checks import check_number
+from ...checks import check_number, reject_if
 from ...kinds import typed
 
 
@@ -32,10 +32,8 @@ def quantile_labels(y: Tensor, bins: int) -> Tensor:
         >>> quantile_labels(torch.tensor([0.1, 9.0, 0.3, torch.nan, 4.0]), bins=2)
         tensor([0, 1, 0, 2, 1])
     """
-    if not y.is_floating_point():
-        raise TypeError(f"Expected y to be floating point, but got {y.dtype}")
-    if y.dim() != 1:
-        raise ValueError(f"Expected y to have shape [n], one column, but got {list(y.shape)}")
+    reject_if(not y.is_floating_point(), "y to be floating point", y.dtype, TypeError)
+    reject_if(y.dim() != 1, "y to have shape [n], one column", list(y.shape))
     check_number("bins", bins, at_least=2, integer=True)
     unknown = y.isnan()
     ordered = y[~unknown].sort().values

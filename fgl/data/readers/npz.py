@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..features import one_hot_degree
@@ -187,8 +188,7 @@ def _not_arrays(path: Path, error: Exception) -> ValueError:
 
 
 def _one(path: Path, arrays: dict[str, NDArray[Any]], key: str) -> NDArray[Any]:
-    if key not in arrays:
-        raise ValueError(f"Expected {path} to hold {key}, but got {', '.join(arrays) or 'nothing'}")
+    reject_if(key not in arrays, f"{path} to hold {key}", ", ".join(arrays) or "nothing")
     return arrays[key]
 
 
@@ -205,8 +205,7 @@ def _csr(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
 def _edges(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> tuple[Tensor, int]:
     """Undirected edges from an adjacency matrix, and its number of nodes."""
     matrix = _csr(path, arrays, prefix)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"Expected {path} to hold a square matrix, but got {matrix.shape}")
+    reject_if(matrix.shape[0] != matrix.shape[1], f"{path} to hold a square matrix", matrix.shape)
     matrix.eliminate_zeros()  # an explicit zero is an absent edge
     pairs = matrix.tocoo()
     edges = np.stack([pairs.row, pairs.col]).astype(np.int64)

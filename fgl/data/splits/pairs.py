@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_length
+from ...checks import check_length, reject_if
 from ...graph import EDGE_FIELDS, MASKS, Graph
 from ...graph.fields import taken
 from ...kinds import typed
@@ -62,8 +62,7 @@ def split_by_time(
         (tensor([7, 6]), tensor([[0, 0],
                 [2, 1]]), tensor([False,  True]))
     """
-    if not graph.has("edge_time"):
-        raise ValueError("Expected the graph to have edge_time, but got none")
+    reject_if(not graph.has("edge_time"), "the graph to have edge_time", "none")
     _check_split(graph, y, shares)
     if y is None:
         graph = _at_once(graph)

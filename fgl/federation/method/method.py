@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...checks import check_number
+from ...checks import check_number, reject_if
 from ...graph import Graph
 from ...kinds import check_kind, check_takes
 from ...predict import standing_in
@@ -199,10 +199,7 @@ class Method:
             if not any(is_under(name, [module]) for name in names):
                 raise ValueError(f"Expected own to name modules of {names}, but got {module!r}")
         taken = [name for name in self.own.personal if name in names]
-        if taken:
-            raise ValueError(
-                f"Expected personal to have names that the model has not, but got {taken}"
-            )
+        reject_if(taken, "personal to have names that the model has not", taken)
 
     def __repr__(self) -> str:
         return written(self.made_of)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from reprlib import repr as brief
 from typing import Any, NamedTuple
 
+from ....checks import reject_if
 from ...gate.uploads import Limits
 from .. import Value
 
@@ -65,8 +66,7 @@ def trained(note: Note) -> Told:
     if not isinstance(losses, list) or not all(type(loss) in (int, float) for loss in losses):
         raise ValueError(f"Expected losses to be a list of numbers, but got {brief(losses)}")
     number = whole(note, "num_examples")
-    if number < 0:
-        raise ValueError(f"Expected num_examples to be at least 0, but got {number}")
+    reject_if(number < 0, "num_examples to be at least 0", number)
     paid = whole(note, "paid") if "paid" in note else 0
     return Told(yes(note, "keeps"), [float(loss) for loss in losses], number, paid)
 
@@ -116,8 +116,7 @@ def table(note: Note, name: str) -> Mapping[str, Any]:
 
 
 def _field(note: Note, name: str) -> Any:
-    if name not in note:
-        raise ValueError(f"Expected the reply to tell {name}, but got nothing of it")
+    reject_if(name not in note, f"the reply to tell {name}", "nothing of it")
     return note[name]
 
 
