@@ -16,9 +16,15 @@ from federations import close, same
 from fgl import privacy
 from fgl.privacy import accountant
 from fgl.privacy.clip import clipped_gradient, length_of
-from fgl.privacy.discrete_gaussian import gap_of_sum
 from fgl.privacy.extra import need
-from fgl.privacy.gaussian import grid_step, on_grid, seed_from_system, standard_normal, uniform
+from fgl.privacy.gaussian import (
+    gap_of_sum,
+    grid_step,
+    on_grid,
+    seed_from_system,
+    standard_normal,
+    uniform,
+)
 
 
 def update(seed: int = 0, *, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Any:

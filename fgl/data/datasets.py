@@ -20,7 +20,7 @@ from .catalogue import Content, Entry, Reader
 from .download import download, download_members, verify
 from .large import LIKE, large_graph
 from .readers.molecules import Molecules
-from .readers.paths import there
+from .readers.parsing import there
 from .synthetic import csbm, small_graphs
 
 

@@ -26,9 +26,8 @@ from .executors.loop import Score
 from .gate.guard import checked, unchanged
 from .gate.uploads import NO_MORE, Limits
 from .history import Result, Round
-from .method.inbox import Broadcast
-from .method.layers import short
-from .method.message import Message, State
+from .method.describe import short
+from .method.message import Broadcast, Message, State
 from .method.method import Evaluate, Method, Watch
 from .method.rules import without_noise
 from .process import memory_kept, young_only

@@ -16,9 +16,7 @@ from ...checks import install, reject_if
 from ...graph import Graph
 from ...progress import shown
 from ...warn import warn
-from .parsing import FLOAT
-from .paths import need
-from .unread import warn_unread
+from .parsing import FLOAT, need, warn_unread
 
 MANY = 2000  # molecules; rdkit reads as many in about a second
 UNKNOWN = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#na", "?"}

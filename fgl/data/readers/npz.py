@@ -27,9 +27,7 @@ from .matrices import (
     masks_of,
     sparse_features,
 )
-from .parsing import read_json
-from .paths import need
-from .unread import warn_unread
+from .parsing import need, read_json, warn_unread
 
 CSR = ("data", "indices", "indptr", "shape")
 NAMES = re.compile(r".*(_names|_to_.*)|metadata.*|type|name")  # of gnn-benchmark, and of GraphData

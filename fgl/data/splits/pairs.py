@@ -15,8 +15,15 @@ from ...graph.fields import taken
 from ...kinds import typed
 from ...transfer import to_device
 from ...warn import warn
-from .relations import check_relations, check_reverses, warn_of_copies
-from .reverses import all_reversed, heads_of, lacking_reverse, units_of
+from .reverses import (
+    all_reversed,
+    check_relations,
+    check_reverses,
+    heads_of,
+    lacking_reverse,
+    units_of,
+    warn_of_copies,
+)
 
 SHARES = (0.5, 0.25, 0.1, 0.15)  # messages, then pairs that train, validate and test
 PARTS = ("messages", *MASKS)

@@ -14,8 +14,7 @@ from torch import nn
 
 from ...checks import reject_if
 from ...kinds import binder, check_kind, explained
-from .describe import described, short_name
-from .layers import FUNCTIONS, Layer, short
+from .describe import FUNCTIONS, Layer, described, short, short_name
 from .method import Method, Training
 
 P = ParamSpec("P")

@@ -14,8 +14,7 @@ from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, checked_y
 from ...warn import warn
 from .compose import layer
-from .inbox import Broadcast
-from .message import Message, Params, State, check_model
+from .message import Broadcast, Message, Params, State, check_model
 from .method import Loss, Method, Receive, Training
 from .models import check_has_shapes, check_untied
 from .sums import Means, OfMeans

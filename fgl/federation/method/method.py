@@ -15,10 +15,8 @@ from ...checks import check_number, reject_if
 from ...graph import Graph
 from ...kinds import check_kind, check_takes
 from ...predict import standing_in
-from .describe import hides
-from .inbox import Aggregate
-from .layers import FUNCTIONS, HOOKS, Layer, short, written
-from .message import Message, Params, State
+from .describe import FUNCTIONS, HOOKS, Layer, hides, short, written
+from .message import Aggregate, Message, Params, State
 from .models import is_under, without
 from .old_names import GROUPS, takes_old_names
 from .rules import Own, Privacy, Rules
