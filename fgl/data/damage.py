@@ -243,8 +243,7 @@ def damaged(
     Source: OpenFGL, Li et al. 2024, https://arxiv.org/abs/2408.16288
     """
     check_graphs(graphs)
-    if not isinstance(how, Damage):
-        raise TypeError(f"Expected how to be a fgl.data.Damage, but got {how!r}")
+    reject_if(not isinstance(how, Damage), "how to be a fgl.data.Damage", f"{how!r}", TypeError)
     if how.label_noise and share_nodes(graphs):
         graphs = wrong_nodes(graphs, how.label_noise, fold_in(seed, "labels"))
         how = replace(how, label_noise=0.0)
@@ -295,8 +294,7 @@ def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
 
     Source: "random_topology_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    if graph.edge_type is not None:
-        raise ValueError("Expected edges to be without relations, but got edge_type")
+    reject_if(graph.edge_type is not None, "edges to be without relations", "edge_type")
     edges, lost = graph.edge_index.cpu(), _drawn_edges(graph, share, generator).cpu()
     back = _other_directions(edges, graph.num_nodes)
     owner = torch.zeros(graph.num_nodes, dtype=torch.int64)

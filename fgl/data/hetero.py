@@ -240,8 +240,7 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     _check_types("like", like)
     if graph.node_type is None or graph.edge_type is None:
         raise ValueError("Expected the graph to have node_type and edge_type, but got none")
-    if graph.edge_label_index is not None:
-        raise ValueError("Expected the graph's examples to be nodes, but got pairs")
+    reject_if(graph.edge_label_index is not None, "the graph's examples to be nodes", "pairs")
     if graph.num_nodes and int(graph.node_type.max()) >= len(like.node_types):
         got = int(graph.node_type.max()) + 1
         raise ValueError(f"Expected {len(like.node_types)} types of nodes, but got {got}")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import check_choice
+from ..checks import check_choice, reject_if
 from ..graph import Graph
 from ..graph.checks import check_index
 from ..kinds import typed
@@ -119,8 +119,7 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
 
     Source: Yao et al., FedGCN, https://arxiv.org/abs/2201.12433
     """
-    if graph.edge_weight is not None:
-        raise ValueError("Expected a graph without edge_weight, but got one with it")
+    reject_if(graph.edge_weight is not None, "a graph without edge_weight", "one with it")
     source, target = graph.edge_index
     degree = target.bincount(minlength=graph.num_nodes) + 1
     owner, place = torch.full_like(degree, -1), torch.zeros_like(degree)

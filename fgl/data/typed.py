@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..graph import Graph
 from ..graph.checks import check_features, check_index
 from ..kinds import typed
@@ -72,8 +73,7 @@ def typed_graph(
 
     Source: types side by side as in Schlichtkrull et al. 2018, https://arxiv.org/abs/1703.06103
     """
-    if not nodes:
-        raise ValueError("Expected nodes to have a type, but got none")
+    reject_if(not nodes, "nodes to have a type", "none")
     blocks = {name: _features(name, x) for name, x in nodes.items()}
     sizes = {name: x.shape[0] for name, x in blocks.items()}
     start = dict(zip(blocks, [0, *accumulate(sizes.values())], strict=False))

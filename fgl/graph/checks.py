@@ -113,8 +113,7 @@ def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int
     """Raise unless pairs of nodes are inside one graph, and types are of pairs."""
     if pairs is not None:
         check_index("edge_label_index", pairs, (2, None), num_nodes)
-        if batch is not None:
-            raise ValueError("Expected edge_label_index or batch, but got both")
+        reject_if(batch is not None, "edge_label_index or batch", "both")
     elif pair_type is not None:
         raise ValueError("Expected edge_label_index beside edge_label_type, but got none")
 

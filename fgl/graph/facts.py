@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..sparse.pattern import outside, row_major
 from .fields import EDGE_FIELDS, taken
 
@@ -210,8 +211,7 @@ class Facts:
             tensor([[0, 1],
                     [1, 2]])
         """
-        if not self.has("edge_time"):
-            raise ValueError("Expected the graph to have edge_time, but got none")
+        reject_if(not self.has("edge_time"), "the graph to have edge_time", "none")
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:

@@ -155,10 +155,9 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
         )
     check_constant("y", y)
     reject_if(y.isinf().any(), "y to be finite, or NaN where it is unknown", "infinity")
-    if num_classes is not None:
-        raise ValueError(
-            f"Expected num_classes to be left out beside y of {y.dtype}, but got {num_classes}"
-        )
+    reject_if(
+        num_classes is not None, f"num_classes to be left out beside y of {y.dtype}", num_classes
+    )
 
 
 def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:

@@ -26,8 +26,7 @@ def check_labels(y: Any) -> None:
             f"Expected y to be an int64 tensor, but got {y.dtype}: "
             "fgl.data.partitions.quantile_labels makes labels of numbers"
         )
-    if isinstance(y, Graph):
-        raise TypeError("Expected y to be an int64 tensor, but got Graph: graph.y")
+    reject_if(isinstance(y, Graph), "y to be an int64 tensor", "Graph: graph.y", TypeError)
     check_index("y", y, (None,), None)
 
 

@@ -122,8 +122,7 @@ def _some(nodes: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> None:
-    if graph.y is None:
-        raise ValueError("Expected graph to have labels, but got none")
+    reject_if(graph.y is None, "graph to have labels", "none")
     check_count(num_clients=num_clients, num_test=num_test)
     _ = graph.labels  # numbers have no classes
     if not 1 <= num_major <= int(graph.num_classes or 0):

@@ -66,10 +66,7 @@ def read_npz(
         graph = _heterophilous(path, arrays, name.endswith("_directed"), split or 0)
         warn_unread(path, unread, ignore)
         return graph
-    if split is not None:
-        raise ValueError(
-            f"Expected split to be left out for {path}, which holds none, but got {split}"
-        )
+    reject_if(split is not None, f"split to be left out for {path}, which holds none", split)
     edges, n = _edges(path, arrays, "adj_")
     x = _features(path, arrays, edges, n)
     labels = checked_labels(f"labels in {path}", _one(path, arrays, "labels"), n)

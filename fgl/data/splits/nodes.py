@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from ...checks import check_number
+from ...checks import check_number, reject_if
 from ...graph import MASKS, Graph
 from ...graph.checks import check_mask
 from ...kinds import typed
@@ -253,8 +253,7 @@ def scaffold_split(
     Source: Wu et al. 2018, MoleculeNet, https://arxiv.org/abs/1703.00564
     """
     n = graph.num_examples
-    if len(scaffolds) != n:
-        raise ValueError(f"Expected scaffolds to be {n}, one a molecule, but got {len(scaffolds)}")
+    reject_if(len(scaffolds) != n, f"scaffolds to be {n}, one a molecule", len(scaffolds))
     check_shares(train, val)
     masks = torch.zeros(len(MASKS), n, dtype=torch.bool)
     trained = validated = 0

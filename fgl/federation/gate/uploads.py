@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ...checks import check_number
+from ...checks import check_number, reject_if
 from ..method.message import (
     Message,
     Params,
@@ -374,18 +374,16 @@ class Limits:
             Traceback (most recent call last):
             ValueError: Expected the names of metrics to have at most 100 letters, but got 200
         """
-        if len(names) > self.metrics:
-            raise ValueError(
-                f"Expected a score to have at most {self.metrics} metrics, but got {len(names)}"
-            )
+        reject_if(
+            len(names) > self.metrics, f"a score to have at most {self.metrics} metrics", len(names)
+        )
         for name in names:
             if len(name) > self.metric_length:
                 raise ValueError(
                     f"Expected the names of metrics to have at most {self.metric_length} letters, "
                     f"but got {len(name)}"
                 )
-            if not name.isprintable():
-                raise ValueError(f"Expected the names of metrics to be printable, but got {name!a}")
+            reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
         """Names of the metrics to leave out, the rarest ones; empty if all fit.
@@ -574,8 +572,7 @@ def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
         got = f"a {type(tensor).__name__}, {kind}"
         raise TypeError(f"Expected {name!r} to be a tensor of numbers in memory, but got {got}")
     if layout != torch.strided:
-        if ragged:
-            raise ValueError(f"Expected {name!r} to be dense, but got {layout}")
+        reject_if(ragged, f"{name!r} to be dense", layout)
     elif _is_expanded(tensor):
         raise ValueError(f"Expected {name!r} to be whole, but got an expanded tensor")
 
@@ -604,10 +601,7 @@ def _most_common(forms: Mapping[int, Form]) -> Form:
 
 def _check_form(form: Form, usual: Form) -> None:
     """Raise an error that names the first difference between an upload and the others."""
-    if not usual:
-        raise ValueError(
-            "Expected one form of upload to have more clients than any other, but got no majority"
-        )
+    reject_if(not usual, "one form of upload to have more clients than any other", "no majority")
     got, want = _flat(form), _flat(usual)
     for word, paths in (("missing", want.keys() - got), ("extra", got.keys() - want)):
         if paths:
@@ -640,8 +634,7 @@ def _check_count(message: Message, most: float) -> None:
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():
-        if not 0 <= value <= most:
-            raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
+        reject_if(not 0 <= value <= most, f"num_examples to be from 0 to {most:g}", f"{value:g}")
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...kinds import check_takes, explained
 from ...predict import predict, reads, stand_in
@@ -55,8 +56,7 @@ def fedavg(
     check_has_shapes(model)
     if loss is not None:
         check_takes("loss", loss, ["params", "graph", "context"])
-    if loss is not None and target != CLASSES:
-        raise ValueError("Expected target to be left out beside a loss, but got one")
+    reject_if(loss is not None and target != CLASSES, "target to be left out beside a loss", "one")
     return Method(
         model=model,
         loss=supervised(model, target) if loss is None else loss,
@@ -189,8 +189,7 @@ def adopt_model(model: nn.Module) -> Receive:
 
 
 def _check_has_model(message: Message) -> None:
-    if "model" not in message:
-        raise ValueError(f"Expected message to have 'model', but got keys {list(message)}")
+    reject_if("model" not in message, "message to have 'model'", f"keys {list(message)}")
 
 
 @explained

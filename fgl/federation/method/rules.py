@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_count
+from ...checks import check_count, reject_if
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from .message import Aggregate, Inbox, Message, State
@@ -43,8 +43,7 @@ class Ragged:
             got = type(values).__name__
             raise TypeError(f"Expected values to be a tensor or a SparseMatrix, but got {got}")
         shape = tuple(values.shape)
-        if not shape:
-            raise ValueError("Expected values to have a first dimension, but got a scalar")
+        reject_if(not shape, "values to have a first dimension", "a scalar")
         if mask is not None and tuple(mask.shape) != shape[:1]:
             raise ValueError(
                 f"Expected mask to have shape [{shape[0]}], but got {list(mask.shape)}"

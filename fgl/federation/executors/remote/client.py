@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ....checks import check_number
+from ....checks import check_number, reject_if
 from ....graph import Graph
 from ....predict import OtherWidth, predict
 from ....seeds import stage
@@ -162,8 +162,7 @@ def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> 
     """
     if path is None:
         return
-    if state is None:
-        raise Refusal("Expected a state folder beside a list of approved plans, but got none")
+    reject_if(state is None, "a state folder beside a list of approved plans", "none", Refusal)
     if unknown:
         raise Refusal(
             "Expected to know all settings of a run, since this site approves plans, but got "
