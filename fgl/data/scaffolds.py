@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from ..checks import check_number, imported, install
+from ..checks import imported, install
 from ..kinds import typed
 
 
@@ -89,7 +89,6 @@ def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[
         >>> fgl.data.partitions.scaffold_partition(["a", "b", "a", "c"], 2)
         [tensor([0, 2]), tensor([1, 3])]
     """
-    check_number("num_clients", num_clients, integer=True)
     groups = scaffold_groups(scaffolds)
     if not 1 <= num_clients <= len(groups):
         raise ValueError(
