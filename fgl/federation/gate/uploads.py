@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter, methodcaller
 from typing import Any, NamedTuple
 
 import torch
@@ -134,6 +135,8 @@ DTYPES = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
     *(torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
 }
+LOOK = attrgetter("shape", "dtype", "layout", "requires_grad", "is_meta", "is_nested")
+STRIDE = methodcaller("stride")
 Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 
 
@@ -196,7 +199,8 @@ def sift(
         model changed by 1e+38, which is over 300 times the median, 2; model/weight is not finite
     """
     forms, malformed = _forms(method, uploads, limits)
-    change_of, infinite = changes({client: uploads[client] for client in forms}, sent)
+    alike = None if method.rules.ragged else forms
+    change_of, infinite = changes({client: uploads[client] for client in forms}, sent, alike)
     whole = {client: uploads[client] for client in sorted(forms.keys() - infinite)}
     refused = {**infinite, **_not_accepted(method, whole, state)}
     # Hostile clients cannot agree on a form that `accept` refuses.
@@ -239,17 +243,40 @@ def _forms(
     template = method.common()
     forms: dict[int, Form] = {}
     malformed: dict[int, Exception] = {}
-    last: Form | None = None
+    last: Form = {}
+    look: Any = None
     for client in sorted(uploads):
         try:
-            own = form_of(uploads[client], method.rules.ragged)
-            if own != last or method.rules.ragged:  # else it equals the last one, which was checked
+            own_look = _look(uploads[client])
+            if own_look is None or own_look != look:  # else it looks like the last, checked one
+                last, look = form_of(uploads[client], method.rules.ragged), None
                 check_message(uploads[client], model=template, name="the upload")
                 limits.check_bytes(method, num_bytes(uploads[client]))
-            forms[client] = last = own
+                look = own_look
+            forms[client] = last
         except Exception as error:  # an upload may be anything
             malformed[client] = error
     return forms, malformed
+
+
+def _look(message: Any) -> Any:
+    """Everything on which the checks of an upload's form depend; None if it is no usual upload."""
+    if type(message) is not dict:
+        return None
+    names: list[Any] = []
+    sizes: list[int] = []
+    tensors: list[Any] = []
+    for key, value in message.items():
+        inner = value if type(value) is dict else None
+        names += [key, *(inner or ())]
+        tensors += [value] if inner is None else inner.values()
+        sizes.append(-1 if inner is None else len(inner))
+    if {*map(type, names)} != {str} or {*map(type, tensors)} != {Tensor}:
+        return None
+    try:
+        return names, sizes, [*map(LOOK, tensors)], [*map(STRIDE, tensors)]
+    except RuntimeError:  # a sparse tensor has no strides
+        return None
 
 
 def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
@@ -271,7 +298,7 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
         check_message(message, name="the upload")  # raises
     form: Form = {key: {} for key in message}  # in its order; an empty dict counts too
     for path, tensor in _entries(message):
-        names = all(type(name) is str for name in path)
+        names = {*map(type, path)} == {str}
         if not names or not isinstance(tensor, Tensor) or tensor.requires_grad:
             check_message(message, name="the upload")  # raises, and says what is wrong
         _check_numbers(path, tensor, path[0] in ragged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from ...kinds import explained
 from .message import Message, State, check_keys, check_like, leaves
+
+STRIDE = methodcaller("stride")
 
 
 class Inbox(Mapping[int, Message]):
@@ -75,7 +78,7 @@ class Inbox(Mapping[int, Message]):
 
         It is a view if the messages are rows of one tensor, as the batch executor makes them.
         """
-        return self._entries(key, _whole)
+        return self._entries(key, whole)
 
     def joined(self, key: str) -> Tensor:
         """Concatenate the clients' rows in order: ``[n_1 + ... + n_K, ...]``.
@@ -196,7 +199,8 @@ class Inbox(Mapping[int, Message]):
             if not isinstance(value, Mapping):
                 got = type(value).__name__
                 raise TypeError(f"Expected client {client}'s {key} to be a dict, but got a {got}")
-            check_keys(value, first, f"client {client}'s {key}")
+            if list(value) != list(first):
+                check_keys(value, first, f"client {client}'s {key}")
         out = {}
         for name in first:
             path = f"{key}/{name}"
@@ -207,25 +211,36 @@ class Inbox(Mapping[int, Message]):
 def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
     first = next(iter(values.values()))
     for client, value in values.items():
-        subject = f"client {client}'s {path}"
         if not isinstance(value, Tensor):
-            raise TypeError(f"Expected {subject} to be a tensor, but got {type(value).__name__}")
-        check_like(value, first, subject)
+            got = type(value).__name__
+            raise TypeError(f"Expected client {client}'s {path} to be a tensor, but got {got}")
+        if value.shape != first.shape or value.dtype != first.dtype:
+            check_like(value, first, f"client {client}'s {path}")  # raises
     return list(values.values())
 
 
-def _whole(tensors: list[Tensor]) -> Tensor | list[Tensor]:
-    """A view ``[K, ...]`` with these tensors as rows, or the tensors if no view is possible."""
-    first = tensors[0]
-    step = tensors[1].storage_offset() - first.storage_offset() if len(tensors) > 1 else 0
-    storage, start = first.untyped_storage().data_ptr(), first.storage_offset()
-    if step < first.numel() or first.numel() == 0:
+def whole(tensors: Sequence[Tensor]) -> Tensor | Sequence[Tensor]:
+    """A view ``[K, ...]`` with these tensors as rows, or the tensors if no view is possible.
+
+    Args:
+        tensors: strided tensors of one shape and dtype.
+
+    Example:
+        >>> whole(torch.tensor([1.0, 2.0]).unbind())
+        tensor([1., 2.])
+        >>> whole([torch.tensor(1.0)])
+        [tensor(1.)]
+    """
+    first, places = tensors[0], [tensor.data_ptr() for tensor in tensors]
+    step = places[1] - places[0] if len(places) > 1 else 0
+    size, last = first.element_size(), step * (len(places) - 1)
+    if step < first.numel() * size or not first.numel() or step % size:
         return tensors
-    for i, tensor in enumerate(tensors):
-        same = tensor.untyped_storage().data_ptr() == storage and tensor.stride() == first.stride()
-        if not same or tensor.storage_offset() != start + i * step:
-            return tensors
-    return first.as_strided((len(tensors), *first.shape), (step, *first.stride()))
+    room = first.untyped_storage().nbytes() - first.storage_offset() * size
+    of_steps = places == [*range(places[0], places[0] + last + 1, step)]
+    if not of_steps or last + first.numel() * size > room or len({*map(STRIDE, tensors)}) > 1:
+        return tensors
+    return first.as_strided((len(places), *first.shape), (step // size, *first.stride()))
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:
