@@ -273,6 +273,10 @@ class _Norms:
 def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
     """Norms of tensors or of differences, ``[k]`` each; as many at once as fit into a cache."""
     first = tensors[0]
+    turned = first.dim() == 2 and first.mT.is_contiguous() and not first.is_contiguous()
+    if turned:  # all in the order of memory
+        tensors, old = [tensor.mT for tensor in tensors], None if old is None else old.mT
+    old = None if old is None else old.to(first).contiguous()
     alike = len({*map(attrgetter("shape", "dtype", "device"), tensors)}) == 1
     rows = whole(tensors) if alike else tensors
     some = max(1, FEW // max(first.numel(), 1)) if alike else 1
@@ -280,8 +284,6 @@ def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
         each = rows[start : start + some]
         each = each if isinstance(each, Tensor) else torch.stack([*each])
         change = each if old is None else each - old.to(each)
-        if change.dim() == 3 and change.mT.is_contiguous():
-            change = change.mT  # in the order of memory
         yield change.flatten(1).norm(dim=1) if change.dim() > 1 else change.abs()
 
 
