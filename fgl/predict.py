@@ -13,12 +13,13 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .graph import EDGE_FIELDS, Graph
+from .graph import EDGE_FIELDS, TIME_FIELDS, Graph
+from .graph.windows import unscaled
 from .kinds import check_kind, explained
 
 OF_PAIRS = ("edge_label_index", "edge_label_type")
 OF_NODES = ("node_type", *OF_PAIRS, "node_mask", "train_mask", "train_labels")
-FIELDS = (*EDGE_FIELDS, *OF_NODES)
+FIELDS = (*EDGE_FIELDS, *OF_NODES, *TIME_FIELDS)
 WITH_EDGE_INDEX = ("x", "edge_index", "batch", "num_nodes", "batch_size", "num_graphs")
 
 
@@ -306,18 +307,29 @@ def _called(
     call: Callable[..., Any], model: nn.Module, read: Reads, graph: Graph, options: dict[str, Any]
 ) -> Any:
     """Call the model with the fields that it reads."""
+    _check_edges_in_time(model, read, graph)
     if not read.names:
-        return call(graph.inputs, options)
+        return unscaled(graph, call(graph.inputs, options))
     if not read.edge_index:
         own = {name: _field(graph, name) for name in read.names}
         arguments = {**_checked(model, read, own), **options}
-        return call(graph.inputs, arguments)
+        return unscaled(graph, call(graph.inputs, arguments))
     reading = graph.reading
     own = {name: reading.value(name) for name in read.names}
     arguments = {**_checked(model, read, own), **options}
     first = () if "x" in read.names else (reading.value("x"),)
     with reading.around(model):
-        return call(first, arguments)
+        return unscaled(graph, call(first, arguments))
+
+
+def _check_edges_in_time(model: nn.Module, read: Reads, graph: Graph) -> None:
+    """Raise if a model would read edges of times that its windows do not reach."""
+    missing = [name for name in ("edge_time", "window_index") if name not in read.names]
+    if missing and graph.has("window_index") and graph.has("edge_time"):
+        raise ValueError(
+            f"Expected {type(model).__name__}'s forward to read {missing[0]}, since edges of times "
+            "after a window are among the graph's, but got none"
+        )
 
 
 def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:

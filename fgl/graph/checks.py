@@ -22,9 +22,10 @@ def check_features(x: Any) -> None:
         raise TypeError(
             f"Expected x to be dense or a SparseMatrix, but got a {x.layout} tensor: x.to_dense()"
         )
-    if len(x.shape) != 2:
+    if len(x.shape) != 2 and not (len(x.shape) == 3 and isinstance(x, Tensor)):
         raise ValueError(
-            f"Expected x to have shape [num_nodes, num_features], but got {list(x.shape)}"
+            "Expected x to have shape [num_nodes, num_features], or [num_nodes, num_times, "
+            f"num_features] for a series, but got {list(x.shape)}"
         )
     values = x.value if isinstance(x, SparseMatrix) else x
     if values is not None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..sparse import SparseMatrix
 from ..sparse.pattern import outside
 from .fields import EDGE_FIELDS
+from .windows import read
 
 
 class Reading:
@@ -38,7 +39,7 @@ class Reading:
         """Return the graph's value of this name, or None if the graph has no such value."""
         graph, adj = self.graph, self.graph.adj
         if name == "x":
-            return dense(graph.x)
+            return dense(read(graph))
         if name == "edge_index":
             return self.edge_index
         if name == "edge_weight":

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from ....graph import EDGE_FIELDS
 from ....graph.reading import Reading, dense
+from ....graph.windows import read
 from ....sparse import gather_rows, sum_rows
 
 FRESH = {Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty}
@@ -47,7 +48,7 @@ class SunkReading(Reading):
     def value(self, name: str) -> Any:
         graph, adj = self.graph, self.graph.adj
         if name == "x":
-            return pad(dense(graph.x), (0, 0, 0, 1))
+            return pad(dense(read(graph)), (0, 0, 0, 1))
         if name == "edge_index":
             present = adj.present if "edges_of" in graph.__dict__ else None
             return self.edges if present is None else torch.where(present, self.edges, self.sink)
@@ -86,6 +87,9 @@ class SunkReading(Reading):
             return tuple(self._cut(model, args, each) for each in out)
         if not isinstance(out, Tensor) or not out.dim():
             return out
+        if self.graph.has("window_index"):
+            rows = out.shape[1] if out.dim() == 3 else 0
+            return out[:, : self.sink] if rows == self.sink + 1 else out
         sizes = {self.sink} if self.sinks_graph is None else {self.sink, self.sinks_graph}
         rows = out.shape[0] - 1
         return out[:rows] if rows in sizes and not self.graph.has("edge_label_index") else out
