@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import math
 import numbers
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -202,7 +203,20 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
-        raise about(name, ValueError(f"Expected {name} to be one of {listed}, but got {value!r}"))
+        text = f"Expected {name} to be one of {listed}, but got {value!r}"
+        raise about(name, ValueError(text + did_you_mean(value, choices)))
+
+
+def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
+    """The end of an error's sentence: the choice that is spelled almost like a value, if any.
+
+    Example:
+        >>> did_you_mean("Cora", ["cora", "citeseer"])
+        ": did you mean 'cora'?"
+    """
+    names = {str(choice).lower(): choice for choice in choices}
+    near = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.7)
+    return f": did you mean {names[near[0]]!r}?" if near else ""
 
 
 def check_length(length: int, **tensors: torch.Tensor | None) -> None:

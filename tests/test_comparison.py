@@ -191,15 +191,18 @@ def test_a_plot_shows_means_bands_and_bytes() -> None:
     runs = {"one": [made_up([0.2, 0.4]), made_up([0.4, 0.8, 1.0])], "other": made_up([0.5, 0.1])}
     figure = fgl.plot(runs, title="a title")  # type: ignore[arg-type]
     by_round, by_bytes = figure.axes
-    assert by_round.get_ylabel() == "test_auc" and by_round.get_xlabel() == "round"
+    assert (
+        by_round.get_ylabel() == "test_auc (higher is better)" and by_round.get_xlabel() == "round"
+    )
     one, other = by_round.lines
     assert list(one.get_ydata()) == pytest.approx([0.15, 0.3, 0.5])
     assert list(by_bytes.lines[0].get_xdata()) == [2.0, 4.0, 6.0]
     assert len(by_round.collections) == 1  # a band, of the one that has several runs
     band = by_round.collections[0].get_paths()[0].vertices[:, 1]
     assert band.max() == pytest.approx(0.5) and band.min() == pytest.approx(0.15 - 0.05 * 2**0.5)
+    assert [line.get_color() for line in by_bytes.lines] == [one.get_color(), other.get_color()]
     assert other.get_markevery() == [0] and other.get_marker() == "o"
-    assert [text.get_text() for text in by_round.get_legend().get_texts()] == ["one", "other"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "other"]
 
 
 def test_a_plot_shows_dropped_clients(tmp_path: Path) -> None:
@@ -222,11 +225,14 @@ def test_a_plot_of_a_comparison_or_a_result(comparison: Comparison) -> None:
     pytest.importorskip("matplotlib")
     assert len(fgl.plot(comparison, metrics=["train_loss", "val_loss"]).axes) == 4
     figure = fgl.plot(comparison)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["test_accuracy"] * 2
+    assert [axes.get_ylabel().split()[0] for axes in figure.axes] == ["test_accuracy"] * 2
     assert len(figure.axes[0].lines) == 3
     task = SETTING.load(seed=0)
     single = fgl.plot(fgl.run(task.fedavg, task, num_rounds=1))
-    assert {axes.get_ylabel() for axes in single.axes} == {"test_accuracy", "test_macro_f1"}
+    labels = {axes.get_ylabel().split()[0] for axes in single.axes}
+    assert labels == {"test_accuracy", "test_macro_f1"}
+    lower = fgl.plot(comparison, metrics=["val_loss"]).axes[0]
+    assert lower.get_ylabel() == "val_loss (lower is better)"
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:

@@ -387,7 +387,7 @@ def test_links_lose_edges_and_have_no_labels(small: None) -> None:
     one, two = load(), load(missing_edges=0.3)
     for a, b in zip(one.clients, two.clients, strict=True):
         assert len(joined(a)) - len(joined(b)) == round(0.3 * len(joined(a)))
-    assert fgl.run(two.fedavg, two, num_rounds=1).history[0].metrics["auc"] > 0
+    assert fgl.run(two.fedavg, two, num_rounds=1).history[0].metrics["test_auc"] > 0
     with pytest.raises(ValueError, match="Expected links to have no labels"):
         load(label_noise=0.1)
 

@@ -254,7 +254,7 @@ def test_each_client_is_scored_with_its_own_model(task: str) -> None:
     result = fgl.run(made, data, num_rounds=2)
     score = link_scores(made.model, splits) if splits else node_scores(made.model)
     got = evaluate_own(score, made, data)(result.outbox, result.client_states)
-    names = ["auc", "ap", "val_auc"] if splits else ["test_accuracy", "val_accuracy"]
+    names = ["test_auc", "test_ap", "val_auc"] if splits else ["test_accuracy", "val_accuracy"]
     for key, ending in (("model", ""), ("adopted", "_before")):
         for name in names:
             each = []
@@ -294,7 +294,7 @@ def test_scores_of_links_equal_loops() -> None:
         won = sum((p > q) + (p == q) / 2 for p in yes for q in no) / (len(yes) * len(no))
         above = [(sum(p >= t for p in yes), sum(q >= t for q in no)) for t in yes]
         precision = sum(p / (p + q) for p, q in above) / len(yes)
-        prefix = "val_" if kept == "val" else ""
+        prefix = "val_" if kept == "val" else "test_"
         assert got[f"{prefix}auc"] == pytest.approx(won)
         assert got[f"{prefix}ap"] == pytest.approx(precision)
 
@@ -302,7 +302,7 @@ def test_scores_of_links_equal_loops() -> None:
 @pytest.mark.parametrize("missing", ["edges", "negatives"])
 def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
     split = fgl.data.splits.edge_split(graph(40))
-    model, names = fgl.nn.VGAE(FEATURES, 4, 2), ["val_auc", "val_ap", "auc", "ap"]
+    model, names = fgl.nn.VGAE(FEATURES, 4, 2), ["val_auc", "val_ap", "test_auc", "test_ap"]
     for kept, left in (("val", names[2:]), ("test", names[:2])):
         one = replace(split, **{f"{kept}_{missing}": torch.zeros(2, 0, dtype=torch.int64)})
         assert list(link_scores(model, [one])(model.state_dict(), one.graph)) == left

@@ -169,7 +169,7 @@ def test_a_builder_of_ones_own() -> None:
         return methods.fedprox(ruled(fedavg, exchange=2), mu=rate)
 
     method = mine(PLAIN, rate=0.25, extra=3)
-    assert repr(method) == "mine(fedavg(GCN(...)), rate=0.25, extra=3)"
+    assert repr(method) == "mine(fedavg(GCN(...), train=Training(SGD(lr=0.1))), rate=0.25, extra=3)"
     assert [layer.name for layer in method.layers] == ["fedavg", "mine"]
     assert method.layers[-1].settings == {"rate": 0.25, "extra": 3}
     assert [layer.name for layer in made_by(method.layers[-1])] == ["mine", "fedprox"]
@@ -197,7 +197,8 @@ def test_what_a_builder_used_inside_is_refused_too() -> None:
 
 def test_what_no_builder_noted_is_said(tmp_path: Path) -> None:
     method = replace(methods.fedprox(PLAIN, mu=0.1), send=OTHER["send"], accept=OTHER["accept"])
-    assert repr(method) == "replace(fedprox(fedavg(GCN(...)), mu=0.1), send=..., accept=...)"
+    fedavg = "fedavg(GCN(...), train=Training(SGD(lr=0.1)))"
+    assert repr(method) == f"replace(fedprox({fedavg}, mu=0.1), send=..., accept=...)"
     result = fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
     assert result.config["layers"][-1] == {"name": "replace", "unknown": ["send", "accept"]}
     with pytest.warns(UserWarning, match="got send and accept of a builder without fgl.layer"):
@@ -271,7 +272,10 @@ def scaled(method: fgl.Method, factor: float) -> fgl.Method:
 
 def test_a_builder_without_a_layer_is_told_wherever_it_stands(tmp_path: Path) -> None:
     method = methods.fedprox(scaled(PLAIN, 0.1), mu=0.1)
-    assert repr(method) == "fedprox(replace(fedavg(GCN(...)), loss=...), mu=0.1)"
+    assert (
+        repr(method)
+        == "fedprox(replace(fedavg(GCN(...), train=Training(SGD(lr=0.1))), loss=...), mu=0.1)"
+    )
     assert method.unknown == ["loss"]
     fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
     other = methods.fedprox(scaled(PLAIN, 5.0), mu=0.1)

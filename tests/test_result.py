@@ -52,6 +52,18 @@ def test_a_result_without_scores_or_rounds_is_told_too() -> None:
     assert len(repr(fgl.run(method, graphs(), num_rounds=0)).splitlines()) == 3
 
 
+def test_training_that_sends_nothing_has_no_bytes() -> None:
+    """Clients alone, and one client with all data, need no server: not even the first model."""
+    alone = went(local(fedavg(model())))
+    whole = fgl.run(fedavg(model()), graphs()[:1], num_rounds=1)
+    assert whole.history[0].bytes_up > 0
+    for result in (alone, whole):
+        assert not any(result.traffic) and "\n  bytes: -\n" in repr(result)
+    sent = went(fedavg(model()))
+    assert sent.traffic == [record.bytes_up + record.bytes_down for record in sent.history]
+    assert min(sent.traffic) > 0
+
+
 def test_the_model_is_the_last_one() -> None:
     method = fedavg(model())
     result = went(method)

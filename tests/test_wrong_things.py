@@ -225,11 +225,15 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "two values": (lambda: fgl.fedavg(model(), model=model()), "Expected one value of model"),
     "client": (lambda: RESULT.model_of("a"), "client to be an integer >= 0, but got 'a'"),
     "device": (lambda: graph().to("gpu"), "device to be one that torch has here, but got 'gpu'"),
+    "dataset": (lambda: fgl.tasks.Nodes(dataset="Cora").load(), "did you mean 'cora'?"),
+    "choice": (lambda: fgl.tasks.Nodes(model="GCNN"), "did you mean 'gcn'?"),
+    "metric": (lambda: SCORED.best("val_acuracy"), "did you mean 'val_accuracy'?"),
     "nodes": (lambda: graph().subgraph("abc"), "nodes to be an int64 tensor, but got str"),
     "graphs": (lambda: fgl.Graph.join(3), "graphs to be a sequence, each a fgl.Graph"),
     "seed": (lambda: fgl.tasks.Nodes().load(seed="a"), "seed to be an integer, but got 'a'"),
 }  # fmt: skip
 RESULT = fgl.run(METHOD, CLIENTS, num_rounds=0)
+SCORED = fgl.Result({}, {}, {}, [fgl.federation.Round(0, [0], metrics={"val_accuracy": 0.5})])
 
 
 def ran(method: fgl.Method | None = None, **how: Any) -> Any:

@@ -20,9 +20,17 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         with contextlib.suppress(json.JSONDecodeError):
-            entry = json.loads(line)
+            entry = renamed(json.loads(line))
             found.setdefault(spelled(entry["key"]), entry)
     return found
+
+
+def renamed(entry: dict[str, Any]) -> dict[str, Any]:
+    """A run with today's names of the metrics of links; older runs have ``auc``."""
+    new = {old + end: f"test_{old}{end}" for old in ("auc", "ap") for end in ("", "_before")}
+    for part in ("metrics", "curves"):
+        entry[part] = {new.get(name, name): own for name, own in entry.get(part, {}).items()}
+    return entry
 
 
 def rounded(value: float | None) -> float | None:

@@ -243,7 +243,7 @@ def choices(task: str) -> list[Row]:
 
 def table(task: str, rows: list[Row], base: str = "FedAvg") -> Table:
     node = ("test_accuracy", "val_accuracy")
-    names = node if task == "node" else ("auc", "val_auc")
+    names = node if task == "node" else ("test_auc", "val_auc")
     return Table(
         rows,
         base,
@@ -262,8 +262,8 @@ def table3(task: str) -> tuple[Table, Table]:
     areas = {name: auc for name, (auc, _) in TABLE3.items()}
     precision = {name: ap for name, (_, ap) in TABLE3.items()}
     first = table(task, every_method(task, areas))
-    also = {"before local training": "ap_before"}
-    return first, replace(first, rows=every_method(task, precision), metric="ap", also=also)
+    also = {"before local training": "test_ap_before"}
+    return first, replace(first, rows=every_method(task, precision), metric="test_ap", also=also)
 
 
 DEFAULTS = row("node", "FedVGAE, with dropout and decay", THREE, chosen=False)

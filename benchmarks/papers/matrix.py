@@ -152,7 +152,7 @@ COLUMNS = {
         "Links, Cora",
         tasks.Links(dataset="cora"),
         Run(rounds=100, clients_at_once="all"),
-        "auc",
+        "test_auc",
         "val_auc",
         "",
         (0.0003, 0.001, 0.003, 0.01),

@@ -73,7 +73,7 @@ def fedvgae_convergence(datasets: list[str], rounds: int, seed: int) -> Path:
             experiment = row.at(dataset, 10, rounds=rounds, seed=seed, patience=None)
             key = spelled(experiment.key)
             if key not in curves:
-                curves[key] = [round(r.metrics["auc"], 4) for r in experiment()[1].history]
+                curves[key] = [round(r.metrics["test_auc"], 4) for r in experiment()[1].history]
                 entries.append({"key": experiment.key, "auc": curves[key]})
                 kept.write_text(json.dumps(entries) + "\n")
             axis.plot(curves[key], label=name, linewidth=1.2)

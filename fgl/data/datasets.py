@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..checks import about
+from ..checks import about, did_you_mean
 from ..graph import Graph
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -265,8 +265,9 @@ def _read(
             f"Expected name to be one of {_names(entries)}, or a folder in {where} with "
             f"{' or '.join(layouts).format(name='NAME')} "
             f"(found: {', '.join(sorted({*folders} | rows)) or 'none'}), "
-            f"but got {name!r}{_elsewhere(name, entries, where)}"
+            f"but got {name!r}"
         )
+        text += _elsewhere(name, entries, where) or did_you_mean(name, [*entries, *folders])
         raise about("dataset", ValueError(text))
     folder, read = folders[name]
     return _accepting(read, name, options)(folder, name, **options)

@@ -14,6 +14,7 @@ from typing import Any
 from ..checks import check_choice, check_disk, imported
 from ..federation import Result, best_round
 from ..kinds import explained
+from ..targets import less_is_better
 from .comparison import Comparison
 from .tables import mean_and_deviation
 
@@ -85,21 +86,30 @@ def plot(
             _draw(left, right, name, runs, metric)
         if drops:
             _draw_dropped(axes[-1][0], axes[-1][1], name, runs)
-    labels = [("round", metric, "MB sent, up and down", metric) for metric in metrics]
+    axis_labels = [f"{metric}{_direction(metric)}" for metric in metrics]
+    labels = [("round", text, "MB sent, up and down", text) for text in axis_labels]
     labels += [("round", "dropped clients", "client", "rounds in which it was dropped")] * drops
     for (left, right), (x, y, other_x, other_y) in zip(axes, labels, strict=True):
         left.set(xlabel=x, ylabel=y)
         right.set(xlabel=other_x, ylabel=other_y)
         left.grid(alpha=0.25)
         right.grid(alpha=0.25)
-    if any(curves):
-        axes[0][0].legend()
+    if any(curves):  # below the axes, so that it hides no curve
+        lines, texts = axes[0][0].get_legend_handles_labels()
+        figure.legend(lines, texts, loc="outside lower center", ncols=min(len(texts), 4))
     if title:
         figure.suptitle(title)
     if path is not None:
         _save(figure, Path(path))
     pyplot.close(figure)  # else a notebook shows it twice, and a script keeps all
     return figure
+
+
+def _direction(metric: str) -> str:
+    """The end of an axis' label that says which values are better; "" for an unknown metric."""
+    if less_is_better(metric):
+        return " (lower is better)"
+    return " (higher is better)" if metric.startswith(("test_", "val_")) else ""
 
 
 def _check(metrics: Sequence[str], recorded: Mapping[str, None]) -> None:
@@ -144,7 +154,7 @@ def _of_result(result: Result) -> Curve:
     select = result.selects
     return Curve(
         {name: [numbers.get(name) for numbers in rounds] for name in (*names, "train_loss")},
-        [record.bytes_up + record.bytes_down for record in result.history],
+        result.traffic,
         [(record.round, client) for record in result.history for client in record.dropped],
         best_round(result.history, select).round if select else None,
     )
@@ -167,9 +177,11 @@ def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric
     sent, _ = over([run.megabytes() for run in runs])
     sent = sent[: len(mean)]
     best = runs[0].best if len(runs) == 1 else None
-    mark = {} if best is None else {"marker": "o", "markevery": [best]}
-    for axes, x in ((by_round, list(range(len(mean)))), (by_bytes, sent)):
+    mark: dict[str, Any] = {} if best is None else {"marker": "o", "markevery": [best]}
+    places = [(by_round, list(range(len(mean)))), (by_bytes, sent)]
+    for axes, x in places if any(sent) else places[:1]:
         (line,) = axes.plot(x, mean, label=name, **mark)
+        mark["color"] = line.get_color()  # the same in both pictures, whoever is in them
         if len(runs) > 1:
             spread = [0.0 if math.isnan(d) else d for d in deviation]
             low = [m - s for m, s in zip(mean, spread, strict=True)]

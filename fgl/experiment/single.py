@@ -54,7 +54,7 @@ def report_of(name: str, seed: int, result: Result, task: Task, num_rounds: int)
     report = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
     report["curves"]["train_loss"] = [record.loss for record in result.history]
     report["seconds"] = sum(record.seconds for record in result.history)
-    report["bytes"] = [record.bytes_up + record.bytes_down for record in result.history]
+    report["bytes"] = result.traffic
     return report
 
 

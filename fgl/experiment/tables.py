@@ -144,7 +144,7 @@ def _cells(table: Sequence[Line], metric: str, at: str) -> list[list[str]]:
                 line.method,
                 spread(line.mean, line.deviation),
                 "" if math.isnan(line.difference) else spread(line.difference, line.error, "+"),
-                f"{line.bytes / 1e6:.3f}",
+                f"{line.bytes / 1e6:.3f}" if line.bytes else "-",
                 f"{line.seconds:.1f}",
                 str(line.seeds),
             ]

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import nn
 
-from ..checks import check_disk, check_number, imported
+from ..checks import check_disk, check_number, did_you_mean, imported
 from ..graph import Graph
 from ..kinds import explained
 from ..predict import predict
@@ -84,7 +84,7 @@ def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
         lacks = f", and no round has {select}" if select and not metric else ""
         raise ValueError(
             f"Expected metric to be one of {', '.join(names)}, perhaps with a minus before it, "
-            f"but got {metric or 'none'}{lacks}"
+            f"but got {metric or 'none'}{lacks or did_you_mean(metric, names)}"
         )
     if f"-{metric}" == select or less_is_better(metric):
         raise ValueError(
@@ -223,7 +223,7 @@ class Result:
         Result: 1 round, 1 client, 0.0 s
           last  (round 0): val_auc 0.5000
           best  (round 0, val_auc): val_auc 0.5000
-          bytes: 0.000 MB up, 0.000 MB down
+          bytes: -
           dropped: 0 of 1 messages
     """
 
@@ -257,12 +257,22 @@ class Result:
             best = best_round(self.history, select)
             lines.append(f"best  (round {best.round}, {select}): {_told(best)}")
         up, down = (sum(getattr(r, f"bytes_{way}") for r in self.history) for way in ("up", "down"))
-        lines.append(f"bytes: {up / 1e6:.3f} MB up, {down / 1e6:.3f} MB down")
+        moved = f"{up / 1e6:.3f} MB up, {down / 1e6:.3f} MB down"
+        lines.append(f"bytes: {moved if any(self.traffic) else '-'}")
         sent = sum(len(record.participants) for record in self.history)
         dropped = [(r.round, *each) for r in self.history for each in r.dropped.items()]
         first = "; first: round {}, client {}: {}".format(*dropped[0]) if dropped else ""
         lines.append(f"dropped: {len(dropped)} of {sent} messages{first}")
         return "\n  ".join(lines)
+
+    @property
+    def traffic(self) -> list[int]:
+        """Bytes of each round, up and down; zeros if no client sends any, or there is one client.
+
+        Clients that train alone, and one that has all data, need no server.
+        """
+        alone = len(self.outbox) == 1 or not any(record.bytes_up for record in self.history)
+        return [0 if alone else record.bytes_up + record.bytes_down for record in self.history]
 
     @property
     def selects(self) -> str:

@@ -54,7 +54,7 @@ def adapted(
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8, model="gcn").load(seed=0)
         >>> made = adapted(task, first_rounds=1, own_hidden=4)
         >>> made.fedavg
-        adafgl(fedavg(AdaFGL(...), train=Training(...)), threshold=0.9)
+        adafgl(fedavg(AdaFGL(...), train=Training(SGD(lr=0.25, ...), num_steps=4)), threshold=0.9)
 
     Source: Li et al. 2024, https://arxiv.org/abs/2401.11750; https://github.com/xkLi-Allen/AdaFGL
     """

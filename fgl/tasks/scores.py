@@ -94,9 +94,9 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         test: whether to score the test pairs too.
 
     Returns:
-        ``(params, graph) -> {"val_auc", "val_ap", "auc", "ap"}``, the last two on the test pairs;
-        without the names of pairs that lack edges or negatives, so none for a client that only
-        trains; NaN if the model's scores are NaN, as after divergence.
+        ``(params, graph) -> {"val_auc", "val_ap", "test_auc", "test_ap"}``, without the names of
+        pairs that lack edges or negatives, so none for a client that only trains; NaN if
+        the model's scores are NaN, as after divergence.
 
     Raises:
         ValueError: when called, if no split has this graph.
@@ -105,7 +105,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         >>> split = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
         >>> model = fgl.nn.VGAE(1433, 8, 4)
         >>> list(link_scores(model, [split])(model.state_dict(), split.graph))
-        ['val_auc', 'val_ap', 'auc', 'ap']
+        ['val_auc', 'val_ap', 'test_auc', 'test_ap']
     """
     of = {split.graph: split for split in splits}
 
@@ -118,7 +118,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
             z = fed.predict(model, params, graph)
         held_out = {"val_": (split.val_edges, split.val_negatives)}
         if test:
-            held_out[""] = (split.test_edges, split.test_negatives)
+            held_out["test_"] = (split.test_edges, split.test_negatives)
         held_out = {k: pairs for k, pairs in held_out.items() if all(p.shape[1] for p in pairs)}
         scores = {prefix: pair_scores(z, torch.cat(pairs, 1)) for prefix, pairs in held_out.items()}
         diverged = to_host(*(own.isnan().any() for own in scores.values()))

@@ -691,8 +691,8 @@ TASKS: dict[str, tuple[Build, str]] = {
     "pair_task of next edges": (next_edges, "test_auc"),
     "pair_task of purchases": (purchases, "test_auc"),
     "pair_task of friends": (friends, "test_auc"),
-    "link_task": (links, "auc"),
-    "link_task of types": (typed_links, "auc"),
+    "link_task": (links, "test_auc"),
+    "link_task of types": (typed_links, "test_auc"),
 }
 
 

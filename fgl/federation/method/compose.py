@@ -15,7 +15,7 @@ from torch import nn
 from ...kinds import binder, check_kind, explained
 from .describe import described, short_name
 from .layers import FUNCTIONS, Layer, short
-from .method import Method
+from .method import Method, Training
 
 P = ParamSpec("P")
 Check = Callable[[Method, str], None]  # raises unless a builder of this name can take the method
@@ -147,9 +147,11 @@ def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str)
 
 
 def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
-    """The given arguments as source text."""
+    """The arguments as source text: given ones, and defaults that are numbers or a training."""
     words = []
-    for name, value in values.items():
+    defaults = {name: each.default for name, each in signature.parameters.items()}
+    shown = {n: own for n, own in defaults.items() if type(own) in (int, float, Training)}
+    for name, value in {**values, **{n: shown[n] for n in shown if n not in values}}.items():
         parameter = signature.parameters[name]
         if parameter.kind is parameter.VAR_POSITIONAL:
             words += [short(each) for each in value]

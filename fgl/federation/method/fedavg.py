@@ -21,13 +21,15 @@ from .method import Loss, Method, Receive, Training
 from .models import check_has_shapes, check_untied
 from .sums import Means, OfMeans
 
+ONE_STEP = Training()
+
 
 @layer
 def fedavg(
     model: nn.Module,
     *,
     loss: Loss | None = None,
-    train: Training | None = None,
+    train: Training = ONE_STEP,
     target: Target = CLASSES,
 ) -> Method:
     """Federated averaging: each client trains the server's model, the server averages the models.
@@ -38,7 +40,7 @@ def fedavg(
         model: the architecture, with the initial parameters.
         loss: ``(params, graph, context) -> scalar``; default `supervised`, the target's loss on the
             training examples.
-        train: default one step of SGD.
+        train: default one step of SGD with a learning rate of 0.1.
         target: what the values of ``graph.y`` are; default class labels.
 
     Raises:
@@ -64,7 +66,7 @@ def fedavg(
         send=send_model,
         aggregate=average,
         deploy=deploy_received,
-        train=Training() if train is None else train,
+        train=train,
         accept=accept_all,
     )
 

@@ -56,15 +56,19 @@ def written(layers: Sequence[Layer]) -> str:
     return text
 
 
+@functools.singledispatch
 def short(value: Any) -> str:
     """A value as text for a call; a large value is shortened to ``Name(...)``.
 
     Example:
         >>> short(0.1), short(torch.nn.Linear(1, 1)), short(torch.nn.functional.relu)
         ('0.1', 'Linear(...)', 'relu')
+        >>> short(fgl.Training(functools.partial(torch.optim.Adam, lr=0.01), num_steps=3))
+        'Training(Adam(lr=0.01), num_steps=3)'
     """
     if isinstance(value, functools.partial):
-        return f"{short(value.func)}(...)"
+        options = [f"{name}={short(own)}" for name, own in value.keywords.items()]
+        return f"{short(value.func)}({', '.join([*map(short, value.args), *options])})"
     if callable(value) and hasattr(value, "__name__"):
         return str(value.__name__)
     plain = value is None or isinstance(value, bool | int | float | str)

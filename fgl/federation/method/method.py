@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...kinds import check_kind, check_takes
 from ...predict import standing_in
 from .describe import hides
 from .inbox import Aggregate
-from .layers import FUNCTIONS, HOOKS, Layer, written
+from .layers import FUNCTIONS, HOOKS, Layer, short, written
 from .message import Message, Params, State
 from .models import is_under, without
 from .old_names import GROUPS, takes_old_names
@@ -109,6 +109,14 @@ class Training:
         return new if self.settle is None else self.settle(new, old, context)
 
 
+@short.register
+def _training(training: Training) -> str:
+    """The optimiser with its options, and the fields that are not the default."""
+    changed = [f for f in fields(Training)[1:] if getattr(training, f.name) != f.default]
+    words = [f"{each.name}={short(getattr(training, each.name))}" for each in changed]
+    return f"Training({', '.join([short(training.optimizer), *words])})"
+
+
 # The arguments of the functions of a `Training`.
 TRAINING = {
     "batches": ["graph", "context"],
@@ -165,7 +173,7 @@ class Method:
     Example:
         >>> method = fgl.fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
         >>> fgl.methods.fedprox(method, mu=0.1)
-        fedprox(fedavg(GCN(...), train=Training(...)), mu=0.1)
+        fedprox(fedavg(GCN(...), train=Training(SGD(lr=0.1), num_steps=3)), mu=0.1)
         >>> method.send.__name__
         'send_model'
     """

@@ -34,8 +34,8 @@ class Choice(NamedTuple):
     """Number of clients that train as one batch, the reason, and whether no batch can train them.
 
     Example:
-        >>> print(Choice(8, "its clients fit the cache"))
-        clients_at_once=8: its clients fit the cache
+        >>> print(Choice(8, "together they fit the cache"))
+        8 clients train as one batch (clients_at_once=8): together they fit the cache
     """
 
     clients_at_once: int
@@ -43,7 +43,11 @@ class Choice(NamedTuple):
     refused: bool = False
 
     def __str__(self) -> str:
-        return f"clients_at_once={self.clients_at_once}: {self.why}"
+        number = self.clients_at_once
+        way = (
+            "clients train one at a time" if number == 1 else f"{number} clients train as one batch"
+        )
+        return f"{way} (clients_at_once={number}): {self.why}"
 
 
 @explained
@@ -99,7 +103,9 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     of_clients = [_data_bytes(method, each) for each in clients]
     data = max(of_clients)
     each, small_graphs = _trained_bytes(method) + data, clients[0].batch is not None
-    reason = f"a client works on {each / 2**20:.3g} MiB of {cache / 2**20:.3g}"
+    reason = (
+        f"a client's step needs about {each / 2**20:.3g} MiB; the cache has {cache / 2**20:.3g}"
+    )
     padded = data * data / (statistics.mean(of_clients) or 1)
     alone = data > ALONE_GRAPHS * cache if small_graphs else padded > ALONE * cache
     if alone:
