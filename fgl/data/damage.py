@@ -12,6 +12,7 @@ from torch import Tensor
 from ..checks import check_share, check_weight
 from ..graph import Graph
 from ..graph.arguments import check_graphs
+from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
@@ -227,6 +228,7 @@ def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Gra
     Source: "random_feature_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
     check_share(share=share)
+    check_no_series(graph, "lose_features")
     x: Any = graph.x
     if isinstance(x, SparseMatrix):
         value = x.values

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..checks import check_share
 from ..graph import Graph
 from ..graph.facts import answered, unscored
+from ..graph.windows import check_no_series
 from ..kinds import typed
 
 Draws = torch.Generator | None
@@ -34,6 +35,7 @@ def lose_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph
     Source: "random_label_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
     check_share(share=share)
+    check_no_series(graph, "lose_labels")
     mask = graph.training_mask.clone()
     mask[_drawn(answered(mask, graph.y), share, generator)] = False
     return graph.replace(train_mask=mask)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..checks import check_choice
 from ..graph import Graph
+from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix
 from ..sparse.matrix import dense, rows_of
@@ -85,6 +86,7 @@ def neighbour_sums(
     Source: Yao et al., FedGCN, https://arxiv.org/abs/2201.12433
     """
     check_choice("hops", hops, (0, 1, 2))
+    check_no_series(graph, "neighbour_sums")
     cut = borders(graph, parts)
     whole = summed(graph)
     if hops == 0:

@@ -71,6 +71,9 @@ class Graph(Facts):
         edge_label_index: int64 ``[2, num_examples]``, pairs of nodes, of which `y` and the masks
             speak.
         edge_label_type: int64 ``[num_examples]``, the relation that each pair is asked about.
+        z: int64 ``[num_nodes]``, at least 0, such as atomic numbers.
+        pos: float ``[num_nodes, d]``, positions.
+        u: float ``[num_graphs, d]``, features of the graphs of a `batch`.
         scale: float ``[num_nodes, 2 * (num_features + 1)]``, means of the features and of `y`, then
             their deviations: models read windows without them, and answers have them again.
         window_index: int64 ``[num_examples, steps]``, the times of `x` that each window reads.
@@ -106,6 +109,9 @@ class Graph(Facts):
     node_type: Tensor | None = None
     edge_label_index: Tensor | None = None
     edge_label_type: Tensor | None = None
+    z: Tensor | None = None
+    pos: Tensor | None = None
+    u: Tensor | None = None
     scale: Tensor | None = None
     window_index: Tensor | None = None
     horizon_index: Tensor | None = None
@@ -119,6 +125,8 @@ class Graph(Facts):
             check_batch(self.batch, self.edge_index, self.num_nodes)
         check_pairs(self.edge_label_index, self.edge_label_type, self.batch, self.num_nodes)
         check_windows(self)
+        if self.u is not None and self.batch is None:
+            raise ValueError("Expected batch beside u, the features of its graphs, but got none")
         sizes = {"node": self.num_nodes, "edge": self.num_edges}
         for name, value in present(self, FIELDS).items():
             check_field(name, value, sizes.get(FIELDS[name].owner, self.num_examples))

@@ -44,6 +44,9 @@ FIELDS = {
     "edge_type": Field("edge"),
     "edge_time": Field("edge", "float or int64"),
     "edge_label_type": Field("pair"),
+    "z": Field("node"),
+    "pos": Field("node", "float", (None,)),
+    "u": Field("example", "float", (None,)),
     "scale": Field("node", "float", (None,)),
     "window_index": Field("time", "int64", (None,)),
     "horizon_index": Field("time", "int64", (None,)),
@@ -54,7 +57,7 @@ NODE_FIELDS, EDGE_FIELDS, TIME_FIELDS = (
     for owner in ("node", "edge", "time")
 )
 TENSORS = ("x", "edge_index", *FIELDS, "edge_label_index", "batch", "y")
-EXAMPLE_FIELDS = ("y", "edge_label_type", *MASKS)
+EXAMPLE_FIELDS = ("y", "u", "edge_label_type", *MASKS)
 UNFILLED = tuple(  # the fields that new nodes and edges need
     name for name in (*EDGE_FIELDS, *NODE_FIELDS) if name not in ("edge_weight", "node_id")
 )

@@ -48,7 +48,10 @@ class Reading:
             return self._left(graph.entries(name), 0) if graph.has(name) else None
         if name in ("batch_size", "num_graphs"):
             return None if graph.batch is None else graph.num_graphs
-        return getattr(graph, name)
+        value = getattr(graph, name)
+        return (
+            value.detach() if name == "pos" and value is not None else value
+        )  # forces ask for its gradient
 
     @cached_property
     def edge_index(self) -> Tensor:

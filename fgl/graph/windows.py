@@ -110,17 +110,19 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
     Raises:
         ValueError: for an output of windows that has another shape.
     """
-    if not graph.has("window_index") or not graph.has("y"):
+    if not graph.has("window_index"):
         return output, graph.y, mask
+    mask = graph.example_mask if mask is None else mask
+    each = (mask[:, None] * graph.node_mask.to(mask.dtype)).flatten()
+    if not graph.has("y"):
+        return output, None, each
     y = graph.y.transpose(0, 1)[graph.horizon_index].transpose(1, 2)
     if output is not None and output.shape != y.shape:
         raise ValueError(
             f"Expected the model to give {list(y.shape)}, windows by nodes by horizons, but got "
             f"{list(output.shape)}"
         )
-    mask = graph.example_mask if mask is None else mask
-    each = mask[:, None] * graph.node_mask.to(mask.dtype)
-    return None if output is None else output.flatten(0, 1), y.flatten(0, 1), each.flatten()
+    return None if output is None else output.flatten(0, 1), y.flatten(0, 1), each
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.overrides import TorchFunctionMode
 
-from ....graph import EDGE_FIELDS
+from ....graph import EDGE_FIELDS, NODE_FIELDS
 from ....graph.reading import Reading, dense
 from ....graph.windows import read
 from ....sparse import gather_rows, sum_rows
@@ -54,20 +54,25 @@ class SunkReading(Reading):
             return self.edges if present is None else torch.where(present, self.edges, self.sink)
         if name == "edge_weight":
             return adj.value
-        if name in (*EDGE_FIELDS, "node_type"):
+        if name in (*EDGE_FIELDS, *NODE_FIELDS):
             return self._field(name) if graph.has(name) else None
         if name == "num_nodes":
             return self.sink + 1
         if name in ("batch_size", "num_graphs"):
             return None if self.sinks_graph is None else self.sinks_graph + 1
+        if name == "u" and graph.has("u"):
+            return pad(graph.u, (0, 0, 0, 1))
         if name == "batch" and self.sinks_graph is not None:
             self.owners = pad(graph.batch, (0, 1), value=self.sinks_graph)
             return self.owners
         return getattr(graph, name) if graph.has(name) else None
 
     def _field(self, name: str) -> Tensor:
-        of_nodes = name == "node_type"
-        field = pad(self.graph.node_type, (0, 1)) if of_nodes else self.graph.entries(name)
+        if name in EDGE_FIELDS:
+            field = self.graph.entries(name)
+        else:
+            field = getattr(self.graph, name)
+            field = pad(field, (0, 0) * (field.dim() - 1) + (0, 1))
         self.fields.append(field)
         return field
 
