@@ -32,7 +32,7 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
     if fields["x"] is None and fields["pos"] is not None and "x" not in ignore:
         fields["x"] = fields["pos"].new_zeros(len(fields["pos"]), 0)
         if fields["edge_index"] is None:
-            fields["edge_index"] = torch.zeros(2, 0, dtype=torch.int64, device=fields["x"].device)
+            fields["edge_index"] = torch.zeros(2, 0, dtype=torch.int64, device=fields["pos"].device)
     if fields["x"] is None:
         raise ValueError(
             "Expected data.x to be the features of nodes, but got None: give every node a 1, "

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from .checks import MASKS, check_index
 from .fields import TIME_FIELDS, taken
 
@@ -24,43 +25,36 @@ def check_windows(graph: Any) -> None:
     Raises:
         ValueError: naming the field.
     """
-    given = [name for name in TIME_FIELDS if getattr(graph, name) is not None]
-    if not given:
+    present = [name for name in TIME_FIELDS if getattr(graph, name) is not None]
+    if not present:
         return
-    if len(given) < len(TIME_FIELDS):
-        raise ValueError(f"Expected {' and '.join(TIME_FIELDS)} together, but got {given[0]} alone")
+    both = " and ".join(TIME_FIELDS)
+    reject_if(len(present) < len(TIME_FIELDS), f"{both} together", f"{present[0]} alone")
     for name in ("batch", "edge_label_index"):
-        if getattr(graph, name) is not None:
-            raise ValueError(f"Expected window_index or {name}, but got both")
-    if len(graph.x.shape) != 3:
+        reject_if(getattr(graph, name) is not None, f"window_index or {name}", "both")
+    shape, y = list(graph.x.shape), graph.y
+    series = "a series [num_nodes, num_times, num_features]"
+    reject_if(len(shape) != 3, f"x to be {series} beside window_index", shape)
+    if y is not None and (list(y.shape) != shape[:2] or not y.is_floating_point()):
         raise ValueError(
-            "Expected x to be a series [num_nodes, num_times, num_features] beside window_index, "
-            f"but got {list(graph.x.shape)}"
-        )
-    series = list(graph.x.shape[:2])
-    y, reads, asks = graph.y, graph.window_index, graph.horizon_index
-    if y is not None and (list(y.shape) != series or not y.is_floating_point()):
-        raise ValueError(
-            f"Expected y to be float {series}, a number for each node and time, beside "
+            f"Expected y to be float {shape[:2]}, a number for each node and time, beside "
             f"window_index, but got {y.dtype} {list(y.shape)}"
         )
+    reads, asks = graph.window_index, graph.horizon_index
     for name, times in (("window_index", reads), ("horizon_index", asks)):
-        check_index(name, times, (None, None), series[1])
-        if not times.shape[1]:
-            raise ValueError(f"Expected {name} to have a time for each window, but got none")
-    late = (asks.amin(1) <= reads.amax(1)).nonzero()
+        check_index(name, times, (None, None), shape[1])
+        reject_if(not times.shape[1], f"{name} to have a time for each window", "none")
+    late = (asks.amin(1) <= reads.amax(1)).nonzero().flatten()
     if len(late):
-        first = int(late[0])
+        row = int(late[0])
         raise ValueError(
             "Expected horizon_index to be later than the times that a window reads, but got "
-            f"{int(asks[first].min())} for window {first}, which reads {int(reads[first].max())}"
+            f"{int(asks[row].min())} for window {row}, which reads {int(reads[row].max())}"
         )
-    width = 2 * (graph.num_features + 1)
-    if graph.scale is not None and graph.scale.shape[1] != width:
-        raise ValueError(
-            f"Expected scale to have {width} columns, means and deviations of {width // 2 - 1} "
-            f"features and of y, but got {graph.scale.shape[1]}"
-        )
+    width = 2 * (shape[2] + 1)
+    if graph.scale is not None:
+        columns = f"{width} columns, means and deviations of {shape[2]} features and of y"
+        reject_if(graph.scale.shape[1] != width, f"scale to have {columns}", graph.scale.shape[1])
 
 
 def check_no_series(graph: Any, what: str) -> None:
@@ -69,11 +63,9 @@ def check_no_series(graph: Any, what: str) -> None:
     Raises:
         ValueError: naming `what`.
     """
-    if len(graph.x.shape) == 3:
-        raise ValueError(
-            f"Expected a graph whose x is [num_nodes, num_features] for {what}, but got a series "
-            f"{list(graph.x.shape)}"
-        )
+    shape = list(graph.x.shape)
+    expected = f"a graph whose x is [num_nodes, num_features] for {what}"
+    reject_if(len(shape) == 3, expected, f"a series {shape}")
 
 
 def read(graph: Any) -> Any:
@@ -117,12 +109,11 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
     if not graph.has("y"):
         return output, None, each
     y = graph.y.transpose(0, 1)[graph.horizon_index].transpose(1, 2)
-    if output is not None and output.shape != y.shape:
-        raise ValueError(
-            f"Expected the model to give {list(y.shape)}, windows by nodes by horizons, but got "
-            f"{list(output.shape)}"
-        )
-    return None if output is None else output.flatten(0, 1), y.flatten(0, 1), each
+    if output is not None:
+        expected = f"the model to give {list(y.shape)}, windows by nodes by horizons"
+        reject_if(output.shape != y.shape, expected, list(output.shape))
+        output = output.flatten(0, 1)
+    return output, y.flatten(0, 1), each
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ...graph import Graph
 from .matrices import checked_array, checked_edges, dense_features
-from .parsing import read_json
-from .paths import need
+from .parsing import need, read_json
 
 
 def read_chickenpox(folder: Path, name: str) -> Graph:

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from ...checks import check_count
+from ...checks import check_count, reject_if
 from ...graph import MASKS, Graph
 from ...kinds import typed
 from ...sparse.matrix import dense
@@ -66,10 +66,9 @@ def windows(
             "Expected graph to be a series, x [num_nodes, num_times, num_features] and y "
             f"[num_nodes, num_times], but got {graph!r}"
         )
-    if not horizons or min(horizons) < 1:
-        raise ValueError(f"Expected horizons to be at least 1, but got {tuple(horizons)}")
-    if len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
-        raise ValueError(f"Expected shares to be three numbers of sum 1, but got {tuple(shares)}")
+    reject_if(min(horizons, default=0) < 1, "horizons to be at least 1", tuple(horizons))
+    wrong = len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6
+    reject_if(wrong, "shares to be three numbers of sum 1", tuple(shares))
     times = int(graph.x.shape[1])
     last = torch.arange(steps - 1, max(times - max(horizons), steps - 1), stride)
     asks = last[:, None] + torch.tensor(list(horizons))
@@ -79,11 +78,9 @@ def windows(
         for name, (begin, end) in zip(MASKS, pairwise(bounds), strict=True)
     }
     for share, (name, mask) in zip(shares, masks.items(), strict=True):
-        if share and not mask.any():
-            raise ValueError(
-                f"Expected {name} to have a window of {steps} times and {max(horizons)} ahead, but "
-                f"got none of {times} times and a share of {share}"
-            )
+        expected = f"{name} to have a window of {steps} times and {max(horizons)} ahead"
+        got = f"none of {times} times and a share of {share}"
+        reject_if(share and not mask.any(), expected, got)
     inside = torch.stack([*masks.values()]).any(0)
     fields = {"window_index": last[:, None] + torch.arange(1 - steps, 1), "horizon_index": asks}
     cut = {name: value[inside].to(graph.device) for name, value in {**fields, **masks}.items()}

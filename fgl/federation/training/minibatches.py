@@ -9,7 +9,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from ...checks import check_count
+from ...checks import check_count, reject_if
 from ...graph import Graph
 from ...graph.facts import answered
 from ...graph.windows import by_answer, check_no_series
@@ -227,8 +227,6 @@ def window_minibatches(
         >>> [seen.num_examples for seen, _ in window_minibatches(graph, {}, batch_size=3)]
         [3, 1]
     """
-    if graph.window_index is None:
-        raise ValueError(
-            f"Expected graph to have windows, but got {graph!r}: fgl.data.splits.windows(graph)"
-        )
+    got = f"{graph!r}: fgl.data.splits.windows(graph)"
+    reject_if(graph.window_index is None, "graph to have windows", got)
     return graph_minibatches(graph, context, batch_size=batch_size, num_epochs=num_epochs)

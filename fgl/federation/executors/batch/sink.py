@@ -69,7 +69,7 @@ class SunkReading(Reading):
 
     def _field(self, name: str) -> Tensor:
         if name in EDGE_FIELDS:
-            field = self.graph.entries(name)
+            field: Tensor = self.graph.entries(name)
         else:
             field = getattr(self.graph, name)
             field = pad(field, (0, 0) * (field.dim() - 1) + (0, 1))
