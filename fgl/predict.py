@@ -202,6 +202,7 @@ def predict(
             f"{list(read.strange)}: fgl.nn.Hetero(model, columns, relations, target) makes dicts"
         )
     _check_params(model, params)
+    params = {n: p for n, p in with_ties(model, params).items() if n not in _second_paths(model)}
     call = partial(functional_call, model, params, tie_weights=tie_weights)  # type: ignore[arg-type]
     try:
         return _called(call, model, read, graph, options)
@@ -227,6 +228,47 @@ def _check_params(model: nn.Module, params: Any) -> None:
             f"Expected params to have {type(model).__name__}'s names, as model.state_dict() has, "
             f"but got {got}"
         )
+
+
+_ties: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
+
+
+def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters in which one that a model has under two names has the value of the first name.
+
+    Only the first name is trained.
+
+    Example:
+        >>> layer = torch.nn.Linear(1, 1, bias=False)
+        >>> model = torch.nn.Sequential(layer, layer)
+        >>> with_ties(model, {"0.weight": torch.ones(1, 1), "1.weight": torch.zeros(1, 1)})
+        {'0.weight': tensor([[1.]]), '1.weight': tensor([[1.]])}
+    """
+    ties = {name: params[one] for name, one in _tied(model).items() if one in params}
+    return {**params, **ties}
+
+
+def _tied(model: nn.Module) -> dict[str, str]:
+    """Second names of a model's parameters, and their first ones."""
+    if model not in _ties:
+        first = {p: name for name, p in model.named_parameters()}
+        every = model.named_parameters(remove_duplicate=False)
+        _ties[model] = {name: first[p] for name, p in every if first[p] != name}
+    return _ties[model]
+
+
+def _second_paths(model: nn.Module) -> set[str]:
+    """Names of parameters that lead to a module which another name leads to, too.
+
+    `torch.func.functional_call` would replace such a parameter twice, and restore it wrongly.
+    """
+    pairs = _tied(model).items()
+    ends = ([each.rpartition(".") for each in pair] for pair in pairs)
+    return {
+        ".".join(filter(None, (two[0], two[2])))
+        for two, one in ends
+        if two[2] == one[2] and model.get_submodule(two[0]) is model.get_submodule(one[0])
+    }
 
 
 class OtherWidth(RuntimeError, ValueError):

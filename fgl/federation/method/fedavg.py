@@ -18,7 +18,7 @@ from ...warn import warn
 from .compose import layer
 from .message import Broadcast, Message, Params, State, check_model
 from .method import Loss, Method, Receive, Training
-from .models import check_has_shapes, check_untied
+from .models import check_has_shapes
 from .sums import Means, OfMeans
 
 ONE_STEP = Training()
@@ -85,17 +85,12 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
         pairs. It raises a TypeError for labels that are floating-point numbers if no target is
         given, and for a model that returns no tensor.
 
-    Raises:
-        ValueError: if parameters of the model are tied.
-
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
         >>> supervised(model)(dict(model.named_parameters()), graph, {}).shape
         torch.Size([])
     """
-
-    check_untied(model)
     shapes_of: dict[nn.Module, tuple[list[str], dict[str, torch.Size]]] = {}
 
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
