@@ -202,8 +202,10 @@ def predict(
             f"{list(read.strange)}: fgl.nn.Hetero(model, columns, relations, target) makes dicts"
         )
     _check_params(model, params)
-    params = {n: p for n, p in with_ties(model, params).items() if n not in _second_paths(model)}
-    call = partial(functional_call, model, params, tie_weights=tie_weights)  # type: ignore[arg-type]
+    if _tied(model):
+        twice = _second_paths(model)
+        params = {n: p for n, p in with_ties(model, params).items() if n not in twice}
+    call = partial(functional_call, model, params, tie_weights=tie_weights)
     try:
         return _called(call, model, read, graph, options)
     except FOREIGN as error:
