@@ -14,6 +14,7 @@ from torch import Tensor
 from ..checks import reject_if
 from ..graph import Graph
 from ..graph.checks import check_index
+from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix
 from ..sparse.matrix import dense, rows_of
@@ -219,6 +220,7 @@ def neighbour_sums(
 
     Source: Yao et al., FedGCN, https://arxiv.org/abs/2201.12433
     """
+    check_no_series(graph, "neighbour_sums")
     cut = borders(graph, parts)
     whole = summed(graph)
     if hops == 0:

@@ -61,7 +61,12 @@ from .method.rules import Ragged as Ragged
 from .method.sums import Means, OfMeans, OfSums, after
 from .run import Callback
 from .run import run as run
-from .training.minibatches import Steps, graph_minibatches, node_minibatches
+from .training.minibatches import (
+    Steps,
+    graph_minibatches,
+    node_minibatches,
+    window_minibatches,
+)
 from .training.minibatches import local_steps as local_steps
 from .training.minibatches import num_steps as num_steps
 from .training.minibatches import training_examples as training_examples
@@ -132,4 +137,5 @@ __all__ = [
     "train",
     "trainable",
     "unsealed",
+    "window_minibatches",
 ]

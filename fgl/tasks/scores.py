@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
 from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
 from ..graph import Graph
+from ..graph.windows import asked, by_answer, horizons
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
 from ..metrics import hit_rows
@@ -67,15 +69,16 @@ def node_scores(
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
-        y = checked_y(target, graph.y)
-        with fed.in_mode(model, False):
-            output = logits_of(model, params, graph)
+        checked_y(target, graph.y)
         metrics: dict[str, Any] = {}
-        if graph.val_mask is not None:
-            first = target.metrics[target.first]
-            metrics[f"val_{target.first}"] = first(output, y, graph.val_mask)
-        if test and graph.test_mask is not None:
-            metrics |= of_clients(target).measure("test_", output, y, graph.test_mask)
+        with fed.in_mode(model, False):
+            of = asked(graph, lambda own: logits_of(model, params, own))
+            if graph.val_mask is not None:
+                first = target.metrics[target.first]
+                metrics[f"val_{target.first}"] = first(*of(graph.val_mask))
+            if test and graph.test_mask is not None:
+                own = of_clients(target).at(horizons(graph))
+                metrics |= own.measure("test_", *of(graph.test_mask))
         return scored_alone(on_host(metrics)[0])
 
     return score
@@ -324,18 +327,24 @@ def evaluate_pooled(
     }
     if not tested:
         raise ValueError("Expected a client to have test examples, but got none")
-    answers = torch.cat([checked_y(target, own.y)[mask] for own, mask in tested.values()])
+    for own, _ in tested.values():
+        checked_y(target, own.y)
+    first, _ = next(iter(tested.values()))
+    target = target.at(horizons(first))
 
     @torch.no_grad()
     def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
-        outputs = []
+        parts: list[tuple[Tensor, Tensor]] = []
         with fed.in_mode(model, False):
             for client, (own, mask) in tested.items():
                 trained = client if client in used else 0
                 with method.at(clients[trained]):
-                    outputs.append(fed.predict(model, used[trained], own)[mask])
-        return scored_alone(on_host(target.measure("pooled_test_", torch.cat(outputs), answers))[0])
+                    of = asked(own, partial(fed.predict, model, used[trained]))
+                    output, y, rows = of(mask)
+                parts.append((output, y) if rows is None else (output[rows], y[rows]))
+        outputs, answers = (torch.cat(each) for each in zip(*parts, strict=True))
+        return scored_alone(on_host(target.measure("pooled_test_", outputs, answers))[0])
 
     return evaluate
 
@@ -351,8 +360,8 @@ def with_pooled(
 
     A warning names these clients.
     """
-    warn_undefined(target, [(own.y, own.val_mask) for own in tests], "val_")
-    questions = [(own.y, own.test_mask) for own in tests]
+    warn_undefined(target, [by_answer(own, own.val_mask)[1:] for own in tests], "val_")
+    questions = [by_answer(own, own.test_mask)[1:] for own in tests]
     answered = [(y, mask) for y, mask in questions if y is not None and mask is not None]
     if not answered:
         return evaluate
