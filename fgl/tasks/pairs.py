@@ -115,8 +115,10 @@ def _task_of(
             "Expected a client to have test pairs, but got none: there will be no test metrics",
         )
 
-    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        own = fed.evaluate_on(method, clients, trained, score=node_scores(model, target=target))
+    def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
+        score = node_scores(model, target=target)
+        how: dict[str, Any] = {"target": target, "each": each}
+        own = fed.evaluate_on(method, clients, trained, score=score, **how)
         return with_pooled(own, method, trained, clients, target)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
