@@ -16,13 +16,11 @@ from ..kinds import check_kind, explained
 from ..seeds import fold_in, stage
 from ..warn import warn
 from .executors import Answer, Executor
-from .gate.distances import Diverged, farthest
 from .gate.guard import ChangedInPlace
-from .gate.uploads import NO_MORE, Absent, Limits, of_whom, reason, sift
-from .history import Result, Round
+from .gate.uploads import NO_MORE, Absent, Diverged, Limits, farthest, sift
+from .history import Result, Round, of_whom, reason
 from .method.fedavg import accept_all
-from .method.inbox import Aggregate, Broadcast, Inbox
-from .method.message import Message, State, compact, num_bytes
+from .method.message import Aggregate, Broadcast, Inbox, Message, State, compact, num_bytes
 from .method.method import Evaluate, Method, Watch
 
 Dropouts = float | Callable[[int, int], bool]

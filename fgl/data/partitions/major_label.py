@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_count, check_share
+from ...checks import check_count, check_share, reject_if
 from ...graph import Graph
 from ...kinds import typed
 
@@ -122,8 +122,7 @@ def _some(nodes: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> None:
-    if graph.y is None:
-        raise ValueError("Expected graph to have labels, but got none")
+    reject_if(graph.y is None, "graph to have labels", "none")
     check_count(num_clients=num_clients, num_test=num_test)
     _ = graph.labels  # numbers have no classes
     if not 1 <= num_major <= int(graph.num_classes or 0):
@@ -153,8 +152,7 @@ def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
         [200, 116, 53]
     """
     without = [client for client, graph in enumerate(clients) if graph.node_id is None]
-    if without:
-        raise ValueError(f"Expected clients to have node_id, but got none in clients {without}")
+    reject_if(without, "clients to have node_id", f"none in clients {without}")
     graphs: list[Any] = list(clients)
     total = 1 + max(int(graph.node_id.max()) for graph in graphs)
     trained = torch.cat([graph.node_id[graph.train_mask] for graph in graphs])

@@ -14,13 +14,11 @@ from torch import Tensor
 from ...graph import Graph
 from ...kinds import explained
 from ..method.compose import check_seals
-from ..method.inbox import Inbox
-from ..method.message import Message, Params, State, check_message, check_model
+from ..method.message import Inbox, Message, Params, State, check_message, check_model
 from ..method.method import Method
 from ..method.models import is_under
-from ..method.ragged import Ragged
-from ..method.rules import Account, Joining
-from .distances import check_jump
+from ..method.rules import Account, Joining, Ragged
+from .uploads import check_jump
 
 
 class ChangedInPlace(ValueError):

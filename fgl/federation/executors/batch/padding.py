@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ....predict import reads, stand_in
 from ....seeds import set_seed
 from ...method.message import Params, leaves
-from ...method.ragged import Ragged
+from ...method.rules import Ragged
 from ...training.train import in_mode, trainable
 from .cohort import ONE_BY_ONE, Cohort
 from .steps import View
