@@ -93,10 +93,11 @@ class Facts:
         read = [each for each in (self.train_mask, answers) if each is not None]
         if not read:
             return self.num_examples
-        if any(each.is_inference() for each in read):  # it counts no changes
+        try:
+            versions = [each._version for each in read]
+        except RuntimeError:  # an inference tensor counts no changes
             return int(answered(self.training_mask, self.y).sum())
         cached = self.__dict__.get("_counted")
-        versions = [each._version for each in read]
         if cached is None or cached[1] != versions or any(map(is_not, cached[0], read)):
             count = int(answered(self.training_mask, self.y).sum())
             cached = self.__dict__["_counted"] = read, versions, count
