@@ -177,7 +177,7 @@ class NeighbourSums(NamedTuple):
 def neighbour_sums(
     graph: Graph, parts: Sequence[Tensor], *, hops: Literal[0, 1, 2], total: Total | None = None
 ) -> NeighbourSums:
-    """Each client's nodes with the sums of their neighbours' features, other clients' included.
+    """Add up the features of each node's neighbours, including neighbours at other clients.
 
     Features become the rows of ``P X``, edges are the entries of the whole graph's
     ``P = D^-1/2 (A + I) D^-1/2`` with P as weight, self-loops among them: so degrees are

@@ -40,7 +40,7 @@ def fedgm(
     fit_lr: Weight = 0.01,
     fit_decay: Weight = 5e-4,
 ) -> Method:
-    """Clients send small graphs that give a model the same gradients; the server trains on them.
+    """Train the server's model on small graphs that mimic the clients' gradients (FedGM).
 
     In its first round a client makes ``int(reduction n)`` nodes for its n training nodes, with
     about the same classes, features that begin as a drawn node's of the class, and edges

@@ -67,7 +67,7 @@ class Task:
 
 @typed
 def centralized(task: Task) -> Task:
-    """Centralized training: the task with one client, which has the data of all.
+    """The same task with one client that holds all data (centralized training).
 
     The task is scored as before.
 
