@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from .checks import reject_if
 from .graph import EDGE_FIELDS, Graph
 from .kinds import check_kind, explained
 
@@ -347,11 +348,9 @@ def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
     """
     needed = reads(model).needed & {*FIELDS, "batch"}
     missing = sorted(name for name in needed if not graph.has(name))
-    if missing:
-        raise ValueError(
-            f"Expected {outer}'s probes to have what {type(model).__name__} reads, "
-            f"but got no {missing}"
-        )
+    reject_if(
+        missing, f"{outer}'s probes to have what {type(model).__name__} reads", f"no {missing}"
+    )
 
 
 def _field(graph: Graph, name: str) -> Tensor | None:

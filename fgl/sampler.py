@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .checks import check_fanouts
+from .checks import check_fanouts, reject_if
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
 from .graph.fields import changed_copy, taken
@@ -98,8 +98,7 @@ class NeighbourSampler:
             ValueError: if it has another shape, a repeat, or a seed is no node of the graph.
         """
         check_index("seeds", seeds, (None,), self.graph.num_nodes)
-        if len(seeds.unique()) < len(seeds):
-            raise ValueError("Expected seeds to be without repeats, but got a node twice")
+        reject_if(len(seeds.unique()) < len(seeds), "seeds to be without repeats", "a node twice")
         return self.unchecked(seeds, generator=generator)
 
     def unchecked(self, seeds: Tensor, *, generator: torch.Generator | None = None) -> Graph:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .checks import reject_if
 from .kinds import explained
 from .losses import binary_cross_entropy, cross_entropy, squared_error
 from .metrics import mae, mean_auc, mean_average_precision, r2, rmse
@@ -53,10 +54,7 @@ class Target:
             got = "'loss' among them" if self.metrics else "none"
             raise ValueError(f"Expected metrics to be one or more beside the loss, but got {got}")
         others = sorted(set(self.lower) - set(self.metrics))
-        if others:
-            raise ValueError(
-                f"Expected lower to be names of {list(self.metrics)}, but got {others}"
-            )
+        reject_if(others, f"lower to be names of {list(self.metrics)}", others)
         object.__setattr__(self, "metrics", dict(self.metrics))
         object.__setattr__(self, "lower", frozenset(self.lower))
 

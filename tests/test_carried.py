@@ -243,7 +243,7 @@ def test_the_client_who_paid_most_is_found_among_all() -> None:
             record = with_noise(record, noise, num_clients=5, kind="central_gaussian", delta=DELTA)
             record = with_answers(record, dict(enumerate(times)))
         each = [
-            privacy.composed.composed_epsilon(
+            privacy.accountant.composed_epsilon(
                 {(1.0, rate): a, (2.0, 1.0): 2 * b, (5.0, 1.0): c}, delta=DELTA
             )
             for a, b, c in {tuple(row) for row in table}

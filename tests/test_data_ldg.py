@@ -16,7 +16,7 @@ import fgl
 from fgl import Graph, tasks
 from fgl.data import csbm
 from fgl.data.partitions import ldg_partition
-from fgl.data.partitions.ldg import _smallest
+from fgl.data.partitions.cuts import _smallest
 
 SMALL = csbm(num_nodes=600, num_features=20, words_per_set=5, seed=1)
 

@@ -20,8 +20,7 @@ from federations import CLASSES, FEATURES, graphs, identified, ruled, script
 
 import fgl
 from fgl import Training, methods, transforms
-from fgl.federation.method.describe import described
-from fgl.federation.method.layers import Layer
+from fgl.federation.method.describe import Layer, described
 from fgl.federation.method.old_names import GROUPS
 from fgl.federation.saved.checkpoint import _check_identity
 

@@ -16,9 +16,15 @@ from federations import close, same
 from fgl import privacy
 from fgl.privacy import accountant
 from fgl.privacy.clip import clipped_gradient, length_of
-from fgl.privacy.discrete_gaussian import gap_of_sum
 from fgl.privacy.extra import need
-from fgl.privacy.gaussian import grid_step, on_grid, seed_from_system, standard_normal, uniform
+from fgl.privacy.gaussian import (
+    gap_of_sum,
+    grid_step,
+    on_grid,
+    seed_from_system,
+    standard_normal,
+    uniform,
+)
 
 
 def update(seed: int = 0, *, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Any:
@@ -335,10 +341,12 @@ def test_a_sample_under_little_noise_is_amplified_by_the_theorem() -> None:
 
 
 def test_no_use_costs_nothing_and_one_without_noise_everything() -> None:
-    assert privacy.composed.composed_epsilon({(1.0, 1.0): 0}, delta=1e-5) == 0
-    assert privacy.composed.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
+    assert privacy.accountant.composed_epsilon({(1.0, 1.0): 0}, delta=1e-5) == 0
+    assert (
+        privacy.accountant.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
+    )
     with pytest.raises(ValueError, match="rounds to be .* -1"):
-        privacy.composed.composed_epsilon({(1.0, 1.0): 3, (2.0, 1.0): -1}, delta=1e-5)
+        privacy.accountant.composed_epsilon({(1.0, 1.0): 3, (2.0, 1.0): -1}, delta=1e-5)
     for rounds, error in ((-1, ValueError), (2.5, TypeError)):
         with pytest.raises(error, match=f"rounds to be .* {rounds}"):
             privacy.epsilon(noise_multiplier=1.0, rounds=rounds, delta=1e-5)  # type: ignore[arg-type]
@@ -503,5 +511,5 @@ def test_numbers_of_noise_are_checked_first(call: Any, name: str) -> None:
 
 def test_one_use_of_a_sample_is_composed_as_it_is_counted_alone() -> None:
     alone = privacy.epsilon(noise_multiplier=1.0, sample_rate=0.5, rounds=1, delta=0.1)
-    assert privacy.composed.composed_epsilon({(1.0, 0.5): 1}, delta=0.1) == alone
-    assert alone < privacy.composed.composed_epsilon({(1.0, 1.0): 1}, delta=0.1)
+    assert privacy.accountant.composed_epsilon({(1.0, 0.5): 1}, delta=0.1) == alone
+    assert alone < privacy.accountant.composed_epsilon({(1.0, 1.0): 1}, delta=0.1)

@@ -121,7 +121,7 @@ def test_a_long_round_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: Outpu
 
 def test_a_long_partition_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     graph = fgl.data.csbm(num_nodes=60, num_features=4, words_per_set=2)
-    monkeypatch.setattr(fgl.data.partitions.louvain, "SLOW", 4)
+    monkeypatch.setattr(fgl.data.partitions.cuts, "SLOW", 4)
     with pytest.warns(UserWarning, match="networkx takes"):
         fgl.data.partitions.louvain_partition(graph, 2, delta=6)
     edges = graph.num_edges // 2

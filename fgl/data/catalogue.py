@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from ..graph import Graph
-from .readers.bitcoin import read_bitcoin
-from .readers.dblp_four_area import read_dblp_four_area
 from .readers.gml import read_gml
 from .readers.molecules import Molecules, read_molecules
 from .readers.npz import read_npz, read_saint
 from .readers.ogb import read_ogb
-from .readers.plaintext import read_acm, read_wiki
+from .readers.plaintext import read_acm, read_bitcoin, read_dblp_four_area, read_wiki
 from .readers.planetoid import PARTS, read_planetoid
 from .readers.tu import read_tu
 from .readers.wiki_cs import read_wiki_cs

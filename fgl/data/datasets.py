@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..checks import about, did_you_mean
+from ..checks import about, did_you_mean, reject_if
 from ..graph import Graph
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -20,7 +20,7 @@ from .catalogue import Content, Entry, Reader
 from .download import download, download_members, verify
 from .large import LIKE, large_graph
 from .readers.molecules import Molecules
-from .readers.paths import there
+from .readers.parsing import there
 from .synthetic import csbm, small_graphs
 
 
@@ -156,8 +156,7 @@ def load_graphs(
     https://chrsmrrs.github.io/datasets/docs/format
     """
     if name == "synthetic":
-        if edge_labels:
-            raise ValueError('Expected edge_labels to be False for "synthetic", but got True')
+        reject_if(edge_labels, 'edge_labels to be False for "synthetic"', "True")
         return small_graphs()
     places = _places(root)
     options = _given(
@@ -233,8 +232,7 @@ def _places(root: str | os.PathLike[str] | None) -> list[Path]:
     folder = os.environ.get("FGL_DATA")
     if not folder:
         return [cache]
-    if not Path(folder).is_dir():
-        raise ValueError(f"Expected FGL_DATA to be a folder, but got {folder!r}")
+    reject_if(not Path(folder).is_dir(), "FGL_DATA to be a folder", f"{folder!r}")
     return [Path(folder), cache]
 
 

@@ -38,17 +38,16 @@ from .method.fedavg import accept_all as accept_all
 from .method.fedavg import accept_equally as accept_equally
 from .method.fedavg import adopt_model, average, deploy_received, send_model, supervised
 from .method.fedavg import fedavg as fedavg
-from .method.inbox import Broadcast, Inbox, changed_messages
-from .method.inbox import one_for_all as one_for_all
+from .method.message import Broadcast, Inbox, Params, State, changed_messages, num_bytes
 from .method.message import Message as Message
 from .method.message import Outbox as Outbox
-from .method.message import Params, State, num_bytes
 from .method.message import check_keys as check_keys
 from .method.message import check_model as check_model
 from .method.message import combine as combine
 from .method.message import drop as drop
 from .method.message import first_not_finite as first_not_finite
 from .method.message import leaves as leaves
+from .method.message import one_for_all as one_for_all
 from .method.message import pick as pick
 from .method.method import Evaluate, Watch
 from .method.method import Loss as Loss
@@ -56,9 +55,9 @@ from .method.method import Method as Method
 from .method.method import OptimizerFactory as OptimizerFactory
 from .method.method import Training as Training
 from .method.models import Models as Models
-from .method.ragged import Ragged as Ragged
 from .method.rules import Joining as Joining
 from .method.rules import Own, Privacy, Rules
+from .method.rules import Ragged as Ragged
 from .method.sums import Means, OfMeans, OfSums, after
 from .run import Callback
 from .run import run as run

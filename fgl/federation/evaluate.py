@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from ..checks import reject_if
 from ..graph import Graph
 from ..kinds import explained, typed
 from ..metrics.host import on_host
@@ -243,10 +244,8 @@ def _whole_score(
 ) -> Score:
     """A score of a model on one graph, the same graph for all clients."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
-    if missing:
-        raise ValueError(f"Expected graph to have y and test_mask, but got no {missing}")
-    if not graph.test_mask.any():
-        raise ValueError("Expected test_mask to have a node, but got none")
+    reject_if(missing, "graph to have y and test_mask", f"no {missing}")
+    reject_if(not graph.test_mask.any(), "test_mask to have a node", "none")
     checked_y(target, graph.y)
     validated = graph.val_mask is not None and bool(graph.val_mask.any())
     without = {
@@ -351,10 +350,9 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
     """The metrics as numbers; raise if a name is in use."""
     check_names(name, metrics)
     for key in metrics:
-        if key in others:
-            raise ValueError(
-                f"Expected {name} to return metrics that nothing else has, but got {key!r} again"
-            )
+        reject_if(
+            key in others, f"{name} to return metrics that nothing else has", f"{key!r} again"
+        )
     return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 import torch
 
-from ..checks import check_number, check_share
+from ..checks import check_number, check_share, reject_if
 from ..graph import Graph
 from ..kinds import check_kind, check_takes, explained
 from ..seeds import one_thread
@@ -26,9 +26,8 @@ from .executors.loop import Score
 from .gate.guard import checked, unchanged
 from .gate.uploads import NO_MORE, Limits
 from .history import Result, Round
-from .method.inbox import Broadcast
-from .method.layers import short
-from .method.message import Message, State
+from .method.describe import short
+from .method.message import Broadcast, Message, State
 from .method.method import Evaluate, Method, Watch
 from .method.rules import without_noise
 from .process import memory_kept, young_only
@@ -309,8 +308,7 @@ def _place(
             DeprecationWarning,
             stacklevel=3,
         )
-        if clients is not None:
-            raise ValueError("Expected clients to be left out beside on, but got both")
+        reject_if(clients is not None, "clients to be left out beside on", "both")
         clients = on
     place: Any = clients
     if isinstance(place, type) or not hasattr(place, "identity"):

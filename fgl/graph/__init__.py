@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_device
+from ..checks import check_count, check_device, reject_if
 from ..sparse import SparseMatrix
 from ..sparse.matrix import rows_of
 from ..sparse.pattern import Pattern, outside
@@ -215,8 +215,7 @@ class Graph(Facts):
         Edges and pairs with an end outside are lost. `node_id` is carried along, or set to `nodes`.
         If the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
         """
-        if self.batch is not None:
-            raise ValueError("Expected a graph without batch (see select), but got one with it")
+        reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
         check_index("nodes", nodes, (None,), self.num_nodes)
         if nodes.unique().numel() != nodes.numel():
             raise ValueError("Expected nodes to be without repeats, but got a node twice")
@@ -278,8 +277,7 @@ class Graph(Facts):
 
         Source: the mended graphs of Zhang et al. 2021, FedSage+, https://arxiv.org/abs/2106.13430
         """
-        if self.batch is not None:
-            raise ValueError("Expected a graph without batch (see join), but got one with it")
+        reject_if(self.batch is not None, "a graph without batch (see join)", "one with it")
         check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
         return self.replace(**appended(self, x, edge_index, edge_weight, node_id, fields))
 
@@ -295,11 +293,9 @@ class Graph(Facts):
             tensor([[0],
                     [1]])
         """
-        if self.batch is None:
-            raise ValueError("Expected a graph with batch (see subgraph), but got one without")
+        reject_if(self.batch is None, "a graph with batch (see subgraph)", "one without")
         check_index("graphs", graphs, (None,), self.num_graphs)
-        if graphs.numel() == 0:
-            raise ValueError("Expected graphs to name a graph, but got none")
+        reject_if(graphs.numel() == 0, "graphs to name a graph", "none")
         chosen: Graph = collection.select(self, graphs.to(self.device))
         return chosen
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from functools import cached_property
 from operator import is_not
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..sparse.pattern import outside, row_major
 from .fields import EDGE_FIELDS, taken
 
@@ -91,10 +93,11 @@ class Facts:
         read = [each for each in (self.train_mask, answers) if each is not None]
         if not read:
             return self.num_examples
-        if any(each.is_inference() for each in read):  # it counts no changes
+        try:
+            versions = [each._version for each in read]
+        except RuntimeError:  # an inference tensor counts no changes
             return int(answered(self.training_mask, self.y).sum())
         cached = self.__dict__.get("_counted")
-        versions = [each._version for each in read]
         if cached is None or cached[1] != versions or any(map(is_not, cached[0], read)):
             count = int(answered(self.training_mask, self.y).sum())
             cached = self.__dict__["_counted"] = read, versions, count
@@ -209,8 +212,7 @@ class Facts:
             tensor([[0, 1],
                     [1, 2]])
         """
-        if not self.has("edge_time"):
-            raise ValueError("Expected the graph to have edge_time, but got none")
+        reject_if(not self.has("edge_time"), "the graph to have edge_time", "none")
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
@@ -240,3 +242,57 @@ class Facts:
         source, target = self.edge_index
         with outside():
             return row_major(target, source, self.num_nodes)
+
+
+FROM = {
+    "Data": ": fgl.Graph.from_pyg(data)",
+    "Batch": ": fgl.Graph.from_pyg(batch)",
+    "DataBatch": ": fgl.Graph.from_pyg(batch)",
+    "HeteroData": ": fgl.data.from_hetero(data)",
+}
+
+
+def kind_of(value: object) -> str:
+    """Name of a value's type, and the call that turns such a value into a graph.
+
+    Example:
+        >>> kind_of([1, 2])
+        'list'
+    """
+    kind = type(value).__name__
+    return f"{kind}{FROM.get(kind, '')}"
+
+
+def check_graph(name: str, graph: Any) -> None:
+    """Raise a TypeError unless this is a graph.
+
+    Example:
+        >>> check_graph("whole", [1, 2])
+        Traceback (most recent call last):
+        TypeError: Expected whole to be a fgl.Graph, but got list
+    """
+    if not isinstance(graph, Facts):
+        raise TypeError(f"Expected {name} to be a fgl.Graph, but got {kind_of(graph)}")
+
+
+def check_graphs(clients: Iterable[Any]) -> None:
+    """Raise a TypeError unless every client is a graph.
+
+    Example:
+        >>> check_graphs([[1, 2]])
+        Traceback (most recent call last):
+        TypeError: Expected client 0 to be a Graph, but got list
+    """
+    if isinstance(clients, Facts):
+        raise TypeError("Expected clients to be a sequence of graphs, but got a Graph: [graph]")
+    for client, graph in enumerate(clients):
+        if not isinstance(graph, Facts):
+            cut = isinstance(graph, Tensor)  # the node ids of a partition
+            hint = (
+                ": fgl.data.partitions.partition_graph(graph, parts) makes the clients"
+                if cut
+                else ""
+            )
+            raise TypeError(
+                f"Expected client {client} to be a Graph, but got {kind_of(graph)}{hint}"
+            )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import check_length
+from ..checks import check_length, reject_if
 from ..warn import warn
 from .checks import MASKS, check_constant, check_index, check_mask
 
@@ -138,8 +138,7 @@ def check_field(name: str, value: Any, size: int) -> None:
         got = list(value.shape)
         raise ValueError(f"Expected {name} to have shape [{size}, *], but got {got}")
     check_constant(name, value)
-    if not torch.isfinite(value).all():
-        raise ValueError(f"Expected {name} to be finite, but got NaN or infinite values")
+    reject_if(not torch.isfinite(value).all(), f"{name} to be finite", "NaN or infinite values")
 
 
 def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
@@ -155,12 +154,10 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
             f"but got {list(y.shape)}"
         )
     check_constant("y", y)
-    if y.isinf().any():
-        raise ValueError("Expected y to be finite, or NaN where it is unknown, but got infinity")
-    if num_classes is not None:
-        raise ValueError(
-            f"Expected num_classes to be left out beside y of {y.dtype}, but got {num_classes}"
-        )
+    reject_if(y.isinf().any(), "y to be finite, or NaN where it is unknown", "infinity")
+    reject_if(
+        num_classes is not None, f"num_classes to be left out beside y of {y.dtype}", num_classes
+    )
 
 
 def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:

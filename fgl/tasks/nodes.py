@@ -12,7 +12,7 @@ from torch import nn
 from .. import data
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
-from ..graph.arguments import check_graph
+from ..graph.facts import check_graph
 from ..kinds import typed
 from ..targets import CLASSES, Target
 from .apart import warn_of_trained

@@ -15,8 +15,7 @@ from ..checks import Count, Share, reject_if
 from ..data.splits.negatives import Window, checked_answers
 from ..federation import Evaluate, Loss, Method, Params, Ragged, Training
 from ..graph import Graph
-from ..graph.arguments import check_graphs
-from ..graph.facts import answered
+from ..graph.facts import answered, check_graphs
 from ..kinds import typed
 from ..nn import PairNet
 from ..predict import reads

@@ -14,7 +14,7 @@ from .. import federation as fed
 from ..checks import Natural, Weight
 from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
-from ..graph.arguments import check_graphs
+from ..graph.facts import check_graphs
 from ..kinds import typed
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}

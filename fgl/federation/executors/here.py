@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ...graph import Graph
-from ...graph.arguments import check_graphs
+from ...graph.facts import check_graphs
 from ...predict import reads
 from ..gate.guard import checked
 from ..method.message import State

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...kinds import check_takes, explained
 from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, checked_y
 from ...warn import warn
 from .compose import layer
-from .inbox import Broadcast
-from .message import Message, Params, State, check_model
+from .message import Broadcast, Message, Params, State, check_model
 from .method import Loss, Method, Receive, Training
 from .models import check_has_shapes, check_untied
 from .sums import Means, OfMeans
@@ -56,8 +56,7 @@ def fedavg(
     check_has_shapes(model)
     if loss is not None:
         check_takes("loss", loss, ["params", "graph", "context"])
-    if loss is not None and target != CLASSES:
-        raise ValueError("Expected target to be left out beside a loss, but got one")
+    reject_if(loss is not None and target != CLASSES, "target to be left out beside a loss", "one")
     return Method(
         model=model,
         loss=supervised(model, target) if loss is None else loss,
@@ -190,8 +189,7 @@ def adopt_model(model: nn.Module) -> Receive:
 
 
 def _check_has_model(message: Message) -> None:
-    if "model" not in message:
-        raise ValueError(f"Expected message to have 'model', but got keys {list(message)}")
+    reject_if("model" not in message, "message to have 'model'", f"keys {list(message)}")
 
 
 @explained

@@ -24,7 +24,7 @@ import torch
 from ...checks import check_disk
 from ...warn import warn
 from ..history import Result, Round
-from ..method.inbox import Broadcast
+from ..method.message import Broadcast
 from . import disk
 
 FORMAT = 3

@@ -20,7 +20,7 @@ from ....sparse import SparseMatrix
 from ....sparse.batched_matrix import MatrixStack
 from ....sparse.batched_pattern import Member
 from ....transfer import to_device
-from ...method.ragged import Ragged
+from ...method.rules import Ragged
 from .sink import SunkReading
 
 ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"

@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ....predict import reads, stand_in
 from ....seeds import set_seed
 from ...method.message import Params, leaves
-from ...method.ragged import Ragged
+from ...method.rules import Ragged
 from ...training.train import in_mode, trainable
 from .cohort import ONE_BY_ONE, Cohort
 from .steps import View
@@ -65,7 +65,8 @@ def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dic
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
     if cohort.graphs[0].edge_label_index is not None:
         sizes["pairs"] = [graph.num_examples for graph in cohort.graphs]
-    for context in contexts:
+    shared = all(context is contexts[0] for context in contexts)  # then no client is padded
+    for context in () if shared else contexts:
         for path, value in leaves(context if isinstance(context, Mapping) else {"": context}):
             if isinstance(value, Ragged):
                 sizes.setdefault(f"context/{path}", []).append(len(value))

@@ -16,7 +16,7 @@ from ....seeds import set_seed
 from ....sparse.batched_pattern import Member
 from ...method.message import Params
 from ...method.method import Method, Training
-from ...method.ragged import Ragged
+from ...method.rules import Ragged
 from ...training.minibatches import local_steps, with_train_mask
 from ...training.optimizer import Layout, named
 from ...training.train import check_scalar

@@ -34,8 +34,7 @@ from .client import (
 )
 from .executor import RemoteClients
 from .ledger import Ledger
-from .post import Reply
-from .problems import LOG, Refusal, during, logged, refusing, told
+from .replies import LOG, Refusal, Reply, during, logged, refusing, told
 from .shelf import Shelf, StateFolder, make_room
 from .wire import names, pack, unpack
 
