@@ -77,11 +77,11 @@ def pair_task(
     """
     check_graphs(clients)
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
-    if lacking:
-        raise ValueError(
-            f"Expected clients to have edge_label_index and y, but got none in {lacking}: see "
-            "fgl.data.splits.split_by_time"
-        )
+    reject_if(
+        lacking,
+        "clients to have edge_label_index and y",
+        f"none in {lacking}: see fgl.data.splits.split_by_time",
+    )
     warn_of_trained(clients)
     warn_of_known_pairs(clients)
     if negatives:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from .. import federation as fed
+from ..checks import reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
 from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
@@ -220,8 +221,7 @@ def evaluate_own(
         for (k, ending), own in fed.scored(model, score, pairs, trained).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
-        if not names and required:
-            raise ValueError("Expected a client to have something to test on, but got none")
+        reject_if(not names and required, "a client to have something to test on", "none")
         whole = sum(len(own) == len(names) for own in metrics) if names else 0
         return {**merge(dict(enumerate(metrics))), "scored_clients": float(whole)}
 
@@ -343,9 +343,7 @@ def evaluate_pooled(
         for client, (own, mask) in enumerate(zip(tests or clients, masks, strict=True))
         if mask is not None and bool(mask.any())
     }
-    if not tested:
-        raise ValueError("Expected a client to have test examples, but got none")
-    for own, _ in tested.values():
+    reject_if(not tested, "a client to have test examples", "none")
         checked_y(target, own.y)
     first, _ = next(iter(tested.values()))
     target = target.at(horizons(first))
@@ -566,7 +564,6 @@ def _masked(graph: Graph, name: str, client: int) -> Graph:
     """The graphs of a collection that are in its mask, or all where it has none."""
     mask: Tensor | None = getattr(graph, name)
     if mask is not None:
-        if not mask.any():
-            raise ValueError(f"Expected client {client}'s {name} to have a graph, but got none")
+        reject_if(not mask.any(), f"client {client}'s {name} to have a graph", "none")
         graph = graph.select(mask.nonzero().squeeze(1))
     return graph.replace(train_mask=None, val_mask=None, test_mask=None)
