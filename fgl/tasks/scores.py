@@ -344,6 +344,7 @@ def evaluate_pooled(
         if mask is not None and bool(mask.any())
     }
     reject_if(not tested, "a client to have test examples", "none")
+    for own, _ in tested.values():
         checked_y(target, own.y)
     first, _ = next(iter(tested.values()))
     target = target.at(horizons(first))
