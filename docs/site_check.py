@@ -23,7 +23,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from browser import Tab, browser, executable
 
-WIDTHS = {"wide": (1280, 900), "narrow": (390, 844)}
+WIDTHS = {"wide": (1366, 900), "narrow": (390, 844)}
 SCHEMES = {"light": "default", "dark": "slate"}
 LOADED = {  # what a browser fetches to show a page, by tag and attribute
     ("script", "src"),

@@ -51,6 +51,7 @@ class Plan:
     strict: bool = False
     limits: Limits = NO_MORE
     go_back: int = 0
+    each: bool = False
 
 
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
@@ -126,8 +127,10 @@ def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> 
     record = Round(index, invited)
     if method.rules.joining is not None and not result.history:
         record.bytes_up = join(method, executor, result, plan)
-    for client in invited:
-        record.bytes_down += num_bytes(result.outbox[client])
+    messages = {client: result.outbox[client] for client in invited}
+    sizes = {id(each): num_bytes(each) for each in {id(m): m for m in messages.values()}.values()}
+    for client, message in messages.items():
+        record.bytes_down += sizes[id(message)]
         if drops(plan, index, client):
             record.dropped[client] = DROPPED
     return record
@@ -387,7 +390,8 @@ def drops(plan: Plan, index: int, client: int) -> bool:
         lost: Any = plan.dropouts(index, client)
         check_kind("the value of dropouts", lost, bool)
         return bool(lost)
-    return fold_in(plan.seed, index, client, "dropout") < plan.dropouts * 2**63
+    chance = plan.dropouts * 2**63
+    return chance > 0 and fold_in(plan.seed, index, client, "dropout") < chance
 
 
 def participants(num_clients: int, participation: float, seed: int) -> list[int]:

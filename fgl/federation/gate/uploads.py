@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +20,7 @@ from torch.nn import Parameter
 from ...checks import Count, Natural, reject_if
 from ...kinds import typed
 from ..method.message import (
+    STRIDE,
     Message,
     Params,
     State,
@@ -25,6 +28,7 @@ from ..method.message import (
     first_not_finite,
     leaves,
     num_bytes,
+    whole,
 )
 from ..method.method import Method
 
@@ -57,11 +61,10 @@ class Change(NamedTuple):
     size: float | None
 
 
-Pair = tuple[Tensor, Tensor | None]  # a tensor, and the tensor that is subtracted from it
-
-
 def changes(
-    uploads: Mapping[int, Message], sent: Mapping[int, Message]
+    uploads: Mapping[int, Message],
+    sent: Mapping[int, Message],
+    forms: Mapping[int, Any] | None = None,
 ) -> tuple[dict[int, dict[str, Change]], dict[int, Diverged]]:
     """The distance of each entry of every upload from the entry that was sent.
 
@@ -70,6 +73,8 @@ def changes(
     Args:
         uploads: the messages by client, dicts of tensors.
         sent: the server's messages by client; an entry that they lack counts as 0.
+        forms: an object for each client; uploads with one object have the same names and shapes,
+            and are measured together. Default one for each client.
 
     Returns:
         The `Change` by client and key, without ``"num_examples"`` and keys that have no
@@ -82,31 +87,46 @@ def changes(
         >>> found[3], str(wrong[4])
         ({'model': Change(moved=2.0, size=1.0)}, 'w is not finite')
     """
-    norms = _Norms()
-    places: list[tuple[int, str, range, range | None, int]] = []
-    for client, message in uploads.items():
-        was = sent.get(client, {})
-        for key, value in message.items():
+    groups: dict[Any, list[int]] = {}
+    for client in uploads:
+        form = id(forms[client]) if forms else client
+        groups.setdefault((form, id(sent.get(client, NOTHING))), []).append(client)
+    norms, entries = _Norms(), []
+    for clients in groups.values():
+        first, was = uploads[clients[0]], sent.get(clients[0], NOTHING)
+        for key, value in first.items():
             new, old = floats(value), floats(was.get(key, NOTHING))
-            old = {n: t for n, t in old.items() if n in new and new[n].shape == t.shape}
-            if not new:
-                continue
-            sizes = norms.add((tensor, old.get(name)) for name, tensor in new.items())
-            before = norms.add_once(list(old.values())) if old else None
-            count = sum(tensor.numel() for tensor in new.values())
-            places.append((client, key, sizes, before, count))
+            old = {name: t for name, t in old.items() if name in new and new[name].shape == t.shape}
+            rows = {name: _of_each(uploads, clients, key, name) for name in new}
+            moved = [norms.add(rows[name], old.get(name)) for name in new]
+            before = [norms.add([tensor], None) for tensor in old.values()]
+            if new:
+                entries.append((clients, key, moved, before, sum(map(Tensor.numel, new.values()))))
     lengths = norms.read()
     by_client: dict[int, dict[str, Change]] = {client: {} for client in uploads}
     wrong: dict[int, Diverged] = {}
-    for client, key, sizes, before, count in places:
-        change = _mean(lengths, sizes, count)
-        bad = None if math.isfinite(change) else first_not_finite({key: uploads[client][key]})
-        if bad is not None:
-            wrong.setdefault(client, Diverged(f"{bad} is not finite"))
-        elif key != "num_examples":
-            size = None if before is None else _mean(lengths, before, count)
-            by_client[client][key] = Change(change, size)
+    for clients, key, moved, before, count in entries:
+        root = math.sqrt(count) or 1.0  # without an entry all lengths are 0
+        size = math.hypot(*(lengths[place][0] for place in before)) / root if before else None
+        columns = zip(*(lengths[place] for place in moved), strict=True)
+        for client, column in zip(clients, columns, strict=True):
+            change = math.hypot(*column) / root
+            bad = None if math.isfinite(change) else first_not_finite({key: uploads[client][key]})
+            if bad is not None:
+                wrong.setdefault(client, Diverged(f"{bad} is not finite"))
+            elif key != "num_examples":
+                by_client[client][key] = Change(change, size)
     return by_client, wrong
+
+
+def _of_each(
+    uploads: Mapping[int, Message], clients: Sequence[int], key: str, name: str
+) -> list[Tensor]:
+    """The entries in memory of one tensor of each client."""
+    values = [uploads[client][key] for client in clients]
+    tensors = [value[name] for value in values] if isinstance(values[0], Mapping) else values
+    strided = tensors[0].layout == torch.strided
+    return tensors if strided else [values_of(tensor) for tensor in tensors]
 
 
 def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> list[int]:
@@ -163,9 +183,10 @@ def root_mean_square(tensors: Iterable[Tensor]) -> float:
         2.5
     """
     norms, each = _Norms(), list(tensors)
-    places = norms.add((tensor, None) for tensor in each)
+    for tensor in each:
+        norms.add([tensor], None)
     count = sum(tensor.numel() for tensor in each)
-    return _mean(norms.read(), places, count)
+    return math.hypot(*(length for (length,) in norms.read())) / math.sqrt(count) if count else 0.0
 
 
 def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: float) -> None:
@@ -223,68 +244,48 @@ def values_of(tensor: Tensor) -> Tensor:
     return tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
 
 
-def _mean(lengths: Sequence[float], places: Sequence[int], count: int) -> float:
-    return math.hypot(*(lengths[place] for place in places)) / math.sqrt(count) if count else 0.0
-
-
 class _Norms:
     """Euclidean norms of tensors, or of differences, that are read together."""
 
     def __init__(self) -> None:
-        self.pairs: list[Pair] = []
-        self._once: dict[tuple[int, ...], range] = {}
+        self.sources: list[tuple[Sequence[Tensor], Tensor | None]] = []
+        self.norms: list[list[Tensor]] = []
 
-    def add(self, pairs: Iterable[Pair]) -> range:
-        """Register pairs; returns the positions of their norms in what `read` returns."""
-        start = len(self.pairs)
-        self.pairs += pairs
-        return range(start, len(self.pairs))
+    def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
+        """Register tensors from which `old` is subtracted; returns their place in `read`."""
+        self.sources.append((tensors, old))
+        self.norms.append(list(_norms(tensors, old)))
+        return len(self.norms) - 1
 
-    def add_once(self, tensors: Sequence[Tensor]) -> range:
-        """Like `add` for tensors, which may be added again: all clients may be sent the same."""
-        key = tuple(map(id, tensors))
-        if key not in self._once:
-            self._once[key] = self.add((tensor, None) for tensor in tensors)
-        return self._once[key]
-
-    def read(self) -> list[float]:
-        """All norms, in the order in which they were added."""
-        kinds: dict[Any, list[int]] = {}
-        for place, (tensor, old) in enumerate(self.pairs):
-            kinds.setdefault((tensor.device, tensor.dtype, old is None), []).append(place)
-        out = [0.0] * len(self.pairs)
-        for places in kinds.values():
-            read = _norms([self.pairs[place] for place in places])
-            if read[0].dtype == torch.float16:  # autocast cannot stack these
-                read = [norm.float() for norm in read]
-            norms = torch.stack(read).tolist()
-            for place, norm in zip(places, norms, strict=True):
-                finite = math.isfinite(norm)  # else the squares may be too large for the dtype
-                out[place] = norm if finite else _long_norm(*self.pairs[place])
+    def read(self) -> list[list[float]]:
+        """The norms of the tensors that were added, in this order."""
+        devices: dict[torch.device, list[Tensor]] = {}
+        for norm in itertools.chain(*self.norms):
+            devices.setdefault(norm.device, []).append(norm.double())
+        read = {device: iter(torch.cat(some).tolist()) for device, some in devices.items()}
+        out = []
+        for (tensors, old), norms in zip(self.sources, self.norms, strict=True):
+            lengths = [next(read[norm.device]) for norm in norms for _ in range(len(norm))]
+            pairs = zip(lengths, tensors, strict=True)  # the squares may be too large for a dtype
+            out.append([n if math.isfinite(n) else _long_norm(each, old) for n, each in pairs])
         return out
 
 
-def _norms(pairs: Sequence[Pair]) -> list[Tensor]:
-    """The norms of pairs with the same shapes; each call takes as many as fit into a cache."""
-    out: list[Tensor] = []
-    for some in _split(pairs):
-        values = [tensor for tensor, _ in some]
-        olds = [old.to(tensor) for tensor, old in some if old is not None]
-        out += torch._foreach_norm(torch._foreach_sub(values, olds) if olds else values)
-    return out
-
-
-def _split(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """Consecutive pairs that have few entries together, or one alone."""
-    some: list[Pair] = []
-    entries = 0
-    for pair in pairs:
-        entries += pair[0].numel()
-        if some and entries > FEW:
-            yield some
-            some, entries = [], pair[0].numel()
-        some.append(pair)
-    yield some
+def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
+    """Norms of tensors or of differences, ``[k]`` each; as many at once as fit into a cache."""
+    first = tensors[0]
+    turned = first.dim() == 2 and first.mT.is_contiguous() and not first.is_contiguous()
+    if turned:  # all in the order of memory
+        tensors, old = [tensor.mT for tensor in tensors], None if old is None else old.mT
+    old = None if old is None else old.to(first).contiguous()
+    alike = len({*map(attrgetter("shape", "dtype", "device"), tensors)}) == 1
+    rows = whole(tensors) if alike else tensors
+    some = max(1, FEW // max(first.numel(), 1)) if alike else 1
+    for start in range(0, len(tensors), some):
+        each = rows[start : start + some]
+        each = each if isinstance(each, Tensor) else torch.stack([*each])
+        change = each if old is None else each - old.to(each)
+        yield change.flatten(1).norm(dim=1) if change.dim() > 1 else change.abs()
 
 
 def _long_norm(tensor: Tensor, old: Tensor | None) -> float:
@@ -398,6 +399,7 @@ DTYPES = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
     *(torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
 }
+LOOK = attrgetter("shape", "dtype", "layout", "requires_grad", "is_meta", "is_nested")
 Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 
 
@@ -460,7 +462,8 @@ def sift(
         model changed by 1e+38, which is over 300 times the median, 2; model/weight is not finite
     """
     forms, malformed = _forms(method, uploads, limits)
-    change_of, infinite = changes({client: uploads[client] for client in forms}, sent)
+    alike = None if method.rules.ragged else forms
+    change_of, infinite = changes({client: uploads[client] for client in forms}, sent, alike)
     whole = {client: uploads[client] for client in sorted(forms.keys() - infinite)}
     refused = {**infinite, **_not_accepted(method, whole, state)}
     # Hostile clients cannot agree on a form that `accept` refuses.
@@ -503,17 +506,40 @@ def _forms(
     template = method.common()
     forms: dict[int, Form] = {}
     malformed: dict[int, Exception] = {}
-    last: Form | None = None
+    last: Form = {}
+    look: Any = None
     for client in sorted(uploads):
         try:
-            own = form_of(uploads[client], method.rules.ragged)
-            if own != last or method.rules.ragged:  # else it equals the last one, which was checked
+            own_look = _look(uploads[client])
+            if own_look is None or own_look != look:  # else it looks like the last, checked one
+                last, look = form_of(uploads[client], method.rules.ragged), None
                 check_message(uploads[client], model=template, name="the upload")
                 limits.check_bytes(method, num_bytes(uploads[client]))
-            forms[client] = last = own
+                look = own_look
+            forms[client] = last
         except Exception as error:  # an upload may be anything
             malformed[client] = error
     return forms, malformed
+
+
+def _look(message: Any) -> Any:
+    """Everything on which the checks of an upload's form depend; None if it is no usual upload."""
+    if type(message) is not dict:
+        return None
+    names: list[Any] = []
+    sizes: list[int] = []
+    tensors: list[Any] = []
+    for key, value in message.items():
+        inner = value if type(value) is dict else None
+        names += [key, *(inner or ())]
+        tensors += [value] if inner is None else inner.values()
+        sizes.append(-1 if inner is None else len(inner))
+    if {*map(type, names)} != {str} or {*map(type, tensors)} != {Tensor}:
+        return None
+    try:
+        return names, sizes, [*map(LOOK, tensors)], [*map(STRIDE, tensors)]
+    except RuntimeError:  # a sparse tensor has no strides
+        return None
 
 
 def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
@@ -535,7 +561,7 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
         check_message(message, name="the upload")  # raises
     form: Form = {key: {} for key in message}  # in its order; an empty dict counts too
     for path, tensor in _entries(message):
-        names = all(type(name) is str for name in path)
+        names = {*map(type, path)} == {str}
         if not names or not isinstance(tensor, Tensor) or tensor.requires_grad:
             check_message(message, name="the upload")  # raises, and says what is wrong
         _check_numbers(path, tensor, path[0] in ragged)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from operator import attrgetter, methodcaller
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +19,7 @@ State = Message
 Outbox = Mapping[int, Message]  # the server's next message to each client
 Key = TypeVar("Key")
 Entry = TypeVar("Entry")
+FORM, STRIDE = attrgetter("__class__", "shape", "dtype"), methodcaller("stride")
 
 
 def pick(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entry]:
@@ -78,7 +81,11 @@ def num_bytes(message: Mapping[str, Any]) -> int:
         >>> num_bytes({"model": {"w": torch.zeros(3)}, "num_examples": torch.tensor(7)})
         20
     """
-    return sum(tensor.numel() * tensor.element_size() for _, tensor in leaves(message))
+    total = 0
+    for value in message.values():
+        for tensor in value.values() if isinstance(value, Mapping) else (value,):
+            total += tensor.numel() * tensor.element_size()
+    return total
 
 
 def compact(message: Message) -> Message:
@@ -166,6 +173,10 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
         Traceback (most recent call last):
         ValueError: Expected message['model'] to have keys ['w'], but got missing ['w']
     """
+    if isinstance(received, dict) and list(received) == list(model):
+        with suppress(AttributeError):  # all at once where nothing is wrong
+            if [*map(FORM, received.values())] == [*map(FORM, model.values())]:
+                return
     _check_tensors(received, name, depth=0)
     check_keys(received, model, name)
     for key, tensor in received.items():
@@ -194,9 +205,11 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
     for key, item in value.items():
         if not isinstance(key, str):
             raise TypeError(f"Expected the keys of {name} to be strings, but got {key!r}")
-        if isinstance(item, Mapping) and depth:
+        if isinstance(item, Tensor):
+            continue
+        if depth and isinstance(item, Mapping):
             _check_tensors(item, f"{name}[{key!r}]", depth - 1)
-        elif not isinstance(item, Tensor):
+        else:
             raise TypeError(
                 f"Expected {name}[{key!r}] to be a tensor, but got {type(item).__name__}"
             )
@@ -340,7 +353,7 @@ class Inbox(Mapping[int, Message]):
 
         It is a view if the messages are rows of one tensor, as the batch executor makes them.
         """
-        return self._entries(key, _whole)
+        return self._entries(key, whole)
 
     def joined(self, key: str) -> Tensor:
         """Concatenate the clients' rows in order: ``[n_1 + ... + n_K, ...]``.
@@ -461,7 +474,8 @@ class Inbox(Mapping[int, Message]):
             if not isinstance(value, Mapping):
                 got = type(value).__name__
                 raise TypeError(f"Expected client {client}'s {key} to be a dict, but got a {got}")
-            check_keys(value, first, f"client {client}'s {key}")
+            if list(value) != list(first):
+                check_keys(value, first, f"client {client}'s {key}")
         out = {}
         for name in first:
             path = f"{key}/{name}"
@@ -472,25 +486,36 @@ class Inbox(Mapping[int, Message]):
 def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
     first = next(iter(values.values()))
     for client, value in values.items():
-        subject = f"client {client}'s {path}"
         if not isinstance(value, Tensor):
-            raise TypeError(f"Expected {subject} to be a tensor, but got {type(value).__name__}")
-        check_like(value, first, subject)
+            got = type(value).__name__
+            raise TypeError(f"Expected client {client}'s {path} to be a tensor, but got {got}")
+        if value.shape != first.shape or value.dtype != first.dtype:
+            check_like(value, first, f"client {client}'s {path}")  # raises
     return list(values.values())
 
 
-def _whole(tensors: list[Tensor]) -> Tensor | list[Tensor]:
-    """A view ``[K, ...]`` with these tensors as rows, or the tensors if no view is possible."""
-    first = tensors[0]
-    step = tensors[1].storage_offset() - first.storage_offset() if len(tensors) > 1 else 0
-    storage, start = first.untyped_storage().data_ptr(), first.storage_offset()
-    if step < first.numel() or first.numel() == 0:
+def whole(tensors: Sequence[Tensor]) -> Tensor | Sequence[Tensor]:
+    """A view ``[K, ...]`` with these tensors as rows, or the tensors if no view is possible.
+
+    Args:
+        tensors: strided tensors of one shape and dtype.
+
+    Example:
+        >>> whole(torch.tensor([1.0, 2.0]).unbind())
+        tensor([1., 2.])
+        >>> whole([torch.tensor(1.0)])
+        [tensor(1.)]
+    """
+    first, places = tensors[0], [tensor.data_ptr() for tensor in tensors]
+    step = places[1] - places[0] if len(places) > 1 else 0
+    size, last = first.element_size(), step * (len(places) - 1)
+    if step < first.numel() * size or not first.numel() or step % size:
         return tensors
-    for i, tensor in enumerate(tensors):
-        same = tensor.untyped_storage().data_ptr() == storage and tensor.stride() == first.stride()
-        if not same or tensor.storage_offset() != start + i * step:
-            return tensors
-    return first.as_strided((len(tensors), *first.shape), (step, *first.stride()))
+    room = first.untyped_storage().nbytes() - first.storage_offset() * size
+    of_steps = places == [*range(places[0], places[0] + last + 1, step)]
+    if not of_steps or last + first.numel() * size > room or len({*map(STRIDE, tensors)}) > 1:
+        return tensors
+    return first.as_strided((len(places), *first.shape), (step // size, *first.stride()))
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:
