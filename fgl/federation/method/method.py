@@ -17,9 +17,8 @@ from ...kinds import check_kind, check_takes
 from ...predict import standing_in
 from .describe import FUNCTIONS, HOOKS, Layer, hides, short, written
 from .message import Aggregate, Message, Params, State
-from .models import is_under, without
 from .old_names import GROUPS, takes_old_names
-from .rules import Own, Privacy, Rules
+from .rules import Own, Privacy, Rules, is_under, without
 
 Loss = Callable[[Params, Graph, Any], Tensor]
 Receive = Callable[[Message, State, Graph], tuple[Params, Any]]
