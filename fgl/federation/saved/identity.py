@@ -15,11 +15,10 @@ from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..history import Result
 from ..method.describe import architecture, bytes_of, described, hides, short_name
-from ..method.fedavg import average
+from ..method.fedavg import OfSums, average
 from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory
 from ..method.rules import without_noise
-from ..method.sums import OfSums
 
 # Fields of `Method` and of its rules that are compared separately.
 NOT_FIELDS = ("model", "train", "layers", "rules", "privacy", "own", "participants", "joining")
