@@ -15,14 +15,6 @@ from fgl import client_network as cn
 from fgl.aggregate import project_to_simplex
 
 
-def test_flat_parameters_are_side_by_side() -> None:
-    stack = {"w": draw(K, 2, 3), "count": torch.ones(K, 2, dtype=torch.int64), "b": draw(K, seed=1)}
-    flat = cn.flat_parameters(stack)
-    for k in range(K):
-        want = [*stack["w"][k].flatten().tolist(), float(stack["b"][k])]
-        assert flat[k].tolist() == want
-
-
 def test_similarity_without_centring_is_the_cosine() -> None:
     rows = draw(K, 7)
     rows[2] = 0
@@ -93,17 +85,6 @@ def test_projection_is_the_solvers(k: int) -> None:
     close(got.sum(1), torch.ones(20, dtype=got.dtype))
     for row, mine in zip(rows.numpy(), got.numpy(), strict=True):
         assert np.abs(solved(row) - mine).max() < 4e-8
-
-
-def test_projection_of_shares_is_themselves_and_ties_are_shared() -> None:
-    shares = torch.softmax(draw(5, 7), 1)
-    close(project_to_simplex(shares), shares)
-    close(project_to_simplex(shares + 1e6), shares, atol=1e-9)
-    large = torch.tensor([[1e8, 0.0, 1e8 - 64], [-1e8, 3e8, 3e8]])  # of 8 and 32 between floats
-    assert project_to_simplex(large).tolist() == [[1, 0, 0], [0, 0.5, 0.5]]
-    third = torch.full((1, 3), 1 / 3, dtype=torch.float64)
-    close(project_to_simplex(torch.zeros(1, 3).double()), third)
-    assert project_to_simplex(torch.zeros(0, 3)).shape == (0, 3)
 
 
 @pytest.mark.parametrize("replicate", [False, True])

@@ -28,14 +28,6 @@ def test_blocks_are_the_whole_forward(kind: Any, block_size: int) -> None:
             close(made, logits(own, seen))
 
 
-def test_the_parameters_are_those_given() -> None:
-    data = graph(20)
-    one, other = (fgl.nn.GCN(FEATURES, 8, CLASSES).eval() for _ in range(2))
-    made = logits_in_blocks(one, other.state_dict(), data, block_size=6)
-    close(made, logits(other, data))
-    assert not made.requires_grad
-
-
 def test_a_block_reads_its_nodes_and_their_neighbours_alone() -> None:
     """The peak: what is made at a time has as many rows as a block and its neighbours."""
     n, block = 400, 20

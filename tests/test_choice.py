@@ -65,14 +65,6 @@ def test_large_clients_and_large_models_train_alone() -> None:
     assert choose(wide, graphs()).clients_at_once == 1
 
 
-def test_padding_counts() -> None:
-    """Four clients below the bound are a batch if they are alike, and not if one is the largest."""
-    method, large, small = fedavg(model()), graph(400), graph(100)
-    cache = int(13 * _data_bytes(method, large))
-    assert choose(method, [large] * 4, cache=cache).clients_at_once == 4
-    assert choose(method, [large, small, small, small], cache=cache).clients_at_once == 1
-
-
 @pytest.mark.parametrize(("at", "number"), [(1, 1), (2, 10), (400, 20)])
 def test_small_graphs_share_a_batch_of_ten_where_they_do_not_fit(at: int, number: int) -> None:
     """A client alone takes `1 / at` of the cache: too large, ten though they do not fit, all."""
@@ -108,13 +100,6 @@ def test_what_no_batch_takes_trains_alone(method: Any, clients: Any, why: str) -
     assert why in made.why
 
 
-def test_no_client_and_no_cache() -> None:
-    assert choose(fedavg(model()), []).why == "there is no client"
-    for cache in (0, -1, float("nan")):
-        with pytest.raises(ValueError, match="cache"):
-            choose(fedavg(model()), graphs(), cache=cache)
-
-
 def test_clients_are_divided_into_a_rounded_number_of_batches() -> None:
     """Forty that need 1.4 caches are one batch, and two where they need 1.6."""
     method, one = fedavg(model()), graph(20)
@@ -141,13 +126,6 @@ def test_a_loss_that_a_batch_refuses_trains_one_by_one_to_the_same_end() -> None
     assert all("vmap" in record.one_by_one for record in auto.history)
     with pytest.raises(RuntimeError, match="vmap"):
         run(clients_at_once="all")
-
-
-def test_clients_that_a_batch_takes_are_batched() -> None:
-    method, clients = fedavg(model()), graphs()
-    auto = fgl.run(method, clients, num_rounds=2)
-    assert same(end(auto), end(fgl.run(method, clients, num_rounds=2, clients_at_once="all")))
-    assert not any(record.one_by_one for record in auto.history)
 
 
 @pytest.mark.few
@@ -177,19 +155,3 @@ def test_a_checkpoint_of_auto_agrees_with_its_number_alone(tmp_path: Path) -> No
     assert len(run(num_rounds=3).history) == 3
     with pytest.raises(ValueError, match="clients_at_once=1"):
         run(num_rounds=4, clients_at_once=1)
-
-
-def test_an_error_of_a_client_names_it() -> None:
-    plain = fedavg(model())
-
-    def loss(params: Any, data: Any, context: Any) -> Any:
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match=r"Round 0, client 0, loss: 'mine'"):
-        fgl.run(replace(plain, loss=loss), graphs(), num_rounds=1)
-
-
-def test_clients_without_nodes_can_be_asked_about() -> None:
-    none = fgl.Graph(torch.zeros(0, 6), torch.zeros(2, 0, dtype=torch.int64),
-                     y=torch.zeros(0, dtype=torch.int64), num_classes=3)  # fmt: skip
-    assert choose(fedavg(model()), [none, none]).clients_at_once == 2

@@ -38,17 +38,6 @@ def sparse(data: fgl.Graph) -> fgl.Graph:
     return data.replace(x=SparseMatrix.from_dense(data.x.relu()))
 
 
-@pytest.mark.parametrize(
-    ("sizes", "waste"),
-    [((12,), 0.0), ((7, 7, 7), 0.0), ((2, 4), 0.25), (SIZES, 1 - 80 / 124), ((0, 4), 0.5)],
-)
-def test_padding(sizes: Sequence[int], waste: float) -> None:
-    cohort = Cohort([bare(size) for size in sizes])
-    assert cohort.padding == pytest.approx(waste)
-    assert cohort.num_nodes == max(sizes)
-    assert len(cohort) == len(sizes)
-
-
 @pytest.mark.parametrize("kind", [lambda data: data, sparse], ids=["dense", "sparse"])
 def test_fields_are_each_clients_own(kind: Callable[[fgl.Graph], fgl.Graph]) -> None:
     clients = [kind(data) for data in graphs(SIZES)]
@@ -75,13 +64,6 @@ def test_fields_are_each_clients_own(kind: Callable[[fgl.Graph], fgl.Graph]) -> 
     assert not adj[0, :, 12:].any()
 
 
-@pytest.mark.parametrize("name", ["num_nodes", "num_edges", "num_train"])
-def test_numbers_are_the_clients_own_as_tensors(name: str) -> None:
-    clients = graphs(SIZES)
-    got = inside(Cohort(clients), lambda data: getattr(data, name))
-    assert got.tolist() == [getattr(data, name) for data in clients]
-
-
 def test_sizes_that_all_share_are_plain_numbers() -> None:
     seen = []
 
@@ -100,17 +82,6 @@ def test_every_node_trains_where_there_is_no_training_mask() -> None:
     assert mask.tolist() == [[True] * 3 + [False] * 2, [True] * 5]
     assert torch.equal(mask, inside(cohort, lambda data: data.node_mask))
     assert inside(cohort, lambda data: data.num_train).tolist() == [3, 5]
-
-
-def test_what_no_client_has_is_none() -> None:
-    seen = []
-
-    def look(data: fgl.Graph) -> Tensor:
-        seen.append((data.y, data.val_mask, data.test_mask, data.node_id))
-        return data.num_nodes
-
-    inside(Cohort([bare(3), bare(5)]), look)
-    assert seen == [(None,) * 4]
 
 
 def test_replace_changes_that_field_only() -> None:
@@ -224,21 +195,6 @@ def test_tensors_are_padded_with_zeros(
         assert not row[len(tensor) :].any()
     for row, length in zip(mask, lengths, strict=True):
         assert row[:length].all()
-
-
-def test_scalars_are_stacked() -> None:
-    of = stacked([{"n": torch.tensor(i)} for i in range(3)])
-    assert vmap(lambda index: of(Member(index))["n"])(torch.arange(3)).tolist() == [0, 1, 2]
-
-
-def test_sparse_matrices_in_a_context() -> None:
-    parts = [sparse(data).x for data in graphs(SIZES)]
-    of = stacked([{"A": Ragged(part)} for part in parts])
-    weight = torch.rand(FEATURES, 2)
-    got = vmap(lambda index: of(Member(index))["A"].values @ weight)(torch.arange(4))
-    for row, part in zip(got, parts, strict=True):
-        torch.testing.assert_close(row[: part.shape[0]], part @ weight)
-        assert not row[part.shape[0] :].any()
 
 
 D = torch.float64

@@ -205,36 +205,6 @@ def test_a_plot_shows_means_bands_and_bytes() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "other"]
 
 
-def test_a_plot_shows_dropped_clients(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    figure = fgl.plot(
-        {"a": [made_up([0.1, 0.2], {1: [0, 1]}), made_up([0.1, 0.2], {1: [1]})]},
-        metrics=["test_auc", "train_loss"],
-        path=tmp_path / "new" / "a.png",
-    )
-    assert (tmp_path / "new" / "a.png").stat().st_size > 1000
-    rounds, clients = figure.axes[-2:]
-    assert list(rounds.lines[0].get_ydata()) == [0.0, 1.5]
-    assert {bar.get_x() + bar.get_width() / 2: bar.get_height() for bar in clients.patches} == {
-        0.0: 0.5,
-        1.0: 1.0,
-    }
-
-
-def test_a_plot_of_a_comparison_or_a_result(comparison: Comparison) -> None:
-    pytest.importorskip("matplotlib")
-    assert len(fgl.plot(comparison, metrics=["train_loss", "val_loss"]).axes) == 4
-    figure = fgl.plot(comparison)
-    assert [axes.get_ylabel().split()[0] for axes in figure.axes] == ["test_accuracy"] * 2
-    assert len(figure.axes[0].lines) == 3
-    task = SETTING.load(seed=0)
-    single = fgl.plot(fgl.run(task.fedavg, task, num_rounds=1))
-    labels = {axes.get_ylabel().split()[0] for axes in single.axes}
-    assert labels == {"test_accuracy", "test_macro_f1"}
-    lower = fgl.plot(comparison, metrics=["val_loss"]).axes[0]
-    assert lower.get_ylabel() == "val_loss (lower is better)"
-
-
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "a.png").touch()

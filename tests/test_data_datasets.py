@@ -150,17 +150,6 @@ def test_known_dataset_is_downloaded_once(offline: Path, tmp_path: Path) -> None
         load("known")
 
 
-def test_only_missing_files_are_downloaded(offline: Path, tmp_path: Path) -> None:
-    load("known", tmp_path / "root")
-    assert names(tmp_path / "root") == RAW
-    (tmp_path / "root" / RAW[2]).unlink()
-    for file in offline.iterdir():
-        if file.name != Path(RAW[2]).name:
-            file.unlink()
-    load("known", str(tmp_path / "root"))
-    assert not (tmp_path / "cache").exists()
-
-
 def test_corrupt_file_is_named(offline: Path, tmp_path: Path) -> None:
     load("known")
     path = tmp_path / "cache" / "fgl" / RAW[0]
@@ -196,19 +185,6 @@ def test_fgl_data_must_be_a_folder(offline: Path, monkeypatch: pytest.MonkeyPatc
     assert load("known").num_nodes == 12
 
 
-@pytest.mark.parametrize("below", ["raw", "."])
-def test_any_folder_with_planetoid_files(
-    offline: Path, tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = write(tmp_path / "mine" / NAME / below)
-    monkeypatch.setenv("FGL_DATA", str(tmp_path / "mine"))
-    assert load(NAME).num_nodes == 12
-    assert load(NAME, tmp_path / "mine").num_nodes == 12
-    (folder / f"ind.{NAME}.graph").unlink()
-    with pytest.raises(ValueError, match=rf"to hold 8 files, but .*ind\.{NAME}\.graph"):
-        load(NAME)
-
-
 @pytest.mark.parametrize("name", ["nothing", "../mine/tiny", "", "other", "Known"])
 def test_unknown_name_lists_what_there_is(
     offline: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -230,35 +206,6 @@ def test_a_name_of_the_other_function(offline: Path) -> None:
         ValueError, match=r"NCI1, .*clintox, synthetic, or .* but got 'known', which load reads"
     ):
         fgl.data.load_graphs("known")
-
-
-def test_known_names() -> None:
-    names = ["cora", "citeseer", "pubmed", "acm", "wiki", "dblp"]
-    names += ["cora_full", "wiki_cs", "polblogs"]
-    names += ["minesweeper", "tolokers", "squirrel_filtered", "bitcoin_otc", "dblp_four_area"]
-    assert [*GRAPHS] == names
-    molecules = ["esol", "freesolv", "tox21", "bace", "clintox"]
-    assert [*COLLECTIONS] == ["NCI1", "PROTEINS", *molecules]
-    for name in names[:3]:
-        assert [*GRAPHS[name].sha256] == [f"ind.{name}.{part}" for part in PARTS]
-    rows = [*GRAPHS.values(), *COLLECTIONS.values()]
-    every = [sha256 for row in rows for sha256 in row.sha256.values()]
-    assert len({*every}) == len(every) == 24 + 3 + 4 + 1 + 1 + 1 + 1 + 4 + 5 + 3 + 5 + 1 + 4
-    assert all(len(sha256) == 64 for sha256 in every)
-    assert all(bool(row.url) != bool(row.how) for row in rows)
-
-
-def test_checksums_are_those_of_the_raw_files() -> None:
-    root = os.environ.get("FGL_DATA")
-    if not root or not Path(root, "SHA256SUMS").is_file():
-        pytest.skip("FGL_DATA does not name a folder with the public datasets and SHA256SUMS")
-    sums = dict(line.split()[::-1] for line in Path(root, "SHA256SUMS").read_text().splitlines())
-    for name, row in {**GRAPHS, **COLLECTIONS}.items():
-        for file, sha256 in row.sha256.items():
-            if name in ("cora_full", "wiki_cs") and f"{name}/raw/{file}" not in sums:
-                continue  # checksums that others published
-            if file != "tfidf.txt":  # there only packed; its own checksum is checked elsewhere
-                assert sums[f"{name}/raw/{file}"] == sha256
 
 
 def test_packed_file_has_a_checksum_of_its_own(

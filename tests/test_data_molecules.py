@@ -225,22 +225,6 @@ def test_a_missing_package_is_named(
 # With rdkit.
 
 
-def test_strings_are_read_as_pyg_reads_them(tmp_path: Path) -> None:
-    pytest.importorskip("rdkit")
-    from torch_geometric.utils import from_smiles
-
-    strings = ["c1ccccc1O", "C", "C/C=C/C", "[Na+].[Cl-]"]
-    text = "smiles,a\n" + "".join(f"{each},{i}\n" for i, each in enumerate([*strings, "C(C"]))
-    with pytest.warns(UserWarning, match=r"1 of 5 molecules .* line 6: 'C\(C'"):
-        graphs, y, _ = read_molecules(write(tmp_path, text), "tiny")
-    assert y.tolist() == [0, 1, 2, 3]
-    for graph, each in zip(graphs, strings, strict=True):
-        data = from_smiles(each)
-        assert torch.equal(graph.x, data.x.float())
-        assert torch.equal(graph.edge_index, data.edge_index)
-        assert torch.equal(graph.edge_attr, data.edge_attr.float())  # type: ignore[arg-type]
-
-
 def test_scaffolds_are_rings_and_what_links_them() -> None:
     pytest.importorskip("rdkit")
     smiles = ["CCO", "Oc1ccccc1", "CC1=CC=CC=C1", "C1CC1CCc1ccccc1", "N[C@H]1CCCC[C@@H]1C"]
@@ -264,22 +248,6 @@ def folder_of(name: str) -> Path:
     if not root or not Path(root, name).is_dir():
         pytest.skip(f"FGL_DATA does not name a folder with {name}")
     return Path(root, name, "raw")
-
-
-@pytest.mark.parametrize("name", COUNTS)
-def test_counts_of_the_files(name: str) -> None:
-    total, _, columns = COUNTS[name]
-    known: Any = fgl.data.catalogue.COLLECTIONS[name]
-    assert list(known.sha256) == [f"{name}.csv"]
-    blank = SimpleNamespace(
-        x=torch.ones(1, 9), edge_index=torch.zeros(2, 0).long(), edge_attr=torch.ones(0, 3)
-    )
-    graphs, y, smiles = read_molecules(folder_of(name), name, parse=lambda text: blank)
-    assert len(graphs) == len(smiles) == total
-    assert y.shape == ((total,) if columns is None else (total, columns))
-    answers = set(y[~y.isnan()].tolist())
-    assert (answers == {0, 1}) == (name not in ("esol", "freesolv"))
-    assert bool(y.isnan().any()) == (name == "tox21")
 
 
 @pytest.mark.parametrize(

@@ -80,16 +80,6 @@ def test_npz_with_sparse_dense_and_no_features(tmp_path: Path) -> None:
     assert pairs(dense) == pairs(none) == PAIRS
 
 
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.int64, np.float64])
-def test_npz_of_any_numbers(tmp_path: Path, dtype: Any) -> None:
-    arrays = csr("adj_", (ADJ != 0).astype(dtype))
-    arrays |= csr("attr_", scipy.sparse.csr_matrix(X.astype(dtype)))
-    graph = read_npz(write(tmp_path, npz(**arrays)), "tiny")
-    assert graph.x.dtype == torch.float32
-    assert np.array_equal(graph.x.to_dense().numpy(), X.astype(dtype).astype(np.float32))
-    assert pairs(graph) == PAIRS
-
-
 def test_what_needs_pickle_is_read_neither_here_nor_there(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
 
@@ -262,14 +252,6 @@ def test_malformed_saint(tmp_path: Path, key: str, value: Any, message: str) -> 
         read_saint(saint(tmp_path, **{key: value}), "tiny")
 
 
-@pytest.mark.parametrize("file", ["adj_full.npz", "feats.npy", "class_map.json", "role.json"])
-def test_missing_file_of_saint(tmp_path: Path, file: str) -> None:
-    folder = saint(tmp_path)
-    (folder / file).unlink()
-    with pytest.raises(ValueError, match=rf"to hold 4 files, but got none named \['{file}'\]"):
-        read_saint(folder, "tiny")
-
-
 def test_cora_full_has_features_of_ones_as_in_pyg(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,20 +419,6 @@ def test_wiki_cs(tmp_path: Path) -> None:
         assert torch.equal(ours, theirs)
     without = read_wiki_cs(wiki_cs(tmp_path / "b", stopping_masks=None, links=[[], [], []]))
     assert without.num_edges == 0
-
-
-def test_wiki_cs_by_name_is_downloaded_and_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = wiki_cs(tmp_path / "home") / "data.json"
-    row = catalogue.GRAPHS["wiki_cs"]._replace(url=path.parent.as_uri())
-    monkeypatch.setitem(catalogue.GRAPHS, "wiki_cs", row)
-    with pytest.raises(ValueError, match=r"data\.json to have sha256 9bf8cb3e"):
-        load("wiki_cs", tmp_path / "root")
-    sums = {"data.json": hashlib.sha256(path.read_bytes()).hexdigest()}
-    monkeypatch.setitem(catalogue.GRAPHS, "wiki_cs", row._replace(sha256=sums))
-    assert torch.equal(load("wiki_cs", tmp_path / "root").x, read_wiki_cs(path.parent).x)
-    assert (tmp_path / "root" / "wiki_cs" / "raw" / "data.json").is_file()
 
 
 def test_wiki_cs_equals_pyg(tmp_path: Path) -> None:

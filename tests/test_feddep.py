@@ -277,20 +277,6 @@ def test_a_drawn_prototype_is_as_frequent_as_its_nodes() -> None:
     assert compared(made, count - 1, rows, counts, "nearest") == 0  # .9 is none
 
 
-def test_prototypes_of_others_change_what_makes_embeddings_alone() -> None:
-    outcomes = []
-    for scale in (0.0, 1.0):
-        made = method(gen_local_epochs=0, embedding_weight=scale, targets="drawn")
-        result = fgl.run(made, CLIENTS, num_rounds=2)
-        outcomes.append(result.client_states[0]["model"])
-    before = net().state_dict()
-    for name, value in outcomes[1].items():
-        changed = not value.equal(outcomes[0][name])
-        if name.startswith("generator"):
-            assert changed == ("embedding" in name)
-            assert ("embedding" in name) or value.equal(before[name])
-
-
 def test_who_is_told_what() -> None:
     made = method()
     result = fgl.run(made, CLIENTS, num_rounds=2)
@@ -350,21 +336,6 @@ def test_the_generator_is_never_in_training_mode_where_the_model_is() -> None:
     assert not model.generator.encoder.training
     names = fgl.federation.trainable(methods.local(fgl.fedavg(model)))
     assert names == {n for n, _ in model.named_parameters() if n.startswith("classifier")}
-
-
-def test_a_minibatch_of_four_whole_hops_is_the_graph() -> None:
-    """A node reads two hops of the generator and two of the classifier."""
-    whole = graphs((40,))[0].replace(x=graphs((40,))[0].x.double())  # type: ignore[union-attr]
-    clients = fgl.data.partitions.partition_graph(whole, torch.arange(40).split(20))
-    sgd = partial(torch.optim.SGD, lr=LR)
-    plain = fgl.tasks.node_task(whole, clients, net(), fgl.Training(sgd, num_steps=1))
-    ends = []
-    for task in (plain, *(fgl.tasks.sampled_node_task(whole, clients, net(), sgd, fanouts=hops)
-                          for hops in ((-1,) * 4, (-1,) * 2))):  # fmt: skip
-        made = feddep(task.fedavg, encoder_epochs=1, gen_epochs=2)
-        ends.append(fgl.run(made, task.clients, num_rounds=4).outbox[0]["model"])
-    close(ends[1], ends[0], atol=1e-12)
-    assert not ends[2]["classifier.fuse.0.weight"].equal(ends[0]["classifier.fuse.0.weight"])
 
 
 def test_impossible_prototypes_are_refused() -> None:

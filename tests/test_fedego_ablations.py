@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from federations import close, end, same
+from federations import close, same
 from harness.rows import Loaded
 from papers.fedego import TABLES
-from papers.fedego_methods import SAGEFirst, SAGEThenMLP, server_steps
+from papers.fedego_methods import SAGEThenMLP, server_steps
 from torch import Tensor
 from torch.func import functional_call
 
@@ -20,9 +18,8 @@ import fgl
 from fgl import Method
 from fgl.data.partitions.major_label import unseen_nodes
 from fgl.federation import Inbox, fold_in
-from fgl.methods import fedprox
 from fgl.personalize import part, rest
-from fgl.tasks import EgoNodes, Local, Task, ego_node_task
+from fgl.tasks import Local, Task, ego_node_task
 from fgl.tasks.scores import evaluate_ego
 
 SMALL = fgl.data.csbm(num_nodes=260, num_features=20, words_per_set=5, seed=1)
@@ -65,28 +62,6 @@ def uploads(method: Method, task: Task, num_rounds: int = 2) -> tuple[list[Any],
     return seen, fgl.run(replace(method, aggregate=aggregate), task, num_rounds=num_rounds)
 
 
-@pytest.mark.few
-@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
-@rows
-def test_it_is_a_method_like_others(name: str, tmp_path: Any) -> None:
-    """With FedProx around it, half of the clients at a time, interrupted: it ends the same."""
-    method, task = build(name, dropout=0.5)
-    made = fedprox(method, mu=0.5)
-    options: Any = {"seed": 3, "participation": 0.5, "evaluate": task.evaluate(made)}
-    want = end(fgl.run(made, task, num_rounds=3, **options))
-    assert not any(record["dropped"] for record in want["history"])
-    assert all(math.isfinite(record["loss"]) for record in want["history"])
-    fgl.run(made, task, num_rounds=1, checkpoint=tmp_path, **options)
-    assert same(end(fgl.run(made, task, num_rounds=3, checkpoint=tmp_path, **options)), want)
-    assert not same(end(fgl.run(method, task, num_rounds=3, **options)), want)
-
-
-def test_without_mixup_a_client_is_warned() -> None:
-    method, task = build("w/o Mixup")
-    with pytest.warns(UserWarning, match="ego-graphs as they are"):
-        uploads(method, task, num_rounds=1)
-
-
 @pytest.mark.parametrize(("name", "whose"), [("w/o PL", "own"), ("FedEgo-Server", "server")])
 def test_whose_head_a_client_uses(name: str, whose: str) -> None:
     """Without personalization layers none is mixed: exactly one's own; or exactly the server's."""
@@ -102,39 +77,6 @@ def test_whose_head_a_client_uses(name: str, whose: str) -> None:
         assert same(rest(scored, "reduction"), want)
         assert same(rest(started, "reduction"), want)
         assert same(part(started, "reduction"), dict(message["model"]))  # type: ignore[arg-type]
-
-
-def test_without_pl_what_the_server_trains_reaches_nobody() -> None:
-    method, task = build("w/o PL")
-
-    def spoiled(inbox: Inbox, state: Any) -> Any:
-        outbox, state = method.aggregate(inbox, state)
-        bad = {name: torch.full_like(value, 7.0) for name, value in outbox[0]["head"].items()}
-        return {k: {**message, "head": bad} for k, message in outbox.items()}, state
-
-    want = fgl.run(method, task, num_rounds=2)
-    got = fgl.run(replace(method, aggregate=spoiled), task, num_rounds=2)
-    assert same(got.client_states, want.client_states)
-
-
-def test_without_rl_the_reduction_never_leaves_the_client() -> None:
-    method, task = build("w/o RL")
-    seen, result = uploads(method, task)
-    shapes = {tuple(value.shape) for value in part(method.initial(), "reduction").values()}
-    for inbox in seen:
-        for message in inbox.values():
-            assert set(message) == {"num_examples", "embeddings", "labels"}
-            assert not shapes & {tuple(value.shape) for value in message.values()}
-    head = set(rest(method.initial(), "reduction"))
-    for client, graph in enumerate(task.clients):
-        message: Any = result.outbox[client]
-        state: Any = result.client_states[client]
-        assert set(message) == {"num_clients", "head", "distribution"}
-        assert set(message["head"]) == head
-        for params in (method.receive(message, state, graph)[0],
-                       method.deploy(message, state, graph)):  # fmt: skip
-            assert same(part(params, "reduction"), part(state["model"], "reduction"))
-            assert not same(rest(params, "reduction"), rest(state["model"], "reduction"))
 
 
 def naive_sage(x: Tensor, edges: Tensor, params: dict[str, Tensor], layers: int = 2) -> Tensor:
@@ -200,96 +142,9 @@ def test_without_ego_the_server_trains_the_perceptron_by_hand() -> None:
     assert int(more["optimizer"]["step/head.weight"]) == 2 * steps > 0
 
 
-def test_without_ego_mixing_is_fedegos() -> None:
-    method, task = build("w/o EGO")
-    result = fgl.run(method, task, num_rounds=1)
-    message, state, graph = result.outbox[0], result.client_states[0], task.clients[0]
-    p = fgl.personalize.label_distribution(graph.y, CLASSES, graph.train_mask)  # type: ignore[arg-type]
-    weight = float((p - message["distribution"]).abs().sum() / 2) ** 0.5
-    assert 0 < weight < 1
-    for key, value in rest(state["model"], "reduction").items():  # type: ignore[arg-type]
-        want = weight * message["head"][key] + (1 - weight) * value  # type: ignore[index]
-        close(method.deploy(message, state, graph)[key], want)
-
-
 def network(**options: Any) -> SAGEThenMLP:
     torch.manual_seed(0)
     return SAGEThenMLP(FEATURES, HIDDEN, CLASSES, fanouts=FANOUTS, **options)
-
-
-def test_the_network_without_ego_sees_the_graph_before_the_perceptron() -> None:
-    model, graph = network().eval(), CLIENTS[0]
-    params = dict(model.named_parameters())
-    r = naive_sage(graph.x.to_dense(), graph.edge_index, params)  # type: ignore[union-attr]
-    close(model(graph.x, graph.adj, reduce=True), r, atol=1e-5)
-    logits = (r @ model.lin.weight.t() + model.lin.bias).clamp(min=0) @ model.head.weight.t()
-    close(model(graph.x, graph.adj), logits, atol=1e-5)
-    close(model(r[:, None]), logits, atol=1e-5)
-
-
-@pytest.mark.parametrize("fanouts", [(3, 3), (2, 4), (3,), (2, 2, 2)])
-def test_the_network_without_ego_on_trees_is_that_on_graphs(fanouts: tuple[int, ...]) -> None:
-    """A tree as a graph of its own: its root has the logits that the tree has."""
-    torch.manual_seed(1)
-    model = SAGEThenMLP(FEATURES, HIDDEN, CLASSES, fanouts=fanouts).eval()
-    trees = fgl.ego.EgoSampler(CLIENTS[0], fanouts)(torch.arange(5))
-    x = CLIENTS[0].x.to_dense()  # type: ignore[union-attr]
-    got = model(x, trees=trees)
-    assert got.shape == (5, CLASSES)
-    bounds = fgl.ego.trees.levels(fanouts)
-    edges = []
-    for level, fanout in enumerate(fanouts):
-        for i in range(bounds[level], bounds[level + 1]):
-            first = bounds[level + 1] + (i - bounds[level]) * fanout
-            edges += [[child, i] for child in range(first, first + fanout)]
-    for i, tree in enumerate(trees):
-        close(got[i], model(x[tree], torch.tensor(edges).t())[0], atol=1e-5)
-    sparse = model(CLIENTS[0].x, trees=trees)
-    close(sparse, got, atol=1e-5)
-
-
-def test_dropout_without_ego_stands_around_the_first_linear_layer() -> None:
-    graph = CLIENTS[0]
-    one, off = network(dropout=1.0).train(), network(dropout=0.0).train()
-    assert not one(graph.x, graph.adj).any()
-    assert torch.equal(off(graph.x, graph.adj), off.eval()(graph.x, graph.adj))
-    model = network(dropout=0.5).train()
-    r = torch.rand(400, 1, HIDDEN)
-    dropped = functional_call(model, dict(model.named_parameters()), (r,))
-    assert not torch.equal(dropped, model.eval()(r))
-    close(model(graph.x, graph.adj, reduce=True), off(graph.x, graph.adj, reduce=True))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda m: m | {"embeddings": m["embeddings"].repeat(1, 13, 1)}, "shape .*1, 8"),
-        (lambda m: m | {"embeddings": m["embeddings"][..., 1:]}, "embeddings to have shape"),
-        (lambda m: m | {"labels": m["labels"] * 1.1}, "labels to have rows that sum to 1"),
-        (lambda m: m | {"labels": m["labels"][:-1]}, "labels to have shape"),
-    ],
-)
-def test_without_ego_a_bad_upload_is_refused(change: Any, message: str) -> None:
-    method, task = build("w/o EGO")
-
-    def send(params: Any, context: Any, state: Any, graph: Any) -> Any:
-        sent, state = method.send(params, context, state, graph)
-        return (change(sent) if graph is task.clients[2] else sent), state
-
-    with pytest.warns(UserWarning, match="Round 0, client 2: "):
-        result = fgl.run(replace(method, send=send), task, num_rounds=1)
-    assert list(result.history[0].dropped) == [2]
-    assert re.search(message, result.history[0].dropped[2])
-
-
-def test_the_setting_without_ego_has_the_same_clients() -> None:
-    small = {"clients": 2, "hidden": 4, "batch_size": 8}
-    other, plain = SAGEFirst(**small).load(3), EgoNodes(**small).load(3)
-    assert isinstance(other.fedavg.model, SAGEThenMLP)
-    for a, b in zip(other.clients, plain.clients, strict=True):
-        assert torch.equal(a.node_id, b.node_id)  # type: ignore[arg-type]
-    again = SAGEFirst(**small).load(3)
-    assert same(again.fedavg.initial(), other.fedavg.initial())
 
 
 # Test nodes that nobody else trains on.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conformance import CLASSES, FEATURES, K, case, known
-from federations import close, graph, same
+from federations import close, same
 
 import fgl
 from fgl.methods import fedstar
@@ -110,17 +110,6 @@ def test_encodings_refuse(given: Any, options: Any, said: str) -> None:
         structure_encoding(*given, **options)
 
 
-def test_features_are_kept_and_sparse_ones_become_dense() -> None:
-    own = graph(20)
-    sparse = own.replace(x=fgl.SparseMatrix.from_dense(own.x))
-    for each in (own, sparse):
-        made = with_structure(each)
-        assert made.x.shape == (20, FEATURES + 32)
-        close(made.x[:, :FEATURES], own.x)
-        close(made.x[:, FEATURES:], structure_encoding(own.edge_index, 20))
-    assert with_structure(own.replace(x=own.x.double())).x.dtype == F64
-
-
 def by_hand(model: Star, x: torch.Tensor, dense: torch.Tensor, batch: Any) -> torch.Tensor:
     """The two channels with dense matrices, layer by layer."""
     p = dict(model.named_parameters())
@@ -193,15 +182,6 @@ def test_only_the_structure_channel_travels() -> None:
             assert torch.equal(used[2][name], result.client_states[2]["model"][name])
 
 
-def test_the_mean_of_the_channel_is_weighted_by_examples() -> None:
-    method, made = case("fedstar", "star nodes", dropout=0.0, dtype=F64)
-    result = fgl.run(method, made.clients, num_rounds=1)
-    weight = [own.num_train for own in made.clients]
-    for name, value in result.outbox[0]["model"].items():
-        each = [result.client_states[k]["model"][name] for k in range(K)]
-        close(value, sum(w * v for w, v in zip(weight, each, strict=True)) / sum(weight))
-
-
 def test_every_client_draws_its_own_feature_channel() -> None:
     """And takes the common structure channel, in its first round; then it goes on with its own."""
     method, made = case("fedstar", "star nodes", dropout=0.0, dtype=F64)
@@ -224,18 +204,6 @@ def test_every_client_draws_its_own_feature_channel() -> None:
             assert structure or bias or 0.5 < float(spread[0] / spread[1]) < 2
     plain = fgl.run(fedstar(made.fedavg, draw=False), made.clients, num_rounds=1)
     assert not same(plain.client_states[0]["model"], states[0]["model"])
-
-
-@pytest.mark.slow
-def test_settings_choose_the_network() -> None:
-    graphs = fgl.tasks.Graphs(clients=3, hidden=8, model="star").load(seed=0)
-    nodes = fgl.tasks.Nodes(clients=3, hidden=8, model="star").load(seed=0)
-    for task in (graphs, nodes):
-        assert isinstance(task.fedavg.model, Star)
-        assert task.clients[0].num_features == sum(task.fedavg.model.sizes)
-        assert fgl.run(fedstar(task.fedavg), task, num_rounds=1).history[0].metrics
-    with pytest.raises(ValueError, match="model"):
-        fgl.tasks.Graphs(model="gcn")  # type: ignore[arg-type]
 
 
 def test_a_model_without_the_channel_is_refused() -> None:

@@ -24,7 +24,6 @@ from flower_grid import RECIPES, Grid, apps, kept, spoiled
 from flwr.app import Error
 
 from fgl.federation import Flower, client_app
-from fgl.federation.executors.remote.shelf import StateFolder
 
 in_process = partial(fgl.run, clients_at_once=1)  # as a node trains
 QUICK: dict[str, Any] = {"poll": 0.001, "timeout": 20.0}
@@ -56,16 +55,6 @@ def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> 
     here = in_process(method, setting.clients, **how)
     grid = Grid(apps(method, setting.clients), state=str(tmp_path))
     check_equal(fgl.run(method, flower(grid), **how), here, tmp_path)
-
-
-def test_other_files_in_a_state_folder_are_left_alone(tmp_path: Any) -> None:
-    shelf = StateFolder(tmp_path, 7, 1)
-    shelf.write(2, b"state")
-    for name in ("copy of round-000002.state", "round-best.state", "round-000002.state.backup"):
-        (shelf.folder / name).write_bytes(b"mine")
-    assert shelf.rounds() == [2]
-    shelf.drop(2)
-    assert len(list(shelf.folder.iterdir())) == 3
 
 
 @pytest.mark.parametrize("per_tensor", [False, True])

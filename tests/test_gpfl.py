@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from federations import close, same, script
-from test_data_tu import write
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
 
 import fgl
-from fgl import Graph, Method, Training, client_network, methods
+from fgl import Graph, Method, Training, client_network
 from fgl.data import small_graphs
 from fgl.data.partitions import dirichlet_partition
 from fgl.data.splits import fold_clients
@@ -68,23 +66,6 @@ def random_start(properties: Any, alike: Any) -> Any:
 
 def run(method: Method, clients: Clients, **options: Any) -> Any:
     return fgl.run(method, clients, **{"num_rounds": 3, **options})
-
-
-def models(result: Any) -> list[Any]:
-    return [result.outbox[k]["model"] for k in sorted(result.outbox)]
-
-
-def own_models(result: Any) -> list[Any]:
-    return [state["model"] for _, state in sorted(result.client_states.items())]
-
-
-@pytest.mark.parametrize("at_once", [1, "all"])
-def test_rho_1_is_self_training_bit_for_bit(at_once: Any) -> None:
-    clients, _ = federation()
-    one = run(method(rho=1.0), clients, clients_at_once=at_once)
-    two = run(methods.local(fedavg()), clients, clients_at_once=at_once)
-    assert same(models(one), own_models(two))
-    assert not same(models(one)[0], models(one)[1])
 
 
 def by_hand(inbox: Inbox, old: list[Any], prev: Any, rho: float, seeded: Any) -> Any:
@@ -162,21 +143,6 @@ def inbox_of(sent: dict[int, Any], gpfl: Method, num_clients: int) -> Inbox:
     return Inbox(sent, num_clients, {k: {"model": gpfl.initial()} for k in sent})
 
 
-def test_an_absent_client_keeps_its_place() -> None:
-    clients, _ = federation()
-    gpfl = method()
-    sent = uploads(gpfl, clients)
-    _, state = gpfl.aggregate(inbox_of(sent, gpfl, 4), {"model": gpfl.initial()})
-    assert set(state) == {"network", "matrix"}  # the server keeps no models
-    outbox, after = gpfl.aggregate(inbox_of({k: sent[k] for k in (0, 3)}, gpfl, 4), state)
-    assert list(outbox) == [0, 3]
-    assert torch.equal(after["network"][1], state["network"][1])
-    pair = inbox_of({k: sent[k] for k in (0, 1)}, gpfl, 4)
-    _, first = gpfl.aggregate(pair, {"model": gpfl.initial()})
-    _, then = gpfl.aggregate(inbox_of(sent, gpfl, 4), first)
-    assert (then["network"].sum(1) - 1).abs().max() < 1e-5
-
-
 def test_an_absent_client_goes_on_from_the_model_that_it_was_last_sent() -> None:
     clients, _ = federation()
     seen: list[Any] = []
@@ -235,32 +201,6 @@ def test_a_fixed_network_is_that_of_the_first_round() -> None:
         clients[1].edge_index, clients[1].batch, clients[1].num_graphs
     )
     close(own[1], known.mean(0))
-
-
-def test_minibatches_are_a_shuffled_epoch() -> None:
-    graph = federation()[0][0]
-    sizes = graph.ptr.diff().tolist()
-    torch.manual_seed(0)
-    seen = [g for g, _ in graph_minibatches(graph, {}, batch_size=3, num_epochs=2)]
-    count = -(-graph.num_graphs // 3)
-    assert [g.num_graphs for g in seen] == 2 * [*[3] * (graph.num_graphs // 3), 2]
-    one, two = ([n for g in seen[i : i + count] for n in g.ptr.diff().tolist()] for i in (0, count))
-    assert sorted(one) == sorted(two) == sorted(sizes)
-    assert one != two
-    top = graph.y.bincount().argmax()
-    masked = graph.replace(train_mask=graph.y == top)
-    assert all(bool((g.y == top).all()) for g, _ in graph_minibatches(masked, {}, batch_size=2))
-    (alone, _), *none = graph_minibatches(masked, {})
-    assert alone.num_graphs == alone.num_train == masked.num_train < masked.num_graphs
-    assert not none
-    (whole, context), *others = graph_minibatches(graph, {"a": torch.ones(1)})
-    assert whole is graph
-    assert list(context) == ["a"]
-    assert not others
-    with pytest.raises(ValueError, match="batch_size to be an integer >= 1, but got 0"):
-        list(graph_minibatches(graph, {}, batch_size=0))
-    nothing = graph.replace(train_mask=torch.zeros_like(graph.y, dtype=torch.bool))
-    assert not list(graph_minibatches(nothing, {}))
 
 
 def test_scores_are_each_clients_own() -> None:
@@ -345,32 +285,6 @@ def test_the_authors_draw_is_one_whatever_the_seed() -> None:
     assert held("dirichlet", 0, True) != held("authors", 0, True)
     with pytest.raises(ValueError, match="partition to be .*but got 'theirs'"):
         Graphs(partition="theirs")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("name", "bad"), [("rho", 1.5), ("rho", -0.1), ("beta", 2)])
-def test_builder_refuses(name: str, bad: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} to be a number .*but got {bad}"):
-        method(**{name: bad})
-
-
-@pytest.mark.filterwarnings("ignore:.* which are not read:UserWarning")
-def test_features_are_node_labels_alone(tmp_path: Path, monkeypatch: Any) -> None:
-    write(tmp_path, graph_labels="0\n1\n1\n")
-    monkeypatch.setenv("FGL_DATA", str(tmp_path))
-    clients, _ = Graphs(dataset="tiny", clients=1, alpha=1.0, folds=3).folds_of(0)
-    assert clients[0].num_features == 3  # the labels that occur; there are two attributes besides
-    assert torch.equal(clients[0].x.sum(1), torch.ones(clients[0].num_nodes))
-
-
-def test_properties_are_those_of_the_training_graphs() -> None:
-    (own, *_), _ = federation()
-    mask = torch.arange(own.num_graphs) % 2 == 0
-    made = method()
-    params = made.initial()
-    masked = made.send(params, {}, {}, own.replace(train_mask=mask))[0]
-    alone = made.send(params, {}, {}, own.select(mask.nonzero().squeeze(1)))[0]
-    close(masked["properties"], alone["properties"])
-    assert masked["num_examples"] == alone["num_examples"]
 
 
 def test_defaults_are_the_papers_and_the_score_is_of_test_graphs() -> None:

@@ -12,8 +12,6 @@ import pytest
 from harness.report import (
     by_repetition,
     corrected,
-    counted,
-    gains,
     holm,
     markdown,
     paired,
@@ -61,26 +59,6 @@ def test_one_repetition_has_no_error() -> None:
     assert spread({3: 1.0}, folds=True) == "1.00"
 
 
-def test_seeds_are_what_they_were() -> None:
-    values = {0: 1.0, 1: 2.0, 2: 6.0}
-    gain, p = paired(values)
-    assert gain == f"+3.00 ± {statistics.stdev(values.values()) / 3**0.5:.2f}"
-    assert p == f"{wilcoxon([1.0, 2.0, 6.0]).pvalue:.3f}"
-    assert spread(values) == f"3.00 ± {statistics.stdev(values.values()):.2f}"
-    assert paired({}) == ("", "") and spread({}) == ""
-    assert paired({0: 0.0, 1: 0.0}) == ("+0.00 ± 0.00", "1.000")
-
-
-def test_gains_are_of_shared_runs() -> None:
-    assert gains(scored({0: 3.0, 4: 5.0}), scored({4: 1.0, 5: 9.0}), "last") == {4: 4.0}
-
-
-def test_counted() -> None:
-    assert counted(RUNS) == "3 x 1 to 5"
-    assert counted(dict.fromkeys(range(15))) == "3 x 5"
-    assert counted({6: 0}) == "1 x 1"
-
-
 def table(**options: Any) -> Table:
     cells = {("PROTEINS", 15): 70.0, ("NCI1", 15): 0.0}
     rows = [
@@ -112,14 +90,6 @@ def test_a_pooled_line_takes_a_setting_as_one_number() -> None:
     want = ["together", "3 settings", f"+2.00 ± {error:.2f}", f"{wilcoxon(each).pvalue:.3f}"]
     assert pooled(table(), found()) == [want]
     assert pooled(table(pooled=False), found()) == []
-
-
-def test_a_pooled_line_of_seeds_takes_every_pair() -> None:
-    each = [1.0, 1.0, 2.0, 1.0, 3.0, 3.0]
-    name, count, gain, p = pooled(table(folds=False), found())[0]
-    error = statistics.stdev(each) / 6**0.5
-    assert (name, count, gain) == ("together", "6", f"+{sum(each) / 6:.2f} ± {error:.2f}")
-    assert p == f"{wilcoxon(each).pvalue:.3f}"
 
 
 def naive_holm(values: list[float]) -> list[float]:
@@ -169,10 +139,6 @@ def test_a_table_of_folds() -> None:
     assert second[-3:] == ["2 x 1 to 2", "+2.00 ± 0.00", "0.500"]
     assert by_name["PROTEINS", "alone, a"][-2:] == ["", ""]
     assert by_name["all", "together"][-3] == "3 settings"
-
-
-def test_a_table_without_runs() -> None:
-    assert markdown(table(), {}, ["PROTEINS"]) == "No runs yet.\n"
 
 
 def test_a_figure_that_misses_is_bold_and_one_not_measured_is_empty(

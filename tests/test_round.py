@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,15 +21,14 @@ from federations import (
     graph,
     graphs,
     local,
-    minibatches,
     model,
     ruled,
     same,
 )
 
 import fgl
-from fgl import Result, Training
-from fgl.federation import Answer, Batch, Broadcast, Executor, Limits, Loop, checked, num_bytes
+from fgl import Result
+from fgl.federation import Answer, Broadcast, Executor, Limits, checked, num_bytes
 from fgl.federation.evaluate import score_round
 from fgl.federation.round import Plan, play
 
@@ -103,46 +101,7 @@ def test_any_executor_plays_a_round(order: list[int]) -> None:
     assert fake.kept == [(0, [0, 2, 3]), (1, [0, 2])]
 
 
-def test_executors_of_this_process_are_executors() -> None:
-    method = checked(fedavg(model()))
-    loop, batch = Loop(method, graphs(), seed=0), Batch(method, graphs(), 4, seed=0)
-    executors: list[Executor] = [loop, batch]
-    for executor in executors:
-        answers = dict(executor.train(0, start(method, 4).outbox, [2, 0]))
-        assert sorted(answers) == [0, 2]
-        assert executor.states == {}
-        executor.keep(0, [2])
-        assert list(executor.states) == [2]
-        assert executor.score(0, start(method, 4).outbox) == {}
-
-
 # A network that is its client's own is another round's business.
-
-
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_tensors_of_a_round_that_nobody_aggregated_are_forgotten(clients_at_once: Any) -> None:
-    """Every client has one network, whose tensors it sends; all are refused in the second round."""
-    nets = {data.num_nodes: model() for data in graphs()}
-    calls: list[int] = []
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        net = nets[data.num_nodes]
-        net.load_state_dict(params)
-        return {"model": net.state_dict(), "num_examples": torch.tensor(1)}, state
-
-    def accept(message: Any, client: int, state: Any) -> None:
-        calls.append(client)
-        assert "model" in state
-        if 4 < len(calls) <= 8:
-            raise ValueError(f"not yet, {client}")
-
-    method = replace(fedavg(model()), send=send, accept=accept)
-    order = list(nets)
-    with pytest.warns(UserWarning, match=r"Round 1, client \d: not yet, \d"):
-        result = fgl.run(method, graphs(), num_rounds=3, clients_at_once=clients_at_once)
-    assert order == [12, 20, 31, 17]
-    assert sorted(calls) == sorted([0, 1, 2, 3] * 3)
-    assert [len(record.dropped) for record in result.history] == [0, 4, 0]
 
 
 # Phases.
@@ -189,24 +148,6 @@ def test_a_start_of_other_clients_is_refused() -> None:
 
 
 # Exchanges.
-
-
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_participants_stay_for_an_exchange(clients_at_once: Any, tmp_path: Path) -> None:
-    method = ruled(fedavg(model(), Training(num_steps=1)), exchange=3)
-    options: Any = {"participation": 0.4, "clients_at_once": clients_at_once, "seed": 1}
-    clients = graphs((5, 6, 7, 8, 9))
-    result = fgl.run(method, clients, num_rounds=12, **options)
-    who = [record.participants for record in result.history]
-    assert all(who[i] == who[i - i % 3] for i in range(12))
-    assert len({tuple(each) for each in who}) > 1
-    for last in (4, 8):  # in the middle of an exchange
-        fgl.run(method, clients, num_rounds=last, checkpoint=tmp_path, **options)
-    again = fgl.run(method, clients, num_rounds=12, checkpoint=tmp_path, **options)
-    assert same(end(again), end(result))
-    plain = ruled(method, exchange=1)
-    with pytest.raises(ValueError, match="of this run with exchange=1, but got 3"):
-        fgl.run(plain, clients, num_rounds=13, checkpoint=tmp_path, **options)
 
 
 # Scores.
@@ -288,76 +229,7 @@ def test_half_a_model_is_no_model_to_score() -> None:
         fgl.tasks.evaluate_graphs(gin, [one], [one])(Broadcast(part, 1), {})
 
 
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_half_a_model_is_not_deployed(clients_at_once: Any) -> None:
-    plain = fedavg(model())
-    method = replace(plain, deploy=lambda message, state, data: half(message)["model"])
-    options: Any = {"num_rounds": 1, "clients_at_once": clients_at_once}
-    with pytest.raises(ValueError, match=r"client 0, deploy: Expected deploy's params to have"):
-        fgl.run(method, graphs(), score=accuracy, **options)
-
-
-@pytest.mark.parametrize("what", ["message", "state"])
-def test_deploy_changes_nothing(what: str) -> None:
-    plain = fedavg(model())
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        return plain.send(params, context, state, data)[0], {"model": params}
-
-    def deploy(message: Any, state: Any, data: fgl.Graph) -> Any:
-        (message if what == "message" else state)["model"]["convs.0.bias"].add_(1)
-        return plain.deploy(message, state, data)
-
-    method = replace(plain, send=send, deploy=deploy)
-    text = "Round 0, client 0, deploy: 'model/convs.0.bias' .* was changed in place"
-    with pytest.raises(ValueError, match=text):
-        fgl.run(method, graphs(), num_rounds=1, score=accuracy)
-
-
 # What is kept.
-
-
-def storage(messages: Iterable[Any]) -> int:
-    """Bytes that the tensors of messages keep alive, each storage once."""
-    tensors = [t for message in messages for _, t in fgl.federation.method.message.leaves(message)]
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-    return sum(storages.values())
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("batch_size", [None, 3])
-@pytest.mark.parametrize("clients_at_once", [1, 2, "all"])
-def test_states_and_outboxes_keep_no_cohort_alive(
-    clients_at_once: Any, batch_size: int | None, tmp_path: Path
-) -> None:
-    """Clients come back in other rounds: what each keeps is a part of another batch."""
-    how = minibatches(replace(SGD, keep_optimizer=True), batch_size)
-    plain = local(model(), how)
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        return plain.send(params, context, state, data)[0], {"model": params}
-
-    result = fgl.run(
-        replace(plain, send=send),
-        graphs((12, 20, 31, 17, 9, 14)),
-        num_rounds=5,
-        participation=0.5,
-        clients_at_once=clients_at_once,
-        checkpoint=tmp_path,
-    )
-    states = list(result.client_states.values())
-    assert storage(states) == sum(map(num_bytes, states))
-    first = num_bytes(start(plain, 6).outbox[0])
-    assert storage(result.outbox.values()) <= 6 * first
-    buffer = io.BytesIO()
-    exact: Any = {
-        "outbox": {k: copy.deepcopy(v) for k, v in result.outbox.items()},
-        "states": {k: copy.deepcopy(v) for k, v in result.client_states.items()},
-        "server": copy.deepcopy(dict(result.server_state)),
-    }
-    torch.save(exact, buffer)
-    size = (tmp_path / "round-000005.ckpt").stat().st_size
-    assert size < 1.1 * len(buffer.getvalue()) + 4000
 
 
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
@@ -450,26 +322,6 @@ def test_uploads_agree_on_their_keys_and_the_models() -> None:
         fgl.run(half, graphs(), num_rounds=1)  # as many of one kind as of the other
 
 
-def test_an_optimiser_of_another_age_trains_beside_others() -> None:
-    """A batch has one optimiser: clients are grouped by how old theirs are, as in the loop."""
-    how = Training(partial(torch.optim.Adam, lr=0.01), num_steps=2, keep_optimizer=True)
-    method = fedavg(model(dropout=0.0), how)
-    clients = graphs((12, 20, 31, 17, 9))
-    options: Any = {"num_rounds": 4, "participation": 0.6}
-    loop = fgl.run(method, clients, clients_at_once=1, **options)
-    batch = fgl.run(method, clients, clients_at_once="all", **options)
-    ages = {float(s["optimizer"]["step/convs.0.bias"]) for s in loop.client_states.values()}
-    assert len(ages) > 1
-    close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
-    for client, state in loop.client_states.items():
-        close(batch.client_states[client], state)
-    first, second = (set(record.participants) for record in loop.history[:2])
-    assert first & second
-    assert second - first
-    executor = Batch(checked(method), clients, 5, seed=0, states={0: loop.client_states[0]})
-    assert sorted(executor.groups([0, 1, 2])) == [(0,), (1, 2)]
-
-
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
@@ -527,18 +379,6 @@ def test_a_score_of_a_method_that_deploys_otherwise_warns_once() -> None:
     hidden = fgl.transforms.quantised(fgl.methods.own_models(plain))
     with pytest.warns(UserWarning, match="deploy other models than those that are scored"):
         fgl.run(hidden, clients, num_rounds=2, evaluate=fgl.evaluate_on(coded, graph(), clients))
-
-
-def test_scoring_after_a_run_does_not_remember_it() -> None:
-    from fgl.federation.evaluate import _RUNNING, running
-
-    method = fedavg(model())
-    with running(method):
-        assert _RUNNING.get() is method
-        with running(ruled(method, max_examples=3.0)):
-            assert _RUNNING.get() is not method
-        assert _RUNNING.get() is method
-    assert _RUNNING.get() is None
 
 
 def test_every_client_drops_out_with_the_probability_that_is_said() -> None:

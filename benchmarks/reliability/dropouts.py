@@ -27,8 +27,7 @@ import torch
 from federations import by_hand
 from harness.flags import arguments
 from harness.machine import machine, write
-from reliability.crash import equal
-from reliability.small_federation import federation
+from reliability.small_federation import equal, federation
 
 import fgl
 from fgl.federation import Limits

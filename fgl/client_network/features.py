@@ -9,9 +9,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check_choice, check_count, check_rows, check_share
+from ..checks import check_choice, check_count, check_rows, check_share, reject_if
 from ..kinds import explained
-from .rows import centred, unit_centred
+
+
+def centred(rows: Tensor) -> Tensor:
+    """Each row less the rows' mean."""
+    return rows - rows.mean(0)
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Each row divided by its length; a row of zeros stays."""
+    if not rows.numel():
+        return rows
+    size = rows.abs().amax(1, keepdim=True)  # else the squares of a small row would vanish
+    rows = rows / torch.where(size > 0, size, 1)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / length.clamp(min=1)
+
+
+def unit_centred(rows: Tensor) -> Tensor:
+    """Centred rows of length 1; rows that equal the mean up to rounding are 0, not noise."""
+    info, biggest = torch.finfo(rows.dtype), float(rows.abs().max()) if rows.numel() else 0.0
+    if biggest and not info.tiny**0.25 < biggest < info.max**0.25:
+        rows = rows / biggest  # else squares would overflow or vanish, and all rows be 0
+    apart = centred(rows)
+    norm = torch.linalg.vector_norm(apart, dim=1, keepdim=True)
+    if not len(rows):
+        return apart
+    rounding = 16 * torch.finfo(rows.dtype).eps * torch.linalg.vector_norm(rows, dim=1).max()
+    return torch.where(norm > rounding, apart / norm, 0.0)
 
 
 @explained
@@ -36,8 +63,7 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
     Source: GPFL, TMLR 2025
     """
     parts = {name: each for name, each in stack.items() if each.is_floating_point()}
-    if not parts:
-        raise ValueError(f"Expected stack to have floating-point tensors, but got {list(stack)}")
+    reject_if(not parts, "stack to have floating-point tensors", list(stack))
     clients = len(next(iter(parts.values())))
     for name, each in parts.items():
         if each.shape[:1] != (clients,):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..graph import MASKS, Graph
 from ..graph.checks import check_index
 from ..graph.fields import taken
@@ -239,8 +240,7 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     _check_types("like", like)
     if graph.node_type is None or graph.edge_type is None:
         raise ValueError("Expected the graph to have node_type and edge_type, but got none")
-    if graph.edge_label_index is not None:
-        raise ValueError("Expected the graph's examples to be nodes, but got pairs")
+    reject_if(graph.edge_label_index is not None, "the graph's examples to be nodes", "pairs")
     if graph.num_nodes and int(graph.node_type.max()) >= len(like.node_types):
         got = int(graph.node_type.max()) + 1
         raise ValueError(f"Expected {len(like.node_types)} types of nodes, but got {got}")
@@ -297,8 +297,7 @@ def _width(stored: Any, name: str, otherwise: int) -> int:
 
 def _blocks(name: str, width: int, widths: Sequence[int]) -> list[range]:
     """Columns of each type, side by side."""
-    if sum(widths) != width:
-        raise ValueError(f"Expected {name} to have {sum(widths)} columns, but got {width}")
+    reject_if(sum(widths) != width, f"{name} to have {sum(widths)} columns", width)
     return [range(*ends) for ends in pairwise([0, *accumulate(widths)])]
 
 
@@ -313,8 +312,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
     """Names of relations, then the names of reverses if the graph has any."""
     reverses = [(target, f"rev_{name}", source) for source, name, target in named]
     count = int(edge_type.max()) + 1 if len(edge_type) else 0
-    if count > 2 * len(named):
-        raise ValueError(f"Expected {len(named)} relations, or twice as many, but got {count}")
+    reject_if(count > 2 * len(named), f"{len(named)} relations, or twice as many", count)
     if count <= len(named):
         return list(named)
     twice = [each for each in reverses if each in named]

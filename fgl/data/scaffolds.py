@@ -1,10 +1,13 @@
-"""Scaffolds of molecules: rings and what links them, and the molecules that share one."""
+"""Scaffolds of molecules: rings and what links them; each client studies rings of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from ..checks import install
+import torch
+from torch import Tensor
+
+from ..checks import check_number, install
 from ..kinds import typed
 
 
@@ -67,3 +70,37 @@ def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
     for molecule, scaffold in enumerate(scaffolds):
         groups.setdefault(scaffold, []).append(molecule)
     return sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True)
+
+
+@typed
+def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[Tensor]:
+    """Molecules that share a scaffold go to one client; nothing is drawn.
+
+    The groups of `scaffold_groups`, the largest first, go one after the other to the client that
+    has the fewest molecules so far, of equals to the first.
+
+    Args:
+        scaffolds: one a molecule, as `murcko_scaffolds` finds them, or any other ids.
+        num_clients: number of clients.
+
+    Returns:
+        One sorted int64 tensor of molecules per client; every molecule is in exactly one.
+
+    Raises:
+        ValueError: if `num_clients` is not positive, or more than there are scaffolds.
+
+    Example:
+        >>> fgl.data.partitions.scaffold_partition(["a", "b", "a", "c"], 2)
+        [tensor([0, 2]), tensor([1, 3])]
+    """
+    check_number("num_clients", num_clients, integer=True)
+    groups = scaffold_groups(scaffolds)
+    if not 1 <= num_clients <= len(groups):
+        raise ValueError(
+            f"Expected num_clients to be in [1, {len(groups)}], the number of scaffolds, "
+            f"but got {num_clients}"
+        )
+    parts: list[list[int]] = [[] for _ in range(num_clients)]
+    for group in groups:
+        min(parts, key=len).extend(group)
+    return [torch.tensor(sorted(part)) for part in parts]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import Weight
+from ..checks import Weight, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..losses import proximal
@@ -95,8 +95,8 @@ def _check_alone(method: Method) -> None:
             f"Expected ditto to be given a model without buffers, but got {buffers[0]!r}: clients "
             "train two models, and the second one's statistics have no place"
         )
-    if method.train.max_grad_norm is not None:
-        raise ValueError(
-            "Expected ditto to be given a method that clips no gradient, but got max_grad_norm="
-            f"{method.train.max_grad_norm}, which would clip both models' as one"
-        )
+    reject_if(
+        method.train.max_grad_norm is not None,
+        "ditto to be given a method that clips no gradient",
+        f"max_grad_norm={method.train.max_grad_norm}, which would clip both models' as one",
+    )

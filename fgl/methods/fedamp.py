@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..checks import Positive, Share, Weight
 from ..client_network import similarity
-from ..client_network.attention import distance_attention, softmax_attention
+from ..client_network.network import distance_attention, softmax_attention
 from ..federation import Inbox, Message, Method, Outbox, Params, State, check_averages, layer
 from ..graph import Graph
 from ..losses import proximal

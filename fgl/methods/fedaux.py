@@ -9,7 +9,7 @@ import torch
 from .. import federation as fed
 from ..checks import Weight, reject_if
 from ..client_network import similarity
-from ..client_network.attention import softmax_attention
+from ..client_network.network import softmax_attention
 from ..federation import Inbox, Method, Outbox, State
 from .mix_models import mean_for_strangers, mix_models
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import federation as fed
 from ..checks import Weight
 from ..client_network import probe_graphs, similarity
-from ..client_network.attention import softmax_attention
+from ..client_network.network import softmax_attention
 from ..federation import Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..kinds import typed

@@ -284,8 +284,8 @@ def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
     """Raise a ValueError unless a tensor has the shape and dtype of neighbours of `rows` nodes."""
     places: int = model.num_neighbours
     want = (rows, places, model.features[2].out_features // places)
-    if value.shape != want or value.dtype != model.count.weight.dtype:
-        raise ValueError(
-            f"Expected {name} to be {model.count.weight.dtype} of shape {list(want)}, "
-            f"but got {value.dtype} {list(value.shape)}"
-        )
+    reject_if(
+        value.shape != want or value.dtype != model.count.weight.dtype,
+        f"{name} to be {model.count.weight.dtype} of shape {list(want)}",
+        f"{value.dtype} {list(value.shape)}",
+    )

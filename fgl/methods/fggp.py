@@ -14,7 +14,7 @@ from .. import federation as fed
 from ..aggregate import mean
 from ..checks import Count, Positive, reject_if
 from ..client_network import finch
-from ..client_network.finch import nearest_rows
+from ..client_network.grouping import nearest_rows
 from ..federation import Means, Message, Method, Outbox, Params, Ragged, State
 from ..graph import Graph
 from ..losses import cross_entropy, unit_rows

@@ -104,7 +104,7 @@ def generator_task(
         return {"count_error": (count - of[graph].missing).abs().mean()}
 
     clients = [each.graph for each in hidden]
-    scores = partial(evaluate_own, score)
+    scores = partial(evaluate_own, score, lower={"error"})
     return Task(clients, bounded(method, clients), scores, "", validation(score, ""))
 
 

@@ -15,8 +15,7 @@ from ..checks import Chance, Positive, Several, check_number
 from ..federation import Inbox, Message, Method, Params, State, combine, layer, pick, trainable
 from ..graph import Graph
 from ..privacy import clip, discrete_gaussian
-from ..privacy.discrete_gaussian import COARSEST, FARTHEST, LARGEST
-from ..privacy.gaussian import truncated
+from ..privacy.gaussian import COARSEST, FARTHEST, LARGEST, truncated
 from ..privacy.record import Noise
 from ..transfer import to_device
 from .clipped import clipped

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..features import one_hot_degree
@@ -26,9 +27,7 @@ from .matrices import (
     masks_of,
     sparse_features,
 )
-from .parsing import read_json
-from .paths import need
-from .unread import warn_unread
+from .parsing import need, read_json, warn_unread
 
 CSR = ("data", "indices", "indptr", "shape")
 NAMES = re.compile(r".*(_names|_to_.*)|metadata.*|type|name")  # of gnn-benchmark, and of GraphData
@@ -67,10 +66,7 @@ def read_npz(
         graph = _heterophilous(path, arrays, name.endswith("_directed"), split or 0)
         warn_unread(path, unread, ignore)
         return graph
-    if split is not None:
-        raise ValueError(
-            f"Expected split to be left out for {path}, which holds none, but got {split}"
-        )
+    reject_if(split is not None, f"split to be left out for {path}, which holds none", split)
     edges, n = _edges(path, arrays, "adj_")
     x = _features(path, arrays, edges, n)
     labels = checked_labels(f"labels in {path}", _one(path, arrays, "labels"), n)
@@ -187,8 +183,7 @@ def _not_arrays(path: Path, error: Exception) -> ValueError:
 
 
 def _one(path: Path, arrays: dict[str, NDArray[Any]], key: str) -> NDArray[Any]:
-    if key not in arrays:
-        raise ValueError(f"Expected {path} to hold {key}, but got {', '.join(arrays) or 'nothing'}")
+    reject_if(key not in arrays, f"{path} to hold {key}", ", ".join(arrays) or "nothing")
     return arrays[key]
 
 
@@ -205,8 +200,7 @@ def _csr(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
 def _edges(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> tuple[Tensor, int]:
     """Undirected edges from an adjacency matrix, and its number of nodes."""
     matrix = _csr(path, arrays, prefix)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"Expected {path} to hold a square matrix, but got {matrix.shape}")
+    reject_if(matrix.shape[0] != matrix.shape[1], f"{path} to hold a square matrix", matrix.shape)
     matrix.eliminate_zeros()  # an explicit zero is an absent edge
     pairs = matrix.tocoo()
     edges = np.stack([pairs.row, pairs.col]).astype(np.int64)

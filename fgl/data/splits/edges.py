@@ -22,8 +22,7 @@ from .free_pairs import (
     pairs_of,
     sides_of,
 )
-from .relations import turned_round
-from .reverses import reversed_share, symmetric, turned_relations
+from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
 
 @dataclass(frozen=True, eq=False)

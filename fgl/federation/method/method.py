@@ -11,14 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...checks import check_number
+from ...checks import check_number, reject_if
 from ...graph import Graph
 from ...kinds import check_kind, check_takes
 from ...predict import standing_in
-from .describe import hides
-from .inbox import Aggregate
-from .layers import FUNCTIONS, HOOKS, Layer, short, written
-from .message import Message, Params, State
+from .describe import FUNCTIONS, HOOKS, Layer, hides, short, written
+from .message import Aggregate, Message, Params, State
 from .models import is_under, without
 from .old_names import GROUPS, takes_old_names
 from .rules import Own, Privacy, Rules
@@ -199,10 +197,7 @@ class Method:
             if not any(is_under(name, [module]) for name in names):
                 raise ValueError(f"Expected own to name modules of {names}, but got {module!r}")
         taken = [name for name in self.own.personal if name in names]
-        if taken:
-            raise ValueError(
-                f"Expected personal to have names that the model has not, but got {taken}"
-            )
+        reject_if(taken, "personal to have names that the model has not", taken)
 
     def __repr__(self) -> str:
         return written(self.made_of)

@@ -1,18 +1,64 @@
-"""Groups of a method's fields: rules of a round, privacy, and the parts that a client owns."""
+"""Groups of a method's fields: rules of a round, privacy, parts of a client; ragged tensors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from ...checks import check_count
+from ...checks import check_count, reject_if
 from ...graph import Graph
-from .inbox import Aggregate, Inbox
-from .message import Message, State
+from ...sparse import SparseMatrix
+from .message import Aggregate, Inbox, Message, State
 from .models import Models
+
+
+class Ragged:
+    """A tensor whose first dimension differs from client to client, with a mask of its rows.
+
+    A batch of clients pads such a tensor with zeros, so a loss must know what is padding: put it
+    into the context as ``Ragged(tensor)``, read it as ``context[key].values``, and leave out the
+    rows that ``context[key].mask`` excludes. Without a batch the mask is true everywhere.
+
+    Args:
+        values: ``[n, ...]``, or a `SparseMatrix` of n rows.
+        mask: bool ``[n]``; default all.
+
+    Raises:
+        TypeError: if `values` is neither.
+        ValueError: if `values` has no dimension, or `mask` not one entry per row.
+
+    Example:
+        >>> pairs = Ragged(torch.tensor([[0, 1], [1, 2], [2, 0]]))
+        >>> pairs.values.shape, pairs.mask
+        (torch.Size([3, 2]), tensor([True, True, True]))
+    """
+
+    def __init__(self, values: Any, mask: Tensor | None = None) -> None:
+        if not isinstance(values, Tensor | SparseMatrix):
+            got = type(values).__name__
+            raise TypeError(f"Expected values to be a tensor or a SparseMatrix, but got {got}")
+        shape = tuple(values.shape)
+        reject_if(not shape, "values to have a first dimension", "a scalar")
+        if mask is not None and tuple(mask.shape) != shape[:1]:
+            raise ValueError(
+                f"Expected mask to have shape [{shape[0]}], but got {list(mask.shape)}"
+            )
+        self.values: Any = values
+        if mask is None:
+            mask = torch.ones(shape[0], dtype=torch.bool, device=values.device)
+        self.mask = mask
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    def __repr__(self) -> str:
+        return f"Ragged({list(self.values.shape)})"
+
 
 Costs = Callable[[Message], Mapping[str, float]]
 Account = Callable[[Inbox, State], State]

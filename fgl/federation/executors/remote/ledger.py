@@ -20,9 +20,9 @@ from typing import Any
 from filelock import FileLock
 
 from ....checks import check_number
-from ....privacy.composed import composed_epsilon
+from ....privacy.accountant import composed_epsilon
 from ...saved import disk
-from .problems import Refusal
+from .replies import Refusal
 
 SIZE, FILES = 1_000_000, 10  # bytes of one file, and how many old ones stay
 LONGEST = 2000  # characters of a reason
