@@ -113,6 +113,6 @@ def test_an_engine_that_is_unknown_or_missing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_networkx_names_igraph_where_it_would_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions.louvain, "SLOW", 100)
+    monkeypatch.setattr(partitions.cuts, "SLOW", 100)
     with pytest.warns(UserWarning, match='engine="igraph"'):
         louvain_partition(SMALL, 2)
