@@ -55,16 +55,6 @@ def test_the_number_is_what_fits_the_cache() -> None:
     assert choose(method, clients).clients_at_once == 50
 
 
-def test_large_clients_and_large_models_train_alone() -> None:
-    method = fedavg(fgl.nn.GCN(6, 16, 3, dropout=0.5))
-    generator = torch.Generator().manual_seed(0)
-    edges = torch.randint(30_000, (2, 200_000), generator=generator)
-    large = fgl.Graph(torch.ones(30_000, 6), edges, y=torch.arange(30_000) % 3)
-    assert choose(method, [large] * 4).clients_at_once == 1
-    wide = fedavg(fgl.nn.GCN(6, 400_000, 3, dropout=0.5))
-    assert choose(wide, graphs()).clients_at_once == 1
-
-
 @pytest.mark.parametrize(("at", "number"), [(1, 1), (2, 10), (400, 20)])
 def test_small_graphs_share_a_batch_of_ten_where_they_do_not_fit(at: int, number: int) -> None:
     """A client alone takes `1 / at` of the cache: too large, ten though they do not fit, all."""

@@ -85,37 +85,6 @@ def test_dropped_edges_are_no_neighbours() -> None:
     assert trees.tolist() == [[0, 1, 1, 1, 1], [1, 0, 0, 0, 0], [2, 2, 2, 2, 2]]
 
 
-@pytest.mark.parametrize(
-    ("fanouts", "error", "message"),
-    [
-        ((6, 0), ValueError, r"fanouts to be at least 1, but got \(6, 0\)"),
-        ((-1,), ValueError, r"fanouts to be at least 1, but got \(-1,\)"),
-        ((), ValueError, r"fanouts to be a sequence of at least one, but got \(\)"),
-        (6, ValueError, "fanouts to be a sequence of at least one, but got 6"),
-        ((2.0,), TypeError, "fanouts to be integers"),
-        ((True,), TypeError, "fanouts to be integers"),
-    ],
-)
-def test_bad_fanouts(fanouts: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        EgoSampler(graph(), fanouts)
-
-
-@pytest.mark.parametrize(
-    ("centres", "error", "message"),
-    [
-        (torch.tensor([20]), ValueError, r"centres to be in \[0, 20\), but got 20"),
-        (torch.tensor([-1]), ValueError, r"centres to be in \[0, 20\), but got -1"),
-        (torch.tensor([[1]]), ValueError, r"centres to have shape \[\*\], but got \[1, 1\]"),
-        (torch.tensor([1.0]), TypeError, "centres to be an int64 tensor, but got torch.float32"),
-        ([1], TypeError, "centres to be an int64 tensor, but got list"),
-    ],
-)
-def test_bad_centres(centres: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        EgoSampler(graph())(centres)
-
-
 def test_adjacency_must_be_square() -> None:
     with pytest.raises(ValueError, match=r"square, but got shape \(2, 3\)"):
         EgoSampler(fgl.SparseMatrix.from_dense(torch.ones(2, 3)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from federations import end, same
 
 import fgl
 from fgl import tasks
-from fgl.kinds import bounds_of
 from fgl.tasks import Local
 
 SETTINGS = [
@@ -128,16 +126,3 @@ def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
     if name not in ("mended", "overlapping"):
         assert task.fedavg.rules.max_examples == max(own)
     assert task.fedavg.rules.max_examples >= max(each.num_train for each in task.clients)
-
-
-def test_a_field_that_a_setting_declares_again_keeps_its_bound() -> None:
-    """A subclass with another default may forget the type's bound."""
-    settings = [kind for kind in vars(tasks).values() if isinstance(kind, type)]
-    settings = [kind for kind in settings if issubclass(kind, tasks.settings.Setting)]
-    assert len(settings) > 8
-    for kind in settings:
-        own = typing.get_type_hints(kind, include_extras=True)
-        for base in kind.__mro__[1:-1]:
-            for name, hint in typing.get_type_hints(base, include_extras=True).items():
-                bounds = len(bounds_of(hint))
-                assert len(bounds_of(own[name])) >= bounds, f"{kind.__name__}.{name}"
