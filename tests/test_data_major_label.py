@@ -74,5 +74,5 @@ def test_bad_input(options: Any, message: str) -> None:
 
 
 def test_labels_are_needed() -> None:
-    with pytest.raises(ValueError, match="graph to have labels"):
+    with pytest.raises(ValueError, match="tensor of labels"):
         major_label_partition(graph().replace(y=None), 2)

@@ -13,7 +13,7 @@ from torch_geometric.transforms import RandomLinkSplit, ToSparseTensor
 
 import fgl
 from fgl import Graph
-from fgl.graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS
+from fgl.graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, TIME_FIELDS
 
 EDGES = torch.tensor([[3, 0, 1, 1, 2, 0, 3], [0, 1, 0, 2, 1, 1, 3]])
 NAN = float("nan")
@@ -35,6 +35,9 @@ def whole(**given: Any) -> Graph:
         **edge_fields(),
         "node_id": torch.tensor([40, 41, 42, 43]),
         "node_type": torch.tensor([0, 1, 1, 2]),
+        "z": torch.tensor([6, 1, 8, 1]),
+        "pos": torch.arange(12.0).reshape(4, 3),
+        "scale": torch.arange(40.0).reshape(4, 10),
         "y": torch.tensor([[0.0, NAN], [1.0, 2.0], [NAN, NAN], [3.0, 4.0]]),
         "train_mask": torch.tensor([True, False, True, False]),
         "val_mask": torch.tensor([False, True, False, False]),
@@ -65,7 +68,7 @@ def edges_of(graph: Graph) -> dict[tuple[int, int], list[Any]]:
 
 
 def test_the_names_are_the_fields_of_the_class() -> None:
-    listed = {*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS}
+    listed = {*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS, *TIME_FIELDS}
     rest = {"x", "edge_index", "num_classes", "batch", "backend", "edge_label_index"}
     assert set(Graph.__dataclass_fields__) == listed | rest
 
@@ -121,7 +124,7 @@ def test_a_subgraph_carries_every_field() -> None:
         ends: said for ends, said in edges_of(graph).items() if 42 not in ends
     }
     for name in (*NODE_FIELDS, *EXAMPLE_FIELDS):
-        if name == "edge_label_type":  # of pairs alone
+        if name in ("edge_label_type", "u"):  # of pairs, and of graphs
             continue
         want = getattr(graph, name)[nodes]
         assert torch.equal(getattr(part, name).nan_to_num(9), want.nan_to_num(9)), name
@@ -135,7 +138,7 @@ def test_joined_and_selected_graphs_carry_every_field() -> None:
     parts = [graph.subgraph(torch.tensor(nodes)) for nodes in ([0, 1], [2], [1, 3, 0], [3, 2])]
     y = torch.tensor([[0.0, NAN], [1.0, 1.0], [2.0, NAN], [3.0, 0.0]])
     ids = torch.cat([part.node_id for part in parts])  # type: ignore[misc]
-    joined = Graph.join(parts, y).replace(node_id=ids)
+    joined = Graph.join(parts, y, u=torch.rand(4, 2)).replace(node_id=ids)
     assert joined.num_outputs == 2
     for which in ([0, 1, 2, 3], [2, 0], [3], [1]):
         chosen = joined.select(torch.tensor(which))
@@ -147,6 +150,10 @@ def test_joined_and_selected_graphs_carry_every_field() -> None:
         assert chosen.node_type is not None and chosen.y is not None
         types = torch.cat([parts[number].node_type for number in which])  # type: ignore[misc]
         assert torch.equal(chosen.node_type, types)
+        for name in ("z", "pos"):
+            want = torch.cat([getattr(parts[number], name) for number in which])
+            assert torch.equal(getattr(chosen, name), want), name
+        assert torch.equal(chosen.u, joined.u[which])  # type: ignore[arg-type, index]
         assert torch.equal(chosen.y.nan_to_num(9), y[which].nan_to_num(9))
         for name in EDGE_FIELDS:
             assert torch.equal(chosen.entries(name), getattr(chosen, name)), name
@@ -164,7 +171,8 @@ def test_all_graphs_or_none_have_a_field_when_they_are_joined() -> None:
 def test_new_nodes_come_with_every_field() -> None:
     graph, edges = whole(), torch.tensor([[4, 0], [0, 4]])
     more = {name: value for name, value in edge_fields(2).items() if name != "edge_weight"}
-    more["node_type"] = torch.tensor([5])
+    more |= {"node_type": torch.tensor([5]), "z": torch.tensor([7])}
+    more |= {"pos": torch.ones(1, 3), "scale": torch.ones(1, 10)}
     grown = graph.append(torch.ones(1, 4), edges, **more)
     assert grown.y is not None and grown.y[4].isnan().all()
     for name in EDGE_FIELDS[1:]:
@@ -173,7 +181,7 @@ def test_new_nodes_come_with_every_field() -> None:
     assert grown.node_type is not None and grown.node_type.tolist() == [0, 1, 1, 2, 5]
     assert grown.num_train == graph.num_train
     with pytest.raises(
-        ValueError, match=r"to come with \['edge_attr', .* 'node_type'\], but got \[\]"
+        ValueError, match=r"to come with \['edge_attr', .* 'node_type', .*\], but got \[\]"
     ):
         graph.append(torch.ones(1, 4), edges)
     bare = Graph(torch.eye(4), EDGES)
@@ -218,7 +226,7 @@ def data(**given: Any) -> Data:
 
 
 REFUSED: list[tuple[Any, type[Exception], str]] = [
-    (data(smiles="C", pos=torch.ones(2, 3)), ValueError, r"but got \['pos', 'smiles'\] besides"),
+    (data(smiles="C", face=torch.ones(2, 3)), ValueError, r"but got \['face', 'smiles'\] besides"),
     (data(adj_t=torch.eye(2)), ValueError, r"but got \['adj_t'\] besides"),
     (data(time=torch.ones(2)), ValueError, "besides: a Graph has times of edges alone"),
     (

@@ -283,7 +283,7 @@ def test_collections_with_features_of_edges(pool: Any) -> None:
 
 
 class Strange(torch_nn.Linear):
-    def forward(self, x: Tensor, edge_index: Tensor, pos: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, edge_index: Tensor, face: Tensor) -> Tensor:  # type: ignore[override]
         return x
 
 
@@ -312,7 +312,7 @@ REFUSED: list[tuple[Any, Callable[[], Any], type[Exception], str]] = [
         (),
         partial(Strange, 5, 3),
         TypeError,
-        r"Strange's forward to read fields of a graph, .* but got \['pos'\]",
+        r"Strange's forward to read fields of a graph, .* but got \['face'\]",
     ),
     ((), WEIGHTS["GCN, weights"], ValueError, r"have \['edge_weight'\], which WithWeights's"),
 ]

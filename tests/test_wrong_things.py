@@ -207,6 +207,11 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
         "did you mean local=fgl.tasks.Local(lr=0.1)?",
     ),
     "field": (lambda: graph().replace(label=1), "label=1: did you mean y=1?"),
+    "forward": (
+        lambda: METHOD.model(graph().x, graph().adj, return_embeding=True),
+        "an argument of GCN.forward, but got return_embeding=True: did you mean return_embedding",
+    ),
+    "graph of a model": (lambda: METHOD.model(graph()), "Expected edges to be given, but got none"),
     "mu": (lambda: fgl.methods.fedprox(METHOD, proximal_mu=1.0), "did you mean mu=1.0?"),
     "mask": (lambda: fgl.metrics.accuracy(None, None, maks=1), "did you mean mask=1?"),
     "method": (lambda: graph().subgraph(nodse=1), "did you mean nodes=1?"),
@@ -277,7 +282,7 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
         "VGAE's forward to return (logits, embedding), but got 3 values",
     ),
     "layer": (lambda: fgl.layer(3), "builder to be a function"),
-    "no parameters": (lambda: fgl.predict(model(), {}, graph()), "params to have GCN's names"),
+    "no parameters": (lambda: fgl.predict(model(), {}, graph()), "params to have all names of GCN"),
     "of another model": (
         lambda: fgl.predict(model(), {"module.weight": torch.ones(1)}, graph()),
         "but got ['module.weight']",
@@ -289,6 +294,10 @@ FUNCTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "forward": (
         lambda: fgl.predict(model(), METHOD.initial(), graph(), embedding=True),
         "GCN's forward to take embedding, but got ['x'",
+    ),
+    "half of the parameters": (
+        lambda: fgl.predict(model(), dict(list(METHOD.initial().items())[1:]), graph()),
+        "Expected params to have all names of GCN",
     ),
     "product": (lambda: fgl.SparseMatrix.from_dense(torch.eye(2)) @ "a", "but got 'a'"),
     "patience": (lambda: fgl.experiment.early_stop("a"), "patience to be an integer"),

@@ -10,6 +10,7 @@ from ..seeds import fold_in, stage
 from .evaluate import deployed, together
 from .evaluate import evaluate_on as evaluate_on
 from .evaluate import means as means
+from .evaluate import merging as merging
 from .evaluate import scored as scored
 from .executors import Answer as Answer
 from .executors import Executor
@@ -61,7 +62,12 @@ from .method.rules import Ragged as Ragged
 from .method.sums import Means, OfMeans, OfSums, after
 from .run import Callback
 from .run import run as run
-from .training.minibatches import Steps, graph_minibatches, node_minibatches
+from .training.minibatches import (
+    Steps,
+    graph_minibatches,
+    node_minibatches,
+    window_minibatches,
+)
 from .training.minibatches import local_steps as local_steps
 from .training.minibatches import num_steps as num_steps
 from .training.minibatches import training_examples as training_examples
@@ -132,4 +138,5 @@ __all__ = [
     "train",
     "trainable",
     "unsealed",
+    "window_minibatches",
 ]

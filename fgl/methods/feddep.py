@@ -44,7 +44,7 @@ def feddep(
     label_weight: Weight = 1.0,
     targets: Targets = "drawn",
 ) -> Method:
-    """FedAvg of a classifier that reads embeddings of the neighbours that a client misses (FedDEP).
+    """FedAvg of a classifier that also reads generated embeddings of missing neighbours (FedDEP).
 
     The model is a `fgl.nn.DeepNeighbours`. In its first round a client trains an encoder alone
     (`DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and

@@ -32,7 +32,7 @@ def fedgta(
     num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
-    """Each client averages with those whose labels, propagated, have similar moments (FedGTA).
+    """Average clients whose propagated labels have similar moments, by confidence (FedGTA).
 
     After training a client propagates ``Y``: one-hot labels of its training nodes, the model's
     probabilities elsewhere. ``F <- alpha S F + (1 - alpha) Y``, and 1 more for the label of a

@@ -24,7 +24,7 @@ def fedopt(
     bias_correction: bool = False,
     anew: bool = False,
 ) -> Method:
-    """FedAvg with a server optimiser: a step on ``D = mean - theta`` (FedOpt, Algorithm 2).
+    """FedAvg whose server takes an optimiser step on ``D = mean - theta`` (FedOpt, Algorithm 2).
 
     The model's buffers, such as the statistics of a batch norm, are no parameters: they become the
     mean. (Steps past it would make a variance negative.)

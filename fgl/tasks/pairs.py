@@ -77,11 +77,11 @@ def pair_task(
     """
     check_graphs(clients)
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
-    if lacking:
-        raise ValueError(
-            f"Expected clients to have edge_label_index and y, but got none in {lacking}: see "
-            "fgl.data.splits.split_by_time"
-        )
+    reject_if(
+        lacking,
+        "clients to have edge_label_index and y",
+        f"none in {lacking}: see fgl.data.splits.split_by_time",
+    )
     warn_of_trained(clients)
     warn_of_known_pairs(clients)
     if negatives:
@@ -115,8 +115,10 @@ def _task_of(
             "Expected a client to have test pairs, but got none: there will be no test metrics",
         )
 
-    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        own = fed.evaluate_on(method, clients, trained, score=node_scores(model, target=target))
+    def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
+        score = node_scores(model, target=target)
+        how: dict[str, Any] = {"target": target, "each": each}
+        own = fed.evaluate_on(method, clients, trained, score=score, **how)
         return with_pooled(own, method, trained, clients, target)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...checks import check_number, reject_if
 from ...graph import Graph
 from ...graph.checks import check_index
+from ...graph.windows import check_no_series
 from ...kinds import typed
 from ..partitions.checks import check_labels
 
@@ -87,6 +88,7 @@ def fold_clients(
     Source: GPFL, TMLR 2025
     """
     y = graph.y
+    check_no_series(graph, "fold_clients")
     if y is None:
         raise ValueError("Expected graph to have labels, but got none")
     check_number("fold", fold, integer=True)

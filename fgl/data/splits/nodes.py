@@ -214,6 +214,11 @@ def public_split(graph: Graph) -> Graph:
 
 
 def _with_masks(graph: Graph, *nodes: Tensor) -> Graph:
+    if graph.window_index is not None:
+        raise ValueError(
+            "Expected examples that can be split at random, but got windows, which others read: "
+            "fgl.data.splits.windows(graph, shares=...) splits them in the order of time"
+        )
     masks = torch.zeros(len(MASKS), graph.num_examples, dtype=torch.bool)
     for mask, chosen in zip(masks, nodes, strict=True):
         mask[chosen] = True

@@ -105,11 +105,11 @@ def changes(
     by_client: dict[int, dict[str, Change]] = {client: {} for client in uploads}
     wrong: dict[int, Diverged] = {}
     for clients, key, moved, before, count in entries:
-        root = math.sqrt(count)
+        root = math.sqrt(count) or 1.0  # without an entry all lengths are 0
         size = math.hypot(*(lengths[place][0] for place in before)) / root if before else None
         columns = zip(*(lengths[place] for place in moved), strict=True)
         for client, column in zip(clients, columns, strict=True):
-            change = math.hypot(*column) / root if count else 0.0
+            change = math.hypot(*column) / root
             bad = None if math.isfinite(change) else first_not_finite({key: uploads[client][key]})
             if bad is not None:
                 wrong.setdefault(client, Diverged(f"{bad} is not finite"))

@@ -234,8 +234,7 @@ class StepPlan:
         graphs = [pair[0] if pair else None for pair in pairs]
         if all(g is None or _base(g) is mine for g, mine in zip(graphs, own, strict=True)):
             return self.cohort, self.given, self._masks(graphs)
-        batches = [(pair or idle)[0] for pair in pairs]
-        return Cohort(batches, self.cohort.clients), self.given, None
+        return self.cohort.of_step(graphs), self.given, None
 
     def _masks(self, graphs: Sequence[Graph | None]) -> Tensor | None:
         """The examples that each client trains on, if a step uses only some of them."""
