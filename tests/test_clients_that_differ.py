@@ -100,16 +100,6 @@ COMMON = ["conv.convs.0.bias", "conv.convs.0.lin.weight", "conv.convs.1.bias"]
 COMMON += ["conv.convs.1.lin.weight"]
 
 
-def test_what_is_own_is_what_is_not_shared() -> None:
-    assert method().own.modules == ("first", "head")
-    assert sorted(method().common()) == COMMON
-    assert fedper(plain(), shared=["conv.convs.1", "head.bias"], models=net).own.modules == (
-        "first",
-        "conv.convs.0",
-        "head.weight",
-    )
-
-
 @pytest.mark.parametrize("at_once", [1, "all"])
 def test_personal_parts_never_travel(at_once: Any) -> None:
     """Neither in the first message nor in any other, in either direction."""

@@ -270,15 +270,6 @@ def test_synthetic_and_dense(offline: Path) -> None:
     assert torch.equal(known.x, load("known").x.to_dense())
 
 
-def test_public_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = os.environ.get("FGL_DATA")
-    if not root:
-        pytest.skip("FGL_DATA does not name a folder with the public datasets")
-    for name, size in (("cora", (2708, 10556)), ("citeseer", (3327, 9104))):
-        graph = load(name)
-        assert (graph.num_nodes, graph.num_edges) == size
-
-
 def serve(monkeypatch: pytest.MonkeyPatch, source: Any, **headers: str) -> None:
     """An address that answers this."""
     source.headers = Message()

@@ -63,21 +63,6 @@ def test_direction_is_from_source_to_target() -> None:
     assert trees.tolist() == [[0, 0, 0], [1, 0, 0], [2, 2, 2]]
 
 
-def test_neighbours_are_uniform_and_with_replacement() -> None:
-    star = torch.stack([torch.arange(1, 6), torch.zeros(5, dtype=torch.int64)])
-    trees = EgoSampler(fgl.Graph(torch.ones(6, 1), star), (6,))(
-        torch.zeros(20_000, dtype=torch.int64), generator=seeded()
-    )
-    for position in range(1, 7):
-        counts = trees[:, position].bincount(minlength=6)
-        assert counts[0] == 0
-        assert ((counts[1:] - 4000).abs() < 5 * 4000**0.5).all()
-    pair = trees[:, 1] * 6 + trees[:, 2]  # two positions are independent
-    cells = pair.bincount(minlength=36).view(6, 6)[1:, 1:]
-    assert ((cells - 800).abs() < 5 * 800**0.5).all()
-    assert any(len(set(tree[1:])) < 6 for tree in trees[:10].tolist())
-
-
 def test_dropped_edges_are_no_neighbours() -> None:
     data = fgl.Graph(torch.ones(4, 1), PATH)
     adj = data.adj.with_value(torch.tensor([1.0, 1.0, 0.0, 0.0]))  # row 1 keeps 0, row 2 nothing

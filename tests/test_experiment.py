@@ -302,23 +302,6 @@ def test_flags_are_flat() -> None:
     assert run.clients_at_once == 4
 
 
-def test_the_report_of_a_command(tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-    summary, _ = cli(main, argv=["--dataset", "tiny", "--json", str(path), "--cap", "3"])
-    assert json.loads(path.read_text()) == {
-        **summary,
-        "config": json.loads(to_json(summary["config"])),
-    }
-    assert list(summary) == KEYS
-    assert [summary[key] for key in KEYS[:5]] == ["test_experiment", "tiny", 3, 2, 0]
-    assert summary["config"] == {
-        **{"weight_decay": 5e-4, "learn": True, "kind": "gcn", "fanouts": (6, 6), "cap": 3},
-        **{"lr": 0.1, "steps": 2, "participation": 1.0, "clients_at_once": "auto", "threads": 1},
-        **{"patience": None, "scale": 1.0},
-    }
-    assert summary["layers"][-1]["name"] == "scaled"
-
-
 @pytest.mark.parametrize(
     ("flags", "wanted"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, fedavg, graphs, minibatches, model, receive_as_a_run
+from federations import close, fedavg, graphs, model
 from torch import Tensor, optim
 
 import fgl
@@ -90,22 +90,3 @@ def test_the_server_averages_the_shared_entries_in_a_loop() -> None:
     order = torch.tensor([2, 0, 1])
     turned = filled(values[order], own[order], weight[order], old)
     close(turned, filled(values, own, weight, old)[order], atol=1e-12)
-
-
-def test_a_pass_is_the_tasks_own_batches() -> None:
-    base = plain(minibatches(SGD, 3))
-    method, own = fedselect(base, every=1), graphs()[2]
-    result = fgl.run(method, graphs(), num_rounds=2)
-    _, context = receive_as_a_run(method, result.outbox[2], result.client_states[2], own)
-    assert base.train.batches is not None
-    assert method.train.batches is not None
-    seen = list(method.train.batches(own, context))
-    count = len(list(base.train.batches(own, context)))
-    assert [bool(given["moves_own"]) for _, given in seen] == [True] * count + [False] * count
-    for half in (seen[:count], seen[count:]):  # two epochs: each node twice
-        times = torch.stack([each.train_mask for each, _ in half]).sum(0)  # type: ignore[misc]
-        assert own.train_mask is not None
-        assert torch.equal(times, 2 * own.train_mask)
-    _, first = receive_as_a_run(method, {"model": method.initial()}, {}, own)
-    alone = list(method.train.batches(own, first))
-    assert [bool(given["moves_own"]) for _, given in alone] == [False] * count  # nothing is its own

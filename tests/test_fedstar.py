@@ -16,7 +16,7 @@ import fgl
 from fgl.methods import fedstar
 from fgl.nn import Star
 from fgl.properties import structure_encoding
-from fgl.properties.encodings import degree_one_hot, walk_returns
+from fgl.properties.encodings import walk_returns
 from fgl.tasks import with_structure
 
 F64 = torch.float64
@@ -57,17 +57,6 @@ def test_walk_returns_are_the_diagonals_of_powers(name: str, steps: int) -> None
         data.clear()  # karate has weights
     found = walk_returns(edges_of(network), network.number_of_nodes(), steps=steps)
     close(found, by_powers(network, steps))
-
-
-def test_degrees_are_clipped() -> None:
-    network = NETWORKS["star of 20"]
-    found = degree_one_hot(edges_of(network), 22)  # the last node is alone
-    assert found.shape == (22, 16)
-    assert torch.equal(found.sum(1), torch.ones(22))
-    assert found.argmax(1).tolist() == [15, *[0] * 21]
-    degree = dict(NETWORKS["karate"].degree)
-    found = degree_one_hot(edges_of(NETWORKS["karate"]), 34, max_degree=5)
-    assert found.argmax(1).tolist() == [min(degree[v], 5) - 1 for v in range(34)]
 
 
 def test_directions_repeats_and_loops_do_not_count() -> None:

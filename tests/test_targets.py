@@ -15,7 +15,7 @@ from torch import Tensor
 import fgl
 from fgl import data, losses, metrics, tasks
 from fgl.federation import Broadcast, supervised
-from fgl.targets import ANSWERS, CLASSES, REGRESSION, Target
+from fgl.targets import ANSWERS, REGRESSION, Target
 
 NAN = torch.nan
 
@@ -50,16 +50,6 @@ def molecules(count: int, *, seed: int, width: int = 2) -> fgl.Graph:
 
 
 # A target is a value.
-
-
-def test_presets_say_what_selects() -> None:
-    assert (CLASSES.select, REGRESSION.select, ANSWERS.select) == (
-        "val_accuracy",
-        "-val_rmse",
-        "val_auc",
-    )
-    ordered = replace(REGRESSION, metrics={"r2": metrics.r2, "mae": metrics.mae}, lower={"mae"})
-    assert ordered.select == "val_r2"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from conformance import TASKS
-from federations import end, same
 
 import fgl
 from fgl import tasks
@@ -31,20 +30,6 @@ def test_a_task_of_ones_own_graphs_runs_and_is_scored(name: str) -> None:
     result = fgl.run(made.fedavg, made, num_rounds=1)
     metrics = result.history[0].metrics
     assert metrics and (not made.select or made.select.removeprefix("-") in metrics)
-
-
-def test_a_setting_is_the_task_of_its_graphs() -> None:
-    setting = tasks.Nodes(clients=3, partition="random", model="gcn", hidden=8)
-    made = setting.load(seed=2)
-    whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random", seed=2)
-    parts = fgl.data.partitions.random_partition(whole, 3, seed=2)
-    with torch.random.fork_rng():
-        torch.manual_seed(2)
-        net = fgl.nn.GCN(whole.num_features, 8, whole.num_classes, dropout=0.5)
-    train = fgl.Training(setting.local.optimizer_factory(), num_steps=4)
-    own = tasks.node_task(whole, fgl.data.partitions.partition_graph(whole, parts), net, train)
-    one, two = (end(fgl.run(each.fedavg, each, num_rounds=2)) for each in (made, own))
-    assert same(one, two)
 
 
 def dropouts(network: Any) -> set[float]:
