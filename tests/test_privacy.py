@@ -342,7 +342,9 @@ def test_a_sample_under_little_noise_is_amplified_by_the_theorem() -> None:
 
 def test_no_use_costs_nothing_and_one_without_noise_everything() -> None:
     assert privacy.accountant.composed_epsilon({(1.0, 1.0): 0}, delta=1e-5) == 0
-    assert privacy.accountant.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
+    assert (
+        privacy.accountant.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
+    )
     with pytest.raises(ValueError, match="rounds to be .* -1"):
         privacy.accountant.composed_epsilon({(1.0, 1.0): 3, (2.0, 1.0): -1}, delta=1e-5)
     for rounds, error in ((-1, ValueError), (2.5, TypeError)):

@@ -84,7 +84,7 @@ def centralized(task: Task) -> Task:
             "Expected a task with a whole graph to train on centrally, but got none: make the task "
             "with whole=graph (fgl.tasks.graph_task takes it)"
         )
-    most = max(task.whole.num_nodes, task.fedavg.rules.max_examples)
+    most = max(task.whole.num_nodes, task.whole.num_examples, task.fedavg.rules.max_examples)
     return replace(task, clients=[task.whole], fedavg=_bounded(task.fedavg, most))
 
 
