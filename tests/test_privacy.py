@@ -16,7 +16,6 @@ from federations import close, same
 from fgl import privacy
 from fgl.privacy import accountant
 from fgl.privacy.clip import clipped_gradient, length_of
-from fgl.privacy.extra import need
 from fgl.privacy.gaussian import (
     gap_of_sum,
     grid_step,
@@ -24,6 +23,7 @@ from fgl.privacy.gaussian import (
     seed_from_system,
     standard_normal,
 )
+from fgl.privacy.shares import need
 
 
 def update(seed: int = 0, *, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Any:
@@ -334,9 +334,8 @@ def test_a_sample_under_little_noise_is_amplified_by_the_theorem() -> None:
 
 def test_no_use_costs_nothing_and_one_without_noise_everything() -> None:
     assert privacy.accountant.composed_epsilon({(1.0, 1.0): 0}, delta=1e-5) == 0
-    assert (
-        privacy.accountant.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
-    )
+    both = {(1.0, 1.0): 1, (0.0, 0.5): 1}
+    assert privacy.accountant.composed_epsilon(both, delta=1e-5) == math.inf
     with pytest.raises(ValueError, match="rounds to be .* -1"):
         privacy.accountant.composed_epsilon({(1.0, 1.0): 3, (2.0, 1.0): -1}, delta=1e-5)
     for rounds, error in ((-1, ValueError), (2.5, TypeError)):

@@ -23,6 +23,7 @@ from .neighbour_sums import asked_rows, borders, neighbour_sums
 from .scaffolds import murcko_scaffolds
 from .synthetic import bibliography, csbm, ratings, small_graphs, small_molecules
 from .tables import from_tables, typed_tables
+from .triples import load_triples
 from .typed import metapaths, typed_graph, with_shared
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "load",
     "load_graphs",
     "load_molecules",
+    "load_triples",
     "lose_edges",
     "lose_features",
     "lose_labels",

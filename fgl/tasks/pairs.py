@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from .. import data
 from .. import federation as fed
-from ..checks import Count, Share, reject_if
+from ..checks import Count, Share, check_choice, check_count, reject_if
 from ..data.splits.negatives import Window, checked_answers
-from ..federation import Evaluate, Loss, Method, Params, Ragged, Training
+from ..federation import Evaluate, Loss, Method, Params, Ragged, Score, Training
 from ..graph import Graph
 from ..graph.facts import answered, check_graphs
 from ..kinds import typed
@@ -23,6 +23,7 @@ from ..targets import ANSWERS, Target
 from ..warn import warn
 from .apart import warn_of_known_pairs, warn_of_trained
 from .once import Once
+from .ranking import ranked_task
 from .scores import node_scores, validation, with_pooled
 from .settings import Cut, setting
 from .task import Local, Task, bounded
@@ -37,8 +38,9 @@ def pair_task(
     train: Training,
     *,
     target: Target = ANSWERS,
-    negatives: bool = False,
+    negatives: bool | int = False,
     seed: int = 0,
+    ranking: Callable[..., Score] | None = None,
 ) -> Task:
     """Answer for pairs of nodes; each client is scored on its own pairs.
 
@@ -51,17 +53,24 @@ def pair_task(
     the pair's target and are known in the pair's time window. No pair that is asked about is ever
     drawn.
 
+    With `ranking` true pairs, such as the triples of a knowledge graph, are ranked among all nodes.
+    In each local step `negatives` pairs with another target and as many with another source are
+    drawn for each training pair, uniformly among the nodes; only what trains is left out.
+
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
         model: reads `edge_label_index`; returns one number per pair with `fgl.targets.ANSWERS`.
         train: local training.
         target: meaning of the values of ``graph.y``; default answers, 1 for yes and 0 for no.
-        negatives: whether to draw pairs that are not edges.
+        negatives: whether to draw pairs that are not edges; with `ranking` their number at each
+            end of a training pair, at least 1.
         seed: seed of the negatives for validation and test.
+        ranking: what `fgl.tasks.ranking` returns; the task then selects by ``val_mrr``.
 
     Raises:
         ValueError: if a client has no pairs; with `negatives` if its `y` is not 0 or 1, local
-            training has batches of its own, or the target is another one.
+            training has batches of its own, or the target is another one; if `negatives` is a
+            number without `ranking`, or none beside it.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
@@ -84,12 +93,18 @@ def pair_task(
     )
     warn_of_trained(clients)
     warn_of_known_pairs(clients)
+    if (negatives or ranking) and (target is not ANSWERS or train.batches is not None):
+        got = "another" if target is not ANSWERS else "batches of its own"
+        raise ValueError(f"Expected target ANSWERS and plain training, but got {got}")
+    if ranking is not None:
+        check_count(negatives=int(negatives))
+        for own in clients:
+            checked_answers(own)
+        return ranked_task(clients, model, train, _among_negatives(model), ranking, int(negatives))
+    check_choice("negatives", negatives, (False, True))
     if negatives:
-        if target is not ANSWERS or train.batches is not None:
-            got = "another" if target is not ANSWERS else "batches of its own"
-            raise ValueError(f"Expected target ANSWERS and plain training, but got {got}")
         clients = _with_negatives(clients, seed)
-    return _task_of(clients, model, train, target, negatives)
+    return _task_of(clients, model, train, target, bool(negatives))
 
 
 def _with_negatives(clients: Sequence[Graph], seed: int) -> list[Graph]:
