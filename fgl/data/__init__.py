@@ -17,7 +17,7 @@ from .damage import (
 from .datasets import load, load_graphs, load_molecules
 from .download import download
 from .features import degree_features, map_features, normalize_features, one_space
-from .hetero import from_hetero, to_hetero
+from .hetero import from_hetero, from_link_split, to_hetero
 from .large import large_graph
 from .neighbour_sums import asked_rows, borders, neighbour_sums
 from .scaffolds import murcko_scaffolds
@@ -37,6 +37,7 @@ __all__ = [
     "download",
     "first_copies",
     "from_hetero",
+    "from_link_split",
     "from_tables",
     "large_graph",
     "largest_component",
