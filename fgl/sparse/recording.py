@@ -38,7 +38,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._paused = False
         self._inputs = [f"input_{place}" for place in range(len(inputs))]
         self._names = {id(each): name for each, name in zip(inputs, self._inputs, strict=True)}
@@ -48,12 +48,12 @@ class Recorder(TorchDispatchMode):
 
     def __enter__(self) -> Recorder:
         _active.append(self)
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         _active.remove(self)
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
