@@ -205,7 +205,7 @@ def predict(
     if _tied(model):
         twice = _second_paths(model)
         params = {n: p for n, p in with_ties(model, params).items() if n not in twice}
-    call = partial(functional_call, model, params, tie_weights=tie_weights)
+    call = partial(functional_call, model, params, tie_weights=tie_weights)  # type: ignore[arg-type]
     try:
         return _called(call, model, read, graph, options)
     except FOREIGN as error:
