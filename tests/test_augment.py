@@ -63,17 +63,6 @@ def test_torchs_own_generator_is_used_only_without_another(call: Callable[..., T
     assert torch.equal(call(0.5, None), once)
 
 
-def test_every_edge_has_the_same_chance_and_they_are_independent() -> None:
-    draws = 400
-    matrix = SparseMatrix.from_edge_index(edge_index(60), N)
-    g = seeded()
-    kept = torch.stack([drop_edges(matrix, p=0.3, generator=g).value for _ in range(draws)])
-    bound = 5 * math.sqrt(0.3 * 0.7 / draws)
-    assert (kept.mean(0) - 0.7).abs().max() < bound
-    correlation = torch.corrcoef(kept.t()) - torch.eye(60)
-    assert correlation.abs().max() < 5 / math.sqrt(draws)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_matrix_keeps_its_type_pattern_and_other_values(weighted: bool) -> None:
     matrix = adjacency(weighted)
@@ -90,15 +79,6 @@ def test_edge_index_and_matrix_drop_the_same_edges() -> None:
     sorted_edges = edges_of(adjacency())
     listed = drop_edges(sorted_edges, p=0.6, generator=seeded())
     assert torch.equal(listed, edges_of(drop_edges(adjacency(), p=0.6, generator=seeded())))
-
-
-def test_a_column_is_masked_for_all_nodes_alike() -> None:
-    x = features()
-    out = mask_features(x, p=0.3, generator=seeded())
-    gone = (out == 0).any(0)
-    assert 0 < gone.sum() < F
-    assert (out[:, gone] == 0).all()
-    assert torch.equal(out[:, ~gone], x[:, ~gone])  # not rescaled
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.1, math.nan, math.inf])

@@ -19,7 +19,6 @@ from federations import (
     end,
     fedavg,
     graphs,
-    minibatches,
     model,
     without_training_nodes,
 )
@@ -119,50 +118,6 @@ def test_parity_with_clipped_gradients(build: Callable[[], nn.Module], limit: fl
     twins(fedavg(build(), replace(SGD, max_grad_norm=limit)), ragged(), num_rounds=4)
 
 
-def poisoned(method: Method, nodes: int) -> Method:
-    """NaN where a graph has so many nodes."""
-
-    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        bad = torch.as_tensor(data.num_nodes) == nodes
-        return method.loss(params, data, context) * torch.where(bad, torch.nan, 1.0)
-
-    return replace(method, loss=loss)
-
-
-@pytest.mark.parametrize("features", ["dense", "sparse"])
-@pytest.mark.parametrize("at_once", [1, 2, "all"])
-@pytest.mark.parametrize("gone", [None, 0, 2, 4])
-def test_inbox_gives_each_without_a_copy(at_once: Any, gone: int | None, features: str) -> None:
-    method = fedavg(model(dropout=0.0))
-    if gone is not None:
-        method = poisoned(method, ragged()[gone].num_nodes)
-    seen = []
-
-    def aggregate(inbox: Any, state: Any) -> Any:
-        seen.append(len(inbox))
-        stack = inbox.stack("model")
-        each = inbox.each("model")
-        for name in stack:
-            own = [message["model"][name] for message in inbox.values()]
-            assert torch.equal(stack[name], torch.stack(own))
-            assert torch.equal(torch.stack(list(each[name])), torch.stack(own))
-            place = own[0].untyped_storage().data_ptr()
-            assert stack[name].untyped_storage().data_ptr() != place
-            assert each[name][0].untyped_storage().data_ptr() == place
-            if gone is None or at_once != "all":
-                assert isinstance(each[name], Tensor) == (at_once == "all")
-        assert inbox.stack("num_examples").tolist() == [ragged()[c].num_train for c in inbox]
-        return method.aggregate(inbox, state)
-
-    run = partial(fgl.run, replace(method, aggregate=aggregate), ragged(features), num_rounds=1)
-    if gone is None:
-        run(clients_at_once=at_once)
-    else:
-        with pytest.warns(UserWarning, match=f"client {gone}: "):
-            run(clients_at_once=at_once)
-    assert seen == [5 - (gone is not None)]
-
-
 def changed(function: Callable[[Tensor, fgl.Graph], Any]) -> Method:
     """FedAvg whose loss is a function of the logits and the graph."""
     net = model(dropout=0.0)
@@ -172,10 +127,6 @@ def changed(function: Callable[[Tensor, fgl.Graph], Any]) -> Method:
         return function(logits, data)
 
     return fgl.fedavg(net, loss=loss, train=SGD)
-
-
-def own_loss(logits: Tensor, data: fgl.Graph) -> Tensor:
-    return (logits.square().sum(1) * data.train_mask).sum()
 
 
 def branch(logits: Tensor, data: fgl.Graph) -> Tensor:
@@ -219,23 +170,6 @@ def test_an_optimiser_that_mixes_clients_is_refused() -> None:
 def test_clients_at_once_is_a_number_or_all(bad: Any) -> None:
     with pytest.raises(ValueError, match=f"clients_at_once.*'all' or at least 1.*{bad}"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=bad)
-
-
-LOSSES: Any = {
-    "num_nodes": lambda logits, data: own_loss(logits, data) / data.num_nodes,
-    "num_edges": lambda logits, data: own_loss(logits, data) / (data.num_edges + 1),
-    "num_train": lambda logits, data: own_loss(logits, data) / (data.num_train + 1),
-    "node_mask": lambda logits, data: (logits.square().sum(1) * data.node_mask).sum() * 0.01,
-}
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("batch_size", [None, 3])
-@pytest.mark.parametrize("function", LOSSES.values(), ids=LOSSES)
-def test_a_loss_sees_its_clients_own_numbers(function: Any, batch_size: int | None) -> None:
-    method = changed(function)
-    method = replace(method, train=minibatches(SGD, batch_size))
-    twins(method, ragged(), num_rounds=3)
 
 
 @pytest.mark.parametrize(

@@ -68,14 +68,6 @@ def test_the_two_newest_are_kept(tmp_path: Path) -> None:
     ]
 
 
-def test_a_finished_run_is_given_back(folder: Path, undisturbed: dict[str, Any]) -> None:
-    go(folder)
-    seen: list[int] = []
-    result = go(folder, callbacks=[lambda record, _: seen.append(record.round)])
-    assert not seen
-    assert same(end(result), undisturbed)
-
-
 def test_half_written_files_are_never_read_and_cleared_away(
     folder: Path, undisturbed: dict[str, Any]
 ) -> None:
@@ -141,21 +133,6 @@ def test_damaged_newest_is_named_and_the_previous_is_used(
     assert seen == [2, 3]
     assert same(end(result), undisturbed)
     assert same(end(go(folder)), undisturbed)  # and now there is nothing to warn of
-
-
-def test_both_damaged_starts_anew(folder: Path, undisturbed: dict[str, Any]) -> None:
-    damage(folder / "round-000002.ckpt", "cut 0.5")
-    damage(folder / "round-000003.ckpt", "middle")
-    with pytest.warns(UserWarning) as caught:
-        go(folder, 1)
-    told = [str(warning.message) for warning in caught]
-    assert ["round-000003.ckpt" in told[0], "round-000002.ckpt" in told[1]] == [True, True]
-    assert len(told) == 2
-    assert names(folder) == ["round-000001.ckpt"]  # the new run's file is not taken for an old one
-    seen = []
-    result = go(folder, callbacks=[lambda record, _: seen.append(record.round)])
-    assert seen == [1, 2, 3]
-    assert same(end(result), undisturbed)
 
 
 def sealed(head: bytes, payload: bytes) -> bytes:

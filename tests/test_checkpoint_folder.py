@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -164,21 +163,6 @@ def test_an_unreadable_newest_is_named_and_the_previous_is_used(
         assert same(end(go(folder)), undisturbed)
 
 
-def test_a_history_is_only_appended_to(tmp_path: Path) -> None:
-    seen = [b""]
-
-    def look(record: Any, result: Any) -> None:
-        seen.append((tmp_path / "history.jsonl").read_bytes())
-
-    go(tmp_path, 2, callbacks=[look])
-    go(tmp_path, 4, callbacks=[look])
-    assert len(seen) == 5
-    for before, after in pairwise(seen):
-        assert after.startswith(before)
-        assert after.endswith(b"\n")
-    assert len(seen[-1].splitlines()) == 1 + 4
-
-
 def test_a_torn_last_line_is_noticed(folder: Path, undisturbed: dict[str, Any]) -> None:
     path = folder / "history.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
@@ -197,20 +181,6 @@ def test_what_stands_behind_the_written_bytes_is_cut_off(tmp_path: Path) -> None
     ):
         disk.write_at(path, position, content)
         assert path.read_bytes() == want
-
-
-def test_a_round_that_was_not_scored_is_saved_behind_the_history(tmp_path: Path) -> None:
-    result = go(None, 2)
-    *scored, last = result.history
-    own = checkpoint.Folder(tmp_path, {})
-    path = own.save(replace(result, history=scored), unscored=last)
-    assert path.name == "round-000002.ckpt" and own.unscored == last
-    if os.name != "nt":
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    other = checkpoint.Folder(tmp_path, {})
-    loaded = other.load(torch.device("cpu"))
-    assert loaded is not None and loaded.history == scored and other.unscored == last
-    assert same(end(replace(loaded, history=[])), end(replace(result, history=[])))
 
 
 @pytest.mark.parametrize("how", ["changed", "first line", "gone", "empty"])

@@ -55,26 +55,6 @@ def test_the_number_is_what_fits_the_cache() -> None:
     assert choose(method, clients).clients_at_once == 50
 
 
-def test_large_clients_and_large_models_train_alone() -> None:
-    method = fedavg(fgl.nn.GCN(6, 16, 3, dropout=0.5))
-    generator = torch.Generator().manual_seed(0)
-    edges = torch.randint(30_000, (2, 200_000), generator=generator)
-    large = fgl.Graph(torch.ones(30_000, 6), edges, y=torch.arange(30_000) % 3)
-    assert choose(method, [large] * 4).clients_at_once == 1
-    wide = fedavg(fgl.nn.GCN(6, 400_000, 3, dropout=0.5))
-    assert choose(wide, graphs()).clients_at_once == 1
-
-
-@pytest.mark.parametrize(("at", "number"), [(1, 1), (2, 10), (400, 20)])
-def test_small_graphs_share_a_batch_of_ten_where_they_do_not_fit(at: int, number: int) -> None:
-    """A client alone takes `1 / at` of the cache: too large, ten though they do not fit, all."""
-    one = fgl.Graph.join([graph(5, seed=s) for s in range(4)], torch.tensor([0, 1, 0, 1]))
-    method = fgl.fedavg(fgl.nn.GIN(6, 8, 3, dropout=0.5))
-    taken = _data_bytes(method, one)
-    made = choose(method, [one] * 20, cache=at * (taken + _trained_bytes(method)))
-    assert made.clients_at_once == number
-
-
 class Normed(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -85,19 +85,6 @@ def test_probe_graphs() -> None:
     assert (key.diff() > 0).all()
 
 
-def test_probe_graphs_have_the_probability_and_the_seed() -> None:
-    options: dict[str, Any] = {"num_features": 8}
-    _, edges, _ = cn.probe_graphs(60, 30, 0.1, generator=start(), **options)
-    pairs = 60 * 30 * 29 / 2
-    sigma = math.sqrt(pairs * 0.1 * 0.9)
-    assert abs(edges.shape[1] / 2 - 0.1 * pairs) < 4 * sigma
-    again = cn.probe_graphs(60, 30, 0.1, generator=start(), **options)
-    assert torch.equal(again[1], edges)
-    other = cn.probe_graphs(60, 30, 0.1, generator=start(1), **options)
-    assert not torch.equal(other[1], edges)
-    assert cn.probe_graphs(2, 3, 0.0, **options)[1].shape == (2, 0)
-
-
 # Networks
 
 
@@ -144,16 +131,6 @@ def test_select_properties_is_its_rule() -> None:
         assert torch.equal(again, got)
         lengths.add(len(got))
     assert len(lengths) > 1  # it stopped at two columns, and also before
-
-
-def test_normalize_rows() -> None:
-    network = draw(K, K).abs()
-    network[2] = 0
-    got = cn.normalize_rows(network)
-    for i in range(K):
-        total = sum(network[i].tolist())
-        want = [v / total if total else 0.0 for v in network[i].tolist()]
-        assert got[i].tolist() == pytest.approx(want, abs=1e-9)
 
 
 def test_running_network_is_its_formula() -> None:
@@ -300,14 +277,6 @@ def whole(flat: Tensor, outputs: Tensor, properties: Tensor) -> Tensor:
     network = cn.normalize_rows(cn.property_network(properties[:, chosen]))
     network = cn.running_network(network, embedding)
     return cn.discretise(cn.reconstruct(network, features, steps=20, generator=start()))
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_few_clients_and_equal_ones(k: int) -> None:
-    equal = [v.expand(k, *v.shape[1:]) for v in (draw(1, 60), draw(1, 5, 2), draw(1, 6))]
-    close(whole(*equal), torch.full((k, k), 1 / k, dtype=DOUBLE))
-    different = whole(draw(k, 60), draw(k, 5, 2), draw(k, 6))
-    close(different.sum(1), torch.ones(k, dtype=DOUBLE))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

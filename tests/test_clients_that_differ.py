@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import known
-from federations import Elsewhere, close, same
+from federations import close, same
 from torch import nn
 
 import fgl
@@ -98,16 +98,6 @@ def method(models: Any = net, dtype: torch.dtype = torch.float32) -> Method:
 one_by_one = partial(fgl.run, clients_at_once=1)
 COMMON = ["conv.convs.0.bias", "conv.convs.0.lin.weight", "conv.convs.1.bias"]
 COMMON += ["conv.convs.1.lin.weight"]
-
-
-def test_what_is_own_is_what_is_not_shared() -> None:
-    assert method().own.modules == ("first", "head")
-    assert sorted(method().common()) == COMMON
-    assert fedper(plain(), shared=["conv.convs.1", "head.bias"], models=net).own.modules == (
-        "first",
-        "conv.convs.0",
-        "head.weight",
-    )
 
 
 @pytest.mark.parametrize("at_once", [1, "all"])
@@ -199,21 +189,6 @@ def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:
         )
 
 
-def test_the_first_tensors_are_a_function_of_the_initial_model() -> None:
-    one, two = method(), method()
-    graphs = clients()
-    for graph in graphs:
-        assert same(one.own.models.first(graph), two.own.models.first(graph))  # type: ignore[union-attr]
-    before = torch.get_rng_state()
-    first = fedper(plain(), shared=["conv"], models=net).own.models.first(clients()[0])  # type: ignore[union-attr]
-    assert torch.get_rng_state().equal(before)
-    torch.manual_seed(1)
-    other = fedper(fgl.fedavg(Net(5, 3)), shared=["conv"], models=net)
-    assert not same(first, other.own.models.first(graphs[0]))  # type: ignore[union-attr]
-    alike = one.model_of(graphs[0]) is one.model_of(graphs[2])
-    assert alike and one.model_of(graphs[0]) is not one.model_of(graphs[1])
-
-
 def test_another_width_is_another_run_and_named(tmp_path: Path) -> None:
     fgl.run(method(), clients(), num_rounds=1, checkpoint=tmp_path)
     wide = [*clients()[:2], client(18, 6, 3), *clients()[3:]]
@@ -293,20 +268,6 @@ def test_a_shape_that_does_not_fit_its_own_model_names_client_and_key() -> None:
     score = fgl.evaluate_on(wrong, clients(), clients())
     with pytest.raises(ValueError, match="Expected client 0's model to have keys"):
         one_by_one(wrong, clients(), num_rounds=1, evaluate=score)
-
-
-def test_an_upload_with_a_personal_part_is_refused() -> None:
-    own = method()
-
-    def send(params: Any, context: Any, state: Any, graph: fgl.Graph) -> Any:
-        message, state = own.send(params, context, state, graph)
-        if graph.num_nodes == 24:
-            message = {**message, "model": {**message["model"], "head.bias": params["head.bias"]}}
-        return message, state
-
-    with pytest.warns(UserWarning, match=r"Round 0, client 1: .* but got extra \['head.bias'\]"):
-        result = fgl.run(replace(own, send=send), Elsewhere(clients(), 1), num_rounds=1)
-    assert list(result.history[0].dropped) == [1]
 
 
 def test_a_server_that_sends_a_personal_part_is_wrong() -> None:

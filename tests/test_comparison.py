@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from functools import partial
@@ -80,22 +79,6 @@ def test_a_comparison_goes_on(comparison: Comparison, folder: Path) -> None:
     other = {"FedAvg": METHODS["FedAvg"], "FedProx": partial(fedprox, mu=1.0)}
     with pytest.raises(ValueError, match=r"settings of fedprox={'mu': 1.0}, but got {'mu': 5.0}"):
         fgl.compare(other, SETTING, num_rounds=2, seeds=[0], checkpoint=folder)
-
-
-def test_a_comparison_is_written_in_four_ways(comparison: Comparison) -> None:
-    text = comparison.to_text().splitlines()
-    assert repr(comparison).splitlines() == text and len(text) == 4
-    assert text[0].startswith("method    test_accuracy (best validation)  against FedAvg")
-    markdown = comparison.to_markdown().splitlines()
-    assert len(markdown) == 5 and all(line.count("|") == 7 for line in markdown)
-    assert f"{comparison.lines[1].difference:+.4f} ± " in markdown[3]
-    assert comparison._repr_markdown_() == comparison.to_markdown()
-    latex = comparison.to_latex().splitlines()
-    assert r"test\_accuracy" in latex[2] and latex[-1] == r"\end{tabular}"
-    assert [line.count("&") for line in latex if line.endswith(r"\\")] == [5] * 4
-    made = json.loads(json.dumps(comparison.to_dict()))
-    assert made["lines"][1]["method"] == "FedProx"
-    assert made["reports"]["FedProx"]["3"]["config"]["method"].startswith("fedprox(fedavg(GCN")
 
 
 def test_a_function_of_a_task_may_make_another_task() -> None:

@@ -30,20 +30,6 @@ def task() -> fgl.tasks.Task:
     return nodes(0.0, torch.float32)
 
 
-@pytest.mark.parametrize("bits", [2, 4, 8])
-@pytest.mark.parametrize("shape", [(0,), (1,), (7,), (3, 5), (), (33,)])
-def test_a_code_is_as_long_as_it_says_and_moves_nothing_by_a_level(bits: int, shape: Any) -> None:
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    codes, scales = quantise(x, bits=bits, bucket=8)
-    assert codes.dtype == torch.uint8 and codes.numel() == math.ceil(x.numel() * bits / 8)
-    assert scales.dtype == torch.float32 and scales.numel() == math.ceil(x.numel() / 8)
-    back = dequantise(codes, scales, x.shape, bits=bits, bucket=8)
-    assert back.shape == x.shape
-    for i, (old, new) in enumerate(zip(x.flatten(), back.flatten(), strict=True)):
-        bucket = x.flatten()[i // 8 * 8 : i // 8 * 8 + 8]
-        assert abs(old - new) <= bucket.abs().max() / (2 ** (bits - 1) - 1) * (1 + 1e-6)
-
-
 def test_models_of_float64_keep_their_dtype_and_a_share_of_one_all_digits() -> None:
     made = nodes(0.0, torch.float64)
     whole = fgl.run(made.fedavg, made, num_rounds=2, clients_at_once=1).outbox[0]["model"]

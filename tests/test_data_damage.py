@@ -43,13 +43,6 @@ def dense(graph: Graph) -> torch.Tensor:
 
 
 @graphs
-@shares
-def test_a_share_of_edges_is_lost(graph: Graph, share: float) -> None:
-    before, after = joined(graph), joined(data.lose_edges(graph, share, generator=draws()))
-    assert after <= before and len(before) - len(after) == round(share * len(before))
-
-
-@graphs
 @pytest.mark.parametrize("share", [0.0, 0.29, 0.5])
 def test_a_share_of_edges_moves_to_pairs_that_had_none(graph: Graph, share: float) -> None:
     before = joined(graph)
@@ -118,30 +111,12 @@ def test_a_share_of_features_is_not_rounded_down_by_a_last_bit() -> None:
 
 
 @shares
-def test_a_share_of_training_nodes_no_longer_trains(share: float) -> None:
-    made = data.lose_labels(SMALL, share, generator=draws())
-    assert SMALL.num_train - made.num_train == round(share * SMALL.num_train)
-    assert bool((SMALL.train_mask | ~made.train_mask).all())  # type: ignore[operator]
-    assert made.val_mask is SMALL.val_mask and made.test_mask is SMALL.test_mask
-
-
-@shares
 def test_a_share_of_training_labels_is_wrong_and_no_other(share: float) -> None:
     made = data.wrong_labels(SMALL, share, generator=draws())
     wrong = made.labels != SMALL.labels
     assert int(wrong.sum()) == round(share * SMALL.num_train)
     assert not bool(wrong[~SMALL.training_mask].any())  # validation and test stay as they are
     assert made.num_classes == SMALL.num_classes and int(made.labels.max()) < SMALL.num_classes  # type: ignore[operator]
-
-
-def test_wrong_labels_are_every_other_class_alike() -> None:
-    y = torch.arange(4).repeat(3000)
-    graph = Graph(torch.ones(12000, 1), torch.zeros(2, 0).long(), y=y)
-    table = torch.zeros(4, 4)
-    made = data.wrong_labels(graph, 1.0, generator=draws()).labels
-    table.index_put_((y, made), torch.ones(12000), accumulate=True)
-    assert table.diagonal().sum() == 0
-    assert bool(((table[~torch.eye(4).bool()] - 1000).abs() < 110).all())
 
 
 def test_labels_that_are_scored_stay_where_no_mask_says_who_trains() -> None:

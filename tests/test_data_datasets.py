@@ -60,26 +60,6 @@ def test_download(
     assert target.stat().st_mode & 0o777 == 0o666 & ~mask  # as readable as any new file
 
 
-def test_download_of_other_content(tmp_path: Path, source: Path) -> None:
-    target = tmp_path / "a" / "copy"
-    found, expected = checksum(source.read_bytes()), "0" * 64
-    with pytest.raises(
-        ValueError, match=rf"Expected file:.*source to have sha256 {expected}, but got {found}"
-    ):
-        download(source.as_uri(), target, expected)
-    assert not [*target.parent.iterdir()]
-
-
-def test_download_replaces_only_by_the_right_content(tmp_path: Path, source: Path) -> None:
-    target = tmp_path / "copy"
-    target.write_text("old")
-    with pytest.raises(ValueError, match="sha256"):
-        download(source.as_uri(), target, "0" * 64)
-    assert target.read_text() == "old"
-    download(source.as_uri(), target, checksum(source.read_bytes()))
-    assert target.read_bytes() == source.read_bytes()
-
-
 def test_download_of_what_is_not_there(tmp_path: Path) -> None:
     target = tmp_path / "a" / "copy"
     url = (tmp_path / "missing").as_uri()
@@ -136,18 +116,6 @@ def names(folder: Path) -> list[str]:
 
 
 RAW = sorted(f"known/raw/ind.known.{part}" for part in PARTS)
-
-
-def test_known_dataset_is_downloaded_once(offline: Path, tmp_path: Path) -> None:
-    graph = load("known")
-    assert graph.num_nodes == 12
-    cache = tmp_path / "cache" / "fgl"
-    assert names(cache) == RAW
-    offline.rename(tmp_path / "gone")
-    assert torch.equal(load("known").edge_index, graph.edge_index)
-    (cache / RAW[3]).unlink()
-    with pytest.raises(OSError, match=rf"file:.*{Path(RAW[3]).name} did not answer"):
-        load("known")
 
 
 def test_corrupt_file_is_named(offline: Path, tmp_path: Path) -> None:
@@ -302,15 +270,6 @@ def test_synthetic_and_dense(offline: Path) -> None:
     assert torch.equal(known.x, load("known").x.to_dense())
 
 
-def test_public_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = os.environ.get("FGL_DATA")
-    if not root:
-        pytest.skip("FGL_DATA does not name a folder with the public datasets")
-    for name, size in (("cora", (2708, 10556)), ("citeseer", (3327, 9104))):
-        graph = load(name)
-        assert (graph.num_nodes, graph.num_edges) == size
-
-
 def serve(monkeypatch: pytest.MonkeyPatch, source: Any, **headers: str) -> None:
     """An address that answers this."""
     source.headers = Message()
@@ -404,20 +363,6 @@ def test_a_cut_connection_is_called_so(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(OSError, match="The connection to .*x broke: .*; try again"):
             download("https://example.org/x", tmp_path / "a" / "x", "0" * 64)
     assert not names(tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_in_is_named(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    sha256 = checksum(source.read_bytes())
-    text = r"Expected .*file/copy to be written, but got .*XDG_CACHE_HOME"
-    with pytest.raises(OSError, match=text):
-        download(source.as_uri(), tmp_path / "file" / "copy", sha256)
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(30, "read-only")))
-    with pytest.raises(OSError, match=r"Expected .*a/copy to be written, but got .*read-only"):
-        download(source.as_uri(), tmp_path / "a" / "copy", sha256)
-    assert not names(tmp_path / "a")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -38,20 +38,6 @@ def test_equals_the_rule_in_loops() -> None:
     assert [part.tolist() for part in got] == [sorted(part) for part in parts]
 
 
-def test_a_mix_is_capped_and_alpha_decides_how_unequal() -> None:
-    y = torch.arange(2).repeat(400)
-
-    def largest(alpha: float, cap: float = 0.95) -> list[float]:
-        parts = dirichlet_partition(y, 20, alpha=alpha, cap=cap)[:10]
-        return [float(y[part].bincount(minlength=2).max()) / part.numel() for part in parts]
-
-    def mean(values: list[float]) -> float:
-        return sum(values) / len(values)
-
-    assert mean(largest(0.5)) > mean(largest(5.0)) > mean(largest(1000.0))
-    assert mean(largest(0.01, cap=0.5)) < 0.6 < mean(largest(0.01))
-
-
 def test_the_seed_decides() -> None:
     one, same, other = (dirichlet_partition(Y, 5, alpha=0.5, seed=s) for s in (0, 0, 1))
     assert all(map(torch.equal, one, same))
@@ -140,22 +126,6 @@ def test_folds_have_scikit_learns_counts(num_folds: int) -> None:
     splitter = StratifiedKFold(num_folds, shuffle=True, random_state=0)
     theirs = [Counter(y[test].tolist()) for _, test in splitter.split(y, y)]
     assert [Counter(y[fold == f].tolist()) for f in range(num_folds)] == theirs
-
-
-def test_folds_of_a_client() -> None:
-    graph, _ = collection((2, 3, 1, 4, 2, 2, 3))
-    old = torch.arange(7) % 2 == 0
-    graph = graph.replace(train_mask=old, val_mask=~old, test_mask=None)
-    parts = [torch.tensor([0, 2, 4]), torch.tensor([1, 3, 5, 6])]
-    seen = [Counter[int](), Counter[int]()]
-    for fold in range(3):
-        train, test = fold_clients(graph, parts, fold=fold, num_folds=3)
-        for k, part in enumerate(parts):
-            assert train[k].num_graphs + test[k].num_graphs == part.numel()
-            assert train[k].num_train == train[k].num_graphs
-            assert all(own.val_mask is own.test_mask is None for own in (train[k], test[k]))
-            seen[k].update(test[k].ptr.diff().tolist())
-    assert seen == [Counter([2, 1, 2]), Counter([3, 4, 2, 3])]
 
 
 def test_folds_refuse() -> None:

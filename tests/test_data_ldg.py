@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import ceil
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -86,16 +84,6 @@ def test_a_capacity_is_not_rounded_up_twice() -> None:
     clique = fgl.Graph(torch.ones(100, 1), torch.cartesian_prod(nodes, nodes).t())
     parts = fgl.data.partitions.ldg_partition(clique, 10, slack=0.1, block=1)
     assert max(map(len, parts)) == 11  # 1.1 * 100 / 10, in floats a little more
-
-
-def test_edges_may_lie_in_a_file_and_in_any_order(tmp_path: Path) -> None:
-    want = lists(ldg_partition(SMALL, 4))
-    mixed = SMALL.edge_index[:, torch.randperm(SMALL.num_edges)]
-    assert lists(ldg_partition(SMALL.replace(edge_index=mixed), 4)) == want
-    np.save(tmp_path / "edges.npy", SMALL.edge_index.numpy())
-    mapped = torch.from_numpy(np.load(tmp_path / "edges.npy", mmap_mode="c"))
-    assert lists(ldg_partition(SMALL.replace(edge_index=mapped), 4)) == want
-    assert lists(ldg_partition(SMALL, 4, seed=1)) != want
 
 
 @pytest.mark.parametrize("name", ["passes", "block"])

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-import torch_geometric.datasets
 from torch_geometric.io import read_npz as pyg_read_npz
 
 import fgl
@@ -302,18 +301,6 @@ def test_a_split_of_files_that_hold_none(tmp_path: Path) -> None:
             load(name, split=0)
 
 
-@pytest.mark.parametrize("name", ["roman_empire", "amazon_ratings", "questions"])
-def test_heterophilous_graphs_of_ones_own_are_read_by_name(name: str, tmp_path: Path) -> None:
-    """The layout of the public files that the catalogue lacks, in a folder or in raw below it."""
-    for folder in (tmp_path / "a" / name, tmp_path / "b" / name / "raw"):
-        folder.mkdir(parents=True)
-        np.savez(folder / f"{name}.npz", **heterophilous())
-    one, two = (load(name, tmp_path / place, split=1) for place in "ab")
-    assert one.num_classes == two.num_classes and torch.equal(one.x, two.x)
-    assert one.train_mask is not None and one.val_mask is not None and one.test_mask is not None
-    assert torch.equal(one.edge_index, two.edge_index)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -419,16 +406,6 @@ def test_wiki_cs(tmp_path: Path) -> None:
         assert torch.equal(ours, theirs)
     without = read_wiki_cs(wiki_cs(tmp_path / "b", stopping_masks=None, links=[[], [], []]))
     assert without.num_edges == 0
-
-
-def test_wiki_cs_equals_pyg(tmp_path: Path) -> None:
-    folder = wiki_cs(tmp_path / "raw", links=[[1], [2], [0]])
-    pyg = torch_geometric.datasets.WikiCS(str(tmp_path), is_undirected=True)[0]
-    graph = read_wiki_cs(folder)
-    assert torch.equal(graph.x, pyg.x)
-    assert {*pairs(graph)} == {*zip(*pyg.edge_index.tolist(), strict=True)}
-    for ours, theirs in ((graph.train_mask, pyg.train_mask), (graph.val_mask, pyg.val_mask)):
-        assert torch.equal(ours, theirs[:, 0])
 
 
 WRONG_WIKI_CS: list[tuple[str, Any, str]] = [

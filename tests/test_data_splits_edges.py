@@ -26,26 +26,6 @@ def pairs(edges: Tensor) -> set[tuple[int, int]]:
     return {(min(u, v), max(u, v)) for u, v in edges.t().tolist()}
 
 
-@pytest.mark.parametrize("name", ["chain", "synthetic"])
-def test_every_edge_is_in_one_part_and_message_passing_sees_the_training_part(name: str) -> None:
-    graph = chain(100) if name == "chain" else fgl.data.load("synthetic")
-    whole = {pair for pair in pairs(graph.edge_index) if pair[0] != pair[1]}
-    parts = edge_split(graph, seed=3)
-    train, val, test = (pairs(e) for e in (parts.train_edges, parts.val_edges, parts.test_edges))
-    assert train | val | test == whole
-    assert len(train) + len(val) + len(test) == len(whole)
-    assert (len(val), len(test)) == (round(0.05 * len(whole)), round(0.1 * len(whole)))
-    for edges in (parts.train_edges, parts.val_edges, parts.val_negatives):
-        assert (edges[0] < edges[1]).all()
-    # No leak: neither direction of an edge that is asked for is in what messages pass along.
-    seen = set(map(tuple, parts.graph.edge_index.t().tolist()))
-    assert seen == {(u, v) for u, v in train} | {(v, u) for u, v in train}
-    assert parts.graph.num_edges == 2 * len(train)
-    dense = parts.graph.adj.to_dense()
-    for u, v in [*val, *test]:
-        assert dense[u, v] == dense[v, u] == 0
-
-
 def test_the_order_of_the_edges_does_not_matter() -> None:
     graph = fgl.data.csbm(num_nodes=60, num_features=4, words_per_set=2, seed=0)
     order = torch.randperm(graph.num_edges, generator=torch.Generator().manual_seed(1))

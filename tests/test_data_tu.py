@@ -309,15 +309,6 @@ def test_the_task_of_classes_says_who_takes_numbers(
         Graphs(dataset="tiny", clients=2).load()
 
 
-@pytest.mark.parametrize("part", ["graph_indicator", "graph_labels"])
-def test_missing_file(tmp_path: Path, part: str) -> None:
-    write(tmp_path, part)
-    with pytest.raises(
-        ValueError, match=rf"to hold 3 files, but got none named \['tiny_{part}.txt'"
-    ):
-        load_graphs("tiny", tmp_path)
-
-
 def test_unknown_name_and_known_without_files(tmp_path: Path) -> None:
     write(tmp_path)
     message = (

@@ -63,57 +63,11 @@ def test_direction_is_from_source_to_target() -> None:
     assert trees.tolist() == [[0, 0, 0], [1, 0, 0], [2, 2, 2]]
 
 
-def test_neighbours_are_uniform_and_with_replacement() -> None:
-    star = torch.stack([torch.arange(1, 6), torch.zeros(5, dtype=torch.int64)])
-    trees = EgoSampler(fgl.Graph(torch.ones(6, 1), star), (6,))(
-        torch.zeros(20_000, dtype=torch.int64), generator=seeded()
-    )
-    for position in range(1, 7):
-        counts = trees[:, position].bincount(minlength=6)
-        assert counts[0] == 0
-        assert ((counts[1:] - 4000).abs() < 5 * 4000**0.5).all()
-    pair = trees[:, 1] * 6 + trees[:, 2]  # two positions are independent
-    cells = pair.bincount(minlength=36).view(6, 6)[1:, 1:]
-    assert ((cells - 800).abs() < 5 * 800**0.5).all()
-    assert any(len(set(tree[1:])) < 6 for tree in trees[:10].tolist())
-
-
 def test_dropped_edges_are_no_neighbours() -> None:
     data = fgl.Graph(torch.ones(4, 1), PATH)
     adj = data.adj.with_value(torch.tensor([1.0, 1.0, 0.0, 0.0]))  # row 1 keeps 0, row 2 nothing
     trees = EgoSampler(adj, (4,))(torch.arange(3), generator=seeded())
     assert trees.tolist() == [[0, 1, 1, 1, 1], [1, 0, 0, 0, 0], [2, 2, 2, 2, 2]]
-
-
-@pytest.mark.parametrize(
-    ("fanouts", "error", "message"),
-    [
-        ((6, 0), ValueError, r"fanouts to be at least 1, but got \(6, 0\)"),
-        ((-1,), ValueError, r"fanouts to be at least 1, but got \(-1,\)"),
-        ((), ValueError, r"fanouts to be a sequence of at least one, but got \(\)"),
-        (6, ValueError, "fanouts to be a sequence of at least one, but got 6"),
-        ((2.0,), TypeError, "fanouts to be integers"),
-        ((True,), TypeError, "fanouts to be integers"),
-    ],
-)
-def test_bad_fanouts(fanouts: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        EgoSampler(graph(), fanouts)
-
-
-@pytest.mark.parametrize(
-    ("centres", "error", "message"),
-    [
-        (torch.tensor([20]), ValueError, r"centres to be in \[0, 20\), but got 20"),
-        (torch.tensor([-1]), ValueError, r"centres to be in \[0, 20\), but got -1"),
-        (torch.tensor([[1]]), ValueError, r"centres to have shape \[\*\], but got \[1, 1\]"),
-        (torch.tensor([1.0]), TypeError, "centres to be an int64 tensor, but got torch.float32"),
-        ([1], TypeError, "centres to be an int64 tensor, but got list"),
-    ],
-)
-def test_bad_centres(centres: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        EgoSampler(graph())(centres)
 
 
 def test_adjacency_must_be_square() -> None:

@@ -23,7 +23,7 @@ from fgl.checks import check_number
 from fgl.experiment import Run, choose_names, cli, report, takes_options_of
 from fgl.experiment.cli import defaults_of
 from fgl.experiment.report import to_json
-from fgl.federation import Round, best_round
+from fgl.federation import Round
 
 KEYS = [
     *("recipe", "dataset", "clients", "rounds", "seed", "metrics"),
@@ -177,14 +177,6 @@ def test_best_is_the_round_of_best_validation() -> None:
     }
 
 
-def test_best_is_a_round_in_which_most_were_scored() -> None:
-    rounds = [Round(0, []), Round(1, [0], metrics={"val_accuracy": 0.5, "test_accuracy": 0.4})]
-    assert told(*rounds)["metrics"]["test_accuracy"] == {"last": 0.4, "best_val": 0.4}
-    few = {"val_accuracy": 0.9, "scored_clients": 1.0}
-    many = {"val_accuracy": 0.5, "scored_clients": 3.0}
-    assert best_round([Round(0, [0], metrics=few), Round(1, [0], metrics=many)]).round == 1
-
-
 def test_without_a_validation_set_the_last_rounds_count() -> None:
     history = [Round(i, [0], metrics={"f1": i / 10, "a_loss": 1.0}) for i in range(7)]
     history[1].metrics["early"] = 1.0
@@ -310,23 +302,6 @@ def test_flags_are_flat() -> None:
     assert run.clients_at_once == 4
 
 
-def test_the_report_of_a_command(tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-    summary, _ = cli(main, argv=["--dataset", "tiny", "--json", str(path), "--cap", "3"])
-    assert json.loads(path.read_text()) == {
-        **summary,
-        "config": json.loads(to_json(summary["config"])),
-    }
-    assert list(summary) == KEYS
-    assert [summary[key] for key in KEYS[:5]] == ["test_experiment", "tiny", 3, 2, 0]
-    assert summary["config"] == {
-        **{"weight_decay": 5e-4, "learn": True, "kind": "gcn", "fanouts": (6, 6), "cap": 3},
-        **{"lr": 0.1, "steps": 2, "participation": 1.0, "clients_at_once": "auto", "threads": 1},
-        **{"patience": None, "scale": 1.0},
-    }
-    assert summary["layers"][-1]["name"] == "scaled"
-
-
 @pytest.mark.parametrize(
     ("flags", "wanted"),
     [
@@ -371,15 +346,6 @@ def test_a_report_that_cannot_be_written_is_said_before_training(
     with monkeypatch.context() as patch:  # and what nobody could have known
         patch.setattr(Path, "write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
         assert "Expected json to be written to" in refused(capsys, main, "--json", str(path))
-
-
-def test_a_checkpoint_folder_that_is_a_file_is_a_plain_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    said = refused(capsys, main, "--checkpoint", str(tmp_path / "file"))
-    assert "Expected checkpoint folder" in said
-    assert "to be one to write in, before the first round, but got" in said
 
 
 def test_an_error_of_the_rounds_is_raised_as_it_is() -> None:

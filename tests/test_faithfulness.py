@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from federations import (
-    VIEWS,
     close,
     fgssl,
     graph,
@@ -187,23 +185,3 @@ def test_the_teacher_is_the_received_model_in_eval_mode() -> None:
     torch.manual_seed(3)
     _, z_global, _, _ = forwards(net, local, there, "global")
     assert torch.equal(seen[0], z_global)
-
-
-@pytest.mark.parametrize("local_view", ["weak", "strong"])
-@pytest.mark.parametrize("global_view", ["weak", "strong"])
-def test_each_model_sees_its_view(local_view: str, global_view: str) -> None:
-    """The global model looks first, in every one of the four pairings."""
-    seen = []
-
-    def look(name: str, x: Any, adj: Any) -> Any:
-        seen.append((name, torch.is_grad_enabled()))
-        return VIEWS[name](x, adj)
-
-    net = model().train()
-    local, there = two_models(net)
-    views: Any = {
-        "local_view": partial(look, local_view),
-        "global_view": partial(look, global_view),
-    }
-    fgssl(net, **views).loss(local, DATA, {"model": there})
-    assert seen == [(global_view, False), (local_view, True)]

@@ -7,20 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, same
+from federations import close
 from harness.rows import Loaded
 from papers.fedego import TABLES
 from papers.fedego_methods import SAGEThenMLP, server_steps
-from torch import Tensor
-from torch.func import functional_call
 
 import fgl
 from fgl import Method
 from fgl.data.partitions.major_label import unseen_nodes
 from fgl.federation import Inbox, fold_in
-from fgl.personalize import part, rest
+from fgl.personalize import rest
 from fgl.tasks import Local, Task, ego_node_task
-from fgl.tasks.scores import evaluate_ego
 
 SMALL = fgl.data.csbm(num_nodes=260, num_features=20, words_per_set=5, seed=1)
 TEST, CLIENTS = fgl.data.partitions.major_label_partition(SMALL, 4, share=0.4, num_test=15)
@@ -60,60 +57,6 @@ def uploads(method: Method, task: Task, num_rounds: int = 2) -> tuple[list[Any],
         return method.aggregate(inbox, state)
 
     return seen, fgl.run(replace(method, aggregate=aggregate), task, num_rounds=num_rounds)
-
-
-@pytest.mark.parametrize(("name", "whose"), [("w/o PL", "own"), ("FedEgo-Server", "server")])
-def test_whose_head_a_client_uses(name: str, whose: str) -> None:
-    """Without personalization layers none is mixed: exactly one's own; or exactly the server's."""
-    method, task = build(name)
-    result = fgl.run(method, task, num_rounds=2)
-    for client, graph in enumerate(task.clients):
-        message, state = result.outbox[client], result.client_states[client]
-        own, server = rest(state["model"], "reduction"), message["head"]  # type: ignore[arg-type]
-        assert not any(torch.equal(own[key], server[key]) for key in own)  # type: ignore[index]
-        want = own if whose == "own" else dict(server)  # type: ignore[arg-type]
-        scored = method.deploy(message, state, graph)
-        started = method.receive(message, state, graph)[0]
-        assert same(rest(scored, "reduction"), want)
-        assert same(rest(started, "reduction"), want)
-        assert same(part(started, "reduction"), dict(message["model"]))  # type: ignore[arg-type]
-
-
-def naive_sage(x: Tensor, edges: Tensor, params: dict[str, Tensor], layers: int = 2) -> Tensor:
-    """GraphSAGE node by node: root, mean of neighbours, bias, ReLU."""
-    for layer in range(layers):
-        name = f"reduction.{layer}"
-        left, right = params[f"{name}.lin_l.weight"], params[f"{name}.lin_r.weight"]
-        new = []
-        for v in range(len(x)):
-            near = x[edges[0][edges[1] == v]]
-            mean = near.mean(0) if len(near) else torch.zeros(x.shape[1]).to(x)
-            new.append((left @ mean + right @ x[v] + params[f"{name}.lin_l.bias"]).clamp(min=0))
-        x = torch.stack(new)
-    return x
-
-
-def test_without_ego_an_upload_is_centres_alone() -> None:
-    """Nothing but the SAGE layers, means of centres' embeddings and of their labels goes out."""
-    method, task = build("w/o EGO", dtype=torch.double)
-    seen, result = uploads(method, task, num_rounds=1)
-    for client, graph in enumerate(task.clients):
-        message = seen[0][client]
-        assert set(message) == {"num_examples", "model", "embeddings", "labels"}
-        assert all(name.startswith("reduction.") for name in message["model"])
-        centres = graph.train_mask.nonzero().flatten()  # type: ignore[union-attr]
-        count = -(-len(centres) // BATCH)
-        assert message["embeddings"].shape == (count, 1, HIDDEN)  # one position: no tree
-        assert message["labels"].shape == (count, 1, CLASSES)
-        r = naive_sage(graph.x.to_dense(), graph.edge_index, message["model"])  # type: ignore[union-attr]
-        for i, batch in enumerate(centres.split(BATCH)):
-            close(message["embeddings"][i, 0], r[batch].mean(0), atol=1e-9)
-            share = graph.y[batch].bincount(minlength=CLASSES) / len(batch)  # type: ignore[index]
-            close(message["labels"][i, 0].float(), share)
-    everybody = torch.cat([message["labels"] for message in seen[0].values()]).mean((0, 1))
-    close(result.outbox[0]["distribution"], everybody, atol=1e-9)
-    for key, value in result.outbox[0]["model"].items():  # type: ignore[union-attr]
-        close(value, sum(message["model"][key] for message in seen[0].values()) / 4, atol=1e-9)
 
 
 def test_without_ego_the_server_trains_the_perceptron_by_hand() -> None:
@@ -182,48 +125,6 @@ def test_a_node_that_another_client_trains_on_is_seen() -> None:
     assert [each.tolist() for each in unseen_nodes([tests, tests])] == [[True, False]] * 2
     with pytest.raises(ValueError, match=r"node_id, but got none in clients \[1\]"):
         unseen_nodes([tests, tests.replace(node_id=None)])
-
-
-def with_roles(graph: fgl.Graph, **mask: torch.Tensor) -> fgl.Graph:
-    """The graph with another mask, whose nodes are in no other one."""
-    ((name, nodes),) = mask.items()
-    others = {key: getattr(graph, key) & ~nodes for key in fgl.graph.MASKS if key != name}
-    return graph.replace(**{name: nodes}, **others)
-
-
-def test_scores_on_unseen_nodes() -> None:
-    """The third client has no such node: it is left out of the mean, and not counted."""
-    method, task = build("FedEgo-Server")
-    clients = list(task.clients)
-    gone = torch.isin(clients[0].node_id, clients[2].node_id[clients[2].test_mask])  # type: ignore[index,arg-type]
-    held = torch.isin(clients[2].node_id, clients[0].node_id[gone])  # type: ignore[index,arg-type]
-    clients[2] = with_roles(clients[2], test_mask=held)
-    clients[0] = with_roles(clients[0], train_mask=clients[0].train_mask | gone)
-    want = by_sets(clients)
-    assert not want[2] and want[0] and want[1] and want[3]
-    result = fgl.run(method, task, num_rounds=1)
-    evaluate = evaluate_ego(method, clients, TEST)
-    metrics = evaluate(result.outbox, result.client_states)
-    method.model.eval()
-    each = {}
-    for client in (0, 1, 3):
-        graph = clients[client]
-        params = method.deploy(result.outbox[client], result.client_states[client], graph)
-        with torch.no_grad():
-            chosen = functional_call(method.model, params, (graph.x, graph.adj)).argmax(1)
-        ids, labels = graph.node_id.tolist(), graph.y.tolist()  # type: ignore[union-attr]
-        hits = [int(chosen[v]) == labels[v] for v, i in enumerate(ids) if i in want[client]]
-        each[client] = sum(hits) / len(hits)
-        assert metrics[f"local_unseen_f1/{client}"] == pytest.approx(each[client])
-    assert "local_unseen_f1/2" not in metrics and "local_f1/2" in metrics
-    assert metrics["local_unseen_f1"] == pytest.approx(sum(each.values()) / 3)
-    assert (metrics["unseen_clients"], metrics["scored_clients"]) == (3.0, 4.0)
-    alone = evaluate(result.outbox, {2: result.client_states[2]})
-    assert "local_unseen_f1" not in alone and alone["unseen_clients"] == 0.0
-    bare = [graph.replace(node_id=None) for graph in clients]
-    told = evaluate_ego(method, bare, TEST)(result.outbox, result.client_states)
-    assert not any("unseen" in name for name in told)
-    assert told["local_f1"] == pytest.approx(metrics["local_f1"])
 
 
 def test_a_report_has_the_unseen_nodes() -> None:

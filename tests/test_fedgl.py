@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -189,31 +188,6 @@ def test_what_was_sent_is_described() -> None:
     assert 0 <= found["pseudo_homophily"] <= 1
     assert found["pseudo_column_sum"] > 0
     assert pseudo.quality.describe([], [], [], torch.zeros(1)) == {}
-
-
-def test_published_setting_and_the_score_is_of_the_union() -> None:
-    example = script("examples/fedgl.py")
-    defaults = {n: p.default for n, p in inspect.signature(example.main).parameters.items()}
-    setting, run = defaults["task"], defaults["run"]
-    assert (run.rounds, run.patience) == (300, 30)
-    assert (setting.hidden, setting.dropout, setting.l2) == (16, 0.5, 5e-4)
-    assert setting.proportions == ("table2",)
-    assert setting.shares == [0.3, 0.4, 0.5, 0.5, 0.6, 0.7]
-    assert setting.local == fgl.tasks.Local("adam", 0.01, weight_decay=0.0, steps=10)
-    wanted = {"alpha": 0.2, "beta": 0.1, "threshold": 0.5, "neighbours": 100, "symmetric": True}
-    options = inspect.signature(fedgl).parameters
-    assert {name: options[name].default for name in wanted} == wanted
-    loaded = setting.load()
-    assert loaded.fedavg.model.drop_input
-    made = fedgl(loaded.fedavg, 2708)
-    params = {name: value + 0.05 for name, value in made.initial().items()}
-    union: Any = loaded.whole
-    with torch.no_grad():
-        logits = torch.func.functional_call(made.model.eval(), params, union.inputs)
-    hit = logits.argmax(1) == union.y
-    found = loaded.evaluate(made)({k: {"model": params} for k in range(6)}, {})
-    assert found["test_accuracy"] == pytest.approx(float(hit[union.test_mask].double().mean()))
-    assert found["val_accuracy"] == pytest.approx(float(hit[union.val_mask].double().mean()))
 
 
 @pytest.mark.parametrize("name", ["y", "node_id"])

@@ -8,22 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, close, graph, same
+from federations import CLASSES, graph
 from papers.fedgl_controls import (
     quality_of_own,
-    with_own_labels,
 )
-from test_fedgl import clients, method, task
+from test_fedgl import clients, method
 
 import fgl
 from fgl import Method, pseudo
 from fgl.federation import Inbox
-
-
-def own(dtype: torch.dtype = torch.float32, threshold: float = 0.4, **options: Any) -> Method:
-    fedavg = task(options.get("dropout", 0.0), dtype).fedavg
-    labelled = method(dtype=dtype, neighbours=0, **options)
-    return with_own_labels(fedavg, labelled, threshold=threshold)
 
 
 def disjoint() -> list[fgl.Graph]:
@@ -42,18 +35,6 @@ def trained(made: Method, data: list[fgl.Graph], rounds: int = 1) -> tuple[Inbox
 
     result = fgl.run(replace(made, aggregate=aggregate), data, num_rounds=rounds, seed=1)
     return seen[-1], result
-
-
-def test_own_labels_are_the_fused_ones_where_clients_share_no_node() -> None:
-    """Nothing but the fusion differs, also for clients that are absent at times."""
-    options: Any = {"num_rounds": 5, "seed": 2, "participation": 0.7}
-    fused = fgl.run(method(neighbours=0), disjoint(), **options)
-    alone = fgl.run(own(), disjoint(), **options)
-    plain = fgl.run(task().fedavg, disjoint(), **options)
-    close(alone.outbox[0]["model"], fused.outbox[0]["model"])
-    assert not same(alone.outbox[0]["model"], plain.outbox[0]["model"])
-    for client, state in alone.client_states.items():
-        assert torch.equal(state["labels"], fused.outbox[client]["labels"])
 
 
 def test_quality_is_of_the_labels_that_clients_made() -> None:

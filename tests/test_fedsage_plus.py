@@ -150,23 +150,6 @@ def test_greedy_loss_refuses(place: int) -> None:
 # The generator
 
 
-def test_the_classifier_reads_the_graph_with_the_generated_neighbours() -> None:
-    """Without building it, what SAGE says of the appended graph."""
-    net, own = generator(), double(graph(20))
-    torch.manual_seed(1)
-    count = 6 * torch.rand(20, dtype=torch.float64)
-    made = torch.randn(20, 5, FEATURES, dtype=torch.float64)
-    got = net.classify(own.x, own.adj, count, made)
-    new, edges, size = [], [], 20
-    for node in range(20):
-        for place in range(min(5, math.floor(float(count[node])))):
-            new.append(made[node, place])
-            edges += [(size, node), (node, size)]
-            size += 1
-    more = own.append(torch.stack(new), torch.tensor(edges).t())
-    close(got, net.classifier(more.x, more.adj)[:20])
-
-
 def test_the_generators_loss_is_its_formula() -> None:
     task = task_of(weights=(0.7, 0.3, 2.0))
     own, net = task.clients[2], task.fedavg.model
@@ -306,24 +289,6 @@ def test_one_who_is_absent_is_left_out(gone: Any, at_once: Any) -> None:
     )
     moved = not same(first.client_states[2]["model"], method.initial())
     assert moved == (gone[0] != 2)
-
-
-def test_a_generator_that_diverges_is_refused() -> None:
-    task = task_of()
-    method = fedsage_plus(task.fedavg)
-    bad, k = task.clients[1], 1
-
-    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
-        message, kept = method.send(params, context, state, own)
-        if own is bad and "made" in message:
-            message = {**message, "made": message["made"] * torch.nan}
-        return message, kept
-
-    with pytest.warns(UserWarning, match="made is not finite"):
-        result = fgl.run(replace(method, send=send), task.clients, num_rounds=6)
-    assert [list(r.dropped) for r in result.history] == [[k], [], []] * 2
-    for state in result.client_states.values():
-        assert all(value.isfinite().all() for value in state["model"].values())  # type: ignore[union-attr]
 
 
 @pytest.mark.few

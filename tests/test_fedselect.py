@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from federations import close, fedavg, graphs, minibatches, model, receive_as_a_run, same
+from federations import close, fedavg, graphs, model
 from torch import Tensor, optim
 
 import fgl
@@ -19,16 +18,10 @@ from fgl.methods.fedselect import filled
 
 LR = 0.1
 SGD = Training(partial(optim.SGD, lr=LR), num_steps=2)
-Params = dict[str, Tensor]
 
 
 def plain(how: Training = SGD) -> Method:
     return fedavg(model(dropout=0.0), how)
-
-
-def weights(result: Result, client: int = 0) -> Params:
-    params: Any = result.outbox[client]["model"]
-    return params
 
 
 def state(result: Result, client: int, key: str) -> Any:
@@ -97,50 +90,3 @@ def test_the_server_averages_the_shared_entries_in_a_loop() -> None:
     order = torch.tensor([2, 0, 1])
     turned = filled(values[order], own[order], weight[order], old)
     close(turned, filled(values, own, weight, old)[order], atol=1e-12)
-
-
-def test_own_entries_do_not_leave_and_start_from_the_servers_mean() -> None:
-    """They are 0 in an upload. Those that are new start from the mean, then they are kept."""
-    base, clients = plain(), graphs()
-    method, name = fedselect(base, every=1), "convs.0.lin.weight"
-    sent: list[Any] = []
-
-    def watch(inbox: Inbox, held: Any) -> Any:
-        sent.append({k: dict(message) for k, message in inbox.items()})
-        return method.aggregate(inbox, held)
-
-    two, three = (
-        fgl.run(replace(method, aggregate=watch), clients, num_rounds=rounds) for rounds in (2, 3)
-    )
-    fresh = state(two, 0, "mask")[name]
-    assert fresh.any()
-    start, _ = method.receive(two.outbox[0], two.client_states[0], clients[0])
-    close(start[name], weights(two)[name])
-    trained = state(three, 0, "model")[name]
-    assert (sent[-1][0]["model"][name][fresh] == 0).all()
-    assert torch.equal(sent[-1][0]["model"][name][~fresh], trained[~fresh])
-    again, _ = method.receive(three.outbox[0], three.client_states[0], clients[0])
-    assert torch.equal(again[name][fresh], trained[fresh])
-    assert torch.equal(again[name][~fresh], weights(three)[name][~fresh])
-    assert same(method.deploy(three.outbox[0], three.client_states[0], clients[0]), again)
-    stranger = method.deploy(three.outbox[0], {}, clients[0])
-    assert same(stranger, weights(three))
-
-
-def test_a_pass_is_the_tasks_own_batches() -> None:
-    base = plain(minibatches(SGD, 3))
-    method, own = fedselect(base, every=1), graphs()[2]
-    result = fgl.run(method, graphs(), num_rounds=2)
-    _, context = receive_as_a_run(method, result.outbox[2], result.client_states[2], own)
-    assert base.train.batches is not None
-    assert method.train.batches is not None
-    seen = list(method.train.batches(own, context))
-    count = len(list(base.train.batches(own, context)))
-    assert [bool(given["moves_own"]) for _, given in seen] == [True] * count + [False] * count
-    for half in (seen[:count], seen[count:]):  # two epochs: each node twice
-        times = torch.stack([each.train_mask for each, _ in half]).sum(0)  # type: ignore[misc]
-        assert own.train_mask is not None
-        assert torch.equal(times, 2 * own.train_mask)
-    _, first = receive_as_a_run(method, {"model": method.initial()}, {}, own)
-    alone = list(method.train.batches(own, first))
-    assert [bool(given["moves_own"]) for _, given in alone] == [False] * count  # nothing is its own

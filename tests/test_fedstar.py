@@ -16,7 +16,7 @@ import fgl
 from fgl.methods import fedstar
 from fgl.nn import Star
 from fgl.properties import structure_encoding
-from fgl.properties.encodings import degree_one_hot, walk_returns
+from fgl.properties.encodings import walk_returns
 from fgl.tasks import with_structure
 
 F64 = torch.float64
@@ -57,29 +57,6 @@ def test_walk_returns_are_the_diagonals_of_powers(name: str, steps: int) -> None
         data.clear()  # karate has weights
     found = walk_returns(edges_of(network), network.number_of_nodes(), steps=steps)
     close(found, by_powers(network, steps))
-
-
-def test_degrees_are_clipped() -> None:
-    network = NETWORKS["star of 20"]
-    found = degree_one_hot(edges_of(network), 22)  # the last node is alone
-    assert found.shape == (22, 16)
-    assert torch.equal(found.sum(1), torch.ones(22))
-    assert found.argmax(1).tolist() == [15, *[0] * 21]
-    degree = dict(NETWORKS["karate"].degree)
-    found = degree_one_hot(edges_of(NETWORKS["karate"]), 34, max_degree=5)
-    assert found.argmax(1).tolist() == [min(degree[v], 5) - 1 for v in range(34)]
-
-
-def test_a_collection_is_its_graphs_one_by_one() -> None:
-    graphs = fgl.data.small_graphs(40)[0]
-    joined = fgl.Graph.join(graphs)
-    found = structure_encoding(joined.edge_index, joined.batch)
-    want = [structure_encoding(own.edge_index, own.num_nodes) for own in graphs]
-    close(found, torch.cat(want))
-    assert found.shape == (joined.num_nodes, 32)
-    assert joined.num_nodes > 128
-    order = torch.tensor([3, 0, 2])
-    close(with_structure(joined).select(order).x, with_structure(joined.select(order)).x)
 
 
 def test_directions_repeats_and_loops_do_not_count() -> None:
@@ -212,18 +189,6 @@ def test_a_model_without_the_channel_is_refused() -> None:
         fedstar(plain)
     with pytest.raises(ValueError, match="to name layers"):
         fedstar(plain, shared=["nowhere"])
-
-
-def test_a_client_that_keeps_its_model_is_scored_on_it() -> None:
-    task = known("star nodes", 0.0, F64)
-    made = fedstar(fgl.methods.own_models(task.fedavg))
-    result = fgl.run(made, task.clients, num_rounds=2)
-    for client, state in result.client_states.items():
-        used = made.deploy(result.outbox[client], state, task.clients[client])
-        close(used, state["model"], atol=0)
-        assert not same(
-            used, fedstar(task.fedavg).deploy(result.outbox[client], state, task.clients[client])
-        )
 
 
 def test_the_model_of_a_client_that_never_trained_is_one() -> None:

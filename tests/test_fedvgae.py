@@ -24,7 +24,6 @@ from fgl.tasks import Links, Task, evaluate_own, link_scores, node_scores
 pytestmark = pytest.mark.filterwarnings("ignore:No edge of")
 ADAM = Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
 EXAMPLE = script("examples/fedvgae.py")
-TASKS = pytest.mark.parametrize("task", ["link", "node"])
 
 
 def clients(task: str) -> tuple[list[fgl.Graph], list[EdgeSplit] | None]:
@@ -174,37 +173,6 @@ def test_what_hurts_is_mixed_back() -> None:
         kept = made.send(start, context, known, data[0][0])[1]
         assert int(kept["rounds"]) == 3
         assert int(kept["adjusted"]) == int(state["adjusted"]) + mixed
-
-
-@TASKS
-def test_each_client_is_scored_with_its_own_model(task: str) -> None:
-    data, splits = clients(task)
-    made = build(task, (data, splits))
-    result = fgl.run(made, data, num_rounds=2)
-    score = link_scores(made.model, splits) if splits else node_scores(made.model)
-    got = evaluate_own(score, made, data)(result.outbox, result.client_states)
-    names = ["test_auc", "test_ap", "val_auc"] if splits else ["test_accuracy", "val_accuracy"]
-    for key, ending in (("model", ""), ("adopted", "_before")):
-        for name in names:
-            each = []
-            for client, state in result.client_states.items():
-                made.model.load_state_dict(state[key])
-                own = score(made.model.state_dict(), data[client])
-                each += [own[name]] if name in own else []
-            assert got[name + ending] == pytest.approx(sum(each) / len(each))
-    assert (
-        got["scored_clients"]
-        == sum(len(score(made.model.state_dict(), own)) > 1 for own in data)
-        >= 2
-    )
-    assert not any(same(s["model"], s["adopted"]) for s in result.client_states.values())
-    # A client that has not taken part is scored with what it was sent, before as after.
-    evaluate = evaluate_own(score, made, data)
-    first = {"model": made.initial(), "adopted": made.initial()}
-    sent = {k: {"model": made.initial()} for k in range(3)}
-    fresh = evaluate(sent, {0: first})
-    assert fresh[names[0]] == fresh[f"{names[0]}_before"]
-    assert names[0] in evaluate(sent, {}) and f"{names[0]}_before" not in evaluate(sent, {})
 
 
 def test_scores_of_links_equal_loops() -> None:

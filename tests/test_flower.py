@@ -217,15 +217,6 @@ def test_a_client_comes_back_as_another_node(folder: bool, tmp_path: Any) -> Non
         assert "to have kept its state of round 0, but got none" in dropped[3][2]
 
 
-def test_a_client_that_keeps_nothing_needs_no_folder() -> None:
-    method, clients = fedavg(model()), graphs()
-    grid = Grid(apps(method, clients))
-    tell = leave_and_return(grid, 102, lambda: grid.add(900, like=102))
-    result = fgl.run(method, flower(grid), num_rounds=4, callbacks=[tell])
-    here = in_process(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
-    assert same(end(result)["outbox"], end(here)["outbox"])
-
-
 def test_a_number_has_one_node(tmp_path: Any) -> None:
     method, clients = stateful()
     grid = Grid(apps(method, clients), state=str(tmp_path))
@@ -361,16 +352,6 @@ def rate(method: fgl.Method) -> Any:
         return {"rate": (int(hit.sum()), graph.num_nodes), "nodes": float(graph.num_nodes)}
 
     return score
-
-
-def test_clients_score_where_their_data_are(tmp_path: Any) -> None:
-    method, clients = stateful()
-    grid = Grid(apps(method, clients, score=rate), state=str(tmp_path))
-    result = fgl.run(method, flower(grid), num_rounds=3)
-    here = in_process(method, clients, num_rounds=3, score=rate(method))
-    check_equal(result, here, tmp_path)
-    assert result.history[0].metrics["nodes"] == 20.0  # the mean of 12, 20, 31 and 17
-    assert result.history[0].metrics["rate"] * 80 % 1 == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:Round 0, client 1, score")

@@ -12,7 +12,6 @@ import torch
 from conformance import known
 from federations import close, receive_as_a_run
 
-import fgl
 from fgl.client_network import dtw_distances, min_cut
 from fgl.federation import Inbox
 from fgl.methods import fedprox, gcfl, gcfl_plus
@@ -50,14 +49,6 @@ def test_time_warping_is_the_recursion(length: int) -> None:
     assert torch.equal(found, found.T)
     assert not found.diagonal().any()
     assert dtw_distances(sequences[:0]).shape == (0, 0)
-
-
-@pytest.mark.parametrize("bad", [torch.zeros(3), torch.full((2, 2), torch.nan)])
-def test_time_warping_refuses(bad: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="Expected sequences to"):
-        dtw_distances(bad)
-    with pytest.raises(TypeError, match="Expected sequences to be floating point"):
-        dtw_distances(torch.zeros(2, 2, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("clients", [2, 3, 4, 6, 7])
@@ -146,24 +137,6 @@ def test_a_cluster_moves_by_its_own_weighted_mean() -> None:
     close(flat_updates(inbox), updates, atol=1e-12)
 
 
-def test_statistics_of_batch_norm_do_not_decide() -> None:
-    """They drift for all clients alike, so the mean update would never be short."""
-    method = gcfl(fgl.fedavg(torch.nn.BatchNorm1d(1)), first_round=0)
-    start = method.initial()
-    drifted = {**start, "running_mean": torch.tensor([5.0])}
-    came: Any = {
-        k: {
-            "model": {**drifted, "weight": start["weight"] + (1 if k % 2 else -1)},
-            "num_examples": torch.tensor(1),
-        }
-        for k in range(4)
-    }
-    sent: Any = {k: {"model": start} for k in range(4)}
-    outbox, state = method.aggregate(Inbox(came, 4, sent), {})
-    assert state["clusters"].tolist() == [0, 1, 0, 1]
-    assert outbox[1]["model"]["running_mean"] == 5.0  # type: ignore[index]
-
-
 def test_trends_split_and_sequences_begin_again() -> None:
     """Two groups that pull against each other; the norms of one rise, those of the other fall."""
     side = torch.tensor([[1.0], [1.0], [-1.0], [-1.0], [1.0], [-1.0]])
@@ -183,39 +156,6 @@ def test_sequences_of_float64_models_keep_their_digits() -> None:
     _, state = play(gcfl_plus(FEDAVG, seq_length=1, eps1=0.0), [pulls])
     want = [(0.1**2 + 0.2**2) ** 0.5, (0.3**2 + 0.4**2) ** 0.5]
     assert state["sequences"].flatten().tolist() == pytest.approx(want, rel=1e-14)
-
-
-def published_gcfl_plus(rounds: list[torch.Tensor], length: int) -> list[list[int]]:
-    """run_gcflplus_dWs of training.py: after a split no sequence is long enough for another one."""
-    clusters: list[list[int]] = [list(range(len(rounds[0])))]
-    sequences: dict[int, list[float]] = {k: [] for k in clusters[0]}
-    for updates in rounds:
-        for k, update in enumerate(updates):
-            sequences[k].append(float(update.norm()))
-        new: list[list[int]] = []
-        for idc in clusters:
-            if len(idc) > 2 and all(len(each) >= length for each in sequences.values()):
-                last = [sequences[k][-length:] for k in idc]
-                apart = torch.tensor([[warped(a, b) for b in last] for a in last], dtype=F64)
-                small = min_cut(apart.max() - apart)
-                new += [[k for k, chosen in zip(idc, small, strict=True) if bool(chosen) is part]
-                        for part in (False, True)]  # fmt: skip
-                sequences = {k: [] for k in sequences}
-            else:
-                new.append(idc)
-        clusters = new
-    return sorted(clusters)
-
-
-def test_one_cluster_splits_in_a_round_since_sequences_begin_again() -> None:
-    size = torch.tensor([1.0, 2.0, 20.0, 24.0], dtype=F64).repeat_interleave(3)
-    size = (size + 0.01 * torch.arange(12) ** 2)[:, None]
-    rounds = [size * torch.nn.functional.normalize(rows(12, 4, seed=t)) for t in range(6)]
-    for count in range(1, 7):
-        want = published_gcfl_plus(rounds[:count], 2)
-        found = play(gcfl_plus(FEDAVG, seq_length=2, **SPLIT), rounds[:count])[1]["clusters"]
-        assert sorted((found == c).nonzero().flatten().tolist() for c in found.unique()) == want
-        assert len(want) == 1 + count // 2
 
 
 def test_gradient_norms_are_those_of_the_loss() -> None:

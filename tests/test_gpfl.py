@@ -60,10 +60,6 @@ def method(
     return EXAMPLE.gpfl(fedavg(model, batches), probes(), **changes)
 
 
-def random_start(properties: Any, alike: Any) -> Any:
-    return torch.rand_like(alike)
-
-
 def run(method: Method, clients: Clients, **options: Any) -> Any:
     return fgl.run(method, clients, **{"num_rounds": 3, **options})
 
@@ -188,21 +184,6 @@ def test_those_who_are_there_share_everything(learn: bool) -> None:
     assert torch.equal(three[4:, 4:], two[4:, 4:])
 
 
-def test_a_fixed_network_is_that_of_the_first_round() -> None:
-    clients, _ = federation()
-    for start in (EXAMPLE.property_start, random_start):
-        result = [run(method(learn=None, start=start), clients, num_rounds=n) for n in (1, 3)]
-        first, last = (r.server_state for r in result)
-        assert torch.equal(first["network"], last["network"])
-        assert torch.equal(last["matrix"], last["network"])
-        close(last["network"].sum(1), torch.ones(4), atol=1e-5)
-    own = [method().send(method().initial(), {}, {}, graph)[0]["properties"] for graph in clients]
-    known = fgl.properties.graph_properties(
-        clients[1].edge_index, clients[1].batch, clients[1].num_graphs
-    )
-    close(own[1], known.mean(0))
-
-
 def test_scores_are_each_clients_own() -> None:
     clients, tests = federation()
     net = gin()
@@ -250,20 +231,6 @@ def test_scores_are_each_clients_own() -> None:
         evaluate_graphs(plain, [tests[0].replace(y=None)], clients[:1])
     with pytest.raises(ValueError, match="keys"):
         evaluate_graphs(plain, tests, clients)({**outbox, 2: {"model": {}}}, {})
-
-
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"fold": 5}, r"fold to be in \[0, 5\), but got 5"),
-        ({"clients": 60}, "client 0 to have at least 5 graphs"),
-        ({"clients": 241}, r"num_clients to be in \[1, 240\], but got 241"),
-        ({"alpha": 0}, "alpha to be a number > 0"),
-    ],
-)
-def test_settings_refuse(given: Any, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        Graphs(**{"clients": 4, **given}).load()
 
 
 def test_the_authors_draw_is_one_whatever_the_seed() -> None:

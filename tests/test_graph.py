@@ -217,35 +217,6 @@ def test_training_examples_are_counted_again_where_the_mask_changes() -> None:
         assert graph().num_train == 2
 
 
-def test_examples_without_a_known_answer_are_not_counted() -> None:
-    y = torch.tensor([[torch.nan, 1.0], [torch.nan, torch.nan], [0.0, 1.0], [2.0, torch.nan]])
-    rest = {"val_mask": None, "test_mask": None}
-    g = graph().replace(y=y, train_mask=torch.tensor([True, True, True, False]), **rest)
-    assert (g.num_train, g.num_train, g.replace(train_mask=None).num_train) == (2, 2, 3)
-    g.y[0] = torch.nan  # type: ignore[index]
-    assert (g.num_train, g.replace(y=g.y[:, 0]).num_train, g.replace(y=None).num_train) == (1, 1, 3)
-
-
-def test_adjacency_is_target_by_source() -> None:
-    g = graph()
-    want = torch.zeros(4, 4)
-    for (source, target), weight in zip(EDGES.T.tolist(), range(1, 7), strict=True):
-        want[target, source] += weight
-    torch.testing.assert_close(g.adj.to_dense(), want)
-    torch.testing.assert_close(g.replace(edge_weight=None).adj.to_dense(), (want > 0).float())
-    assert g.adj is g.adj
-    assert g.replace(edge_weight=None).adj is not g.adj
-
-
-@pytest.mark.parametrize("n", [0, 3])
-def test_graph_without_edges(n: int) -> None:
-    g = Graph(torch.ones(n, 2), torch.empty(2, 0, dtype=torch.int64))
-    assert (g.num_nodes, g.num_edges, g.adj.nnz) == (n, 0, 0)
-    part = g.subgraph(torch.arange(n)[1:])
-    assert part.num_nodes == max(n - 1, 0)
-    assert not (g.adj @ g.x).any()
-
-
 def loops(g: Graph, nodes: list[int]) -> list[tuple[int, int, float]]:
     """Edges of the induced subgraph, in the order of the whole graph's."""
     assert g.edge_weight is not None

@@ -175,14 +175,6 @@ def test_a_cohort_pools_as_each_client_alone() -> None:
         assert (batch[k, graph.num_nodes :] == 4).all()
 
 
-def test_a_cohort_without_masks_trains_on_graphs_alone() -> None:
-    clients = [Graph.join([one(3), one(2)], torch.tensor([0, 1])), Graph.join([one(9)])]
-    clients[1] = clients[1].replace(y=torch.tensor([1]), num_classes=2)
-    cohort = Cohort(clients)
-    mask = vmap(lambda index: cohort.graph(Member(index)).train_mask)(cohort.index)
-    assert mask.tolist() == [[True, True], [True, False]]
-
-
 def test_a_cohort_of_collections_and_graphs_is_refused() -> None:
     with pytest.raises(ValueError, match="client 1 to have fields"):
         Cohort([Graph.join([one(3)]), one(3)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -439,19 +438,3 @@ def test_labels_are_classes() -> None:
     assert graph.num_outputs == 2
     numbers = graph.replace(y=torch.tensor([0.5, NAN]))
     assert (numbers.num_classes, numbers.num_outputs) == (None, 1)
-
-
-OF_GRAPHS = (
-    *("normalize_features", "degree_features", "splits.random_split", "splits.edge_split"),
-    *("splits.split_by_time", "partitions.louvain_partition", "partitions.random_partition"),
-    *("partitions.metis_partition", "partitions.partition_graph"),
-)
-
-
-@pytest.mark.parametrize("name", OF_GRAPHS)
-def test_functions_of_graphs_say_how_pygs_data_become_one(name: str) -> None:
-    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0], [1]]))
-    with pytest.raises(TypeError, match=r"a fgl.Graph, but got Data: fgl.Graph.from_pyg\(data\)"):
-        attrgetter(name)(fgl.data)(data)
-    with pytest.raises(TypeError, match="client 0 to be a Graph, but got Data: fgl.Graph.from_pyg"):
-        fgl.run(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), [data], num_rounds=1)

@@ -136,19 +136,6 @@ def test_examples_that_a_step_brings_are_halved(task: str, entry: str) -> None:
     assert not torch.allclose(*losses)
 
 
-def test_a_collection_is_halved_by_graphs() -> None:
-    made = known("graphs", 0.0, F64)
-    method = graphfl(made.fedavg)
-    seen, context = first_step(method, made.clients[2])
-    mask = context["support"]["train_mask"].values
-    assert len(mask) == seen.num_graphs
-    assert int(mask.sum()) == seen.num_graphs // 2
-    chosen = seen.select(mask.nonzero().squeeze(1))
-    masked = side(seen, context, True)
-    alone = made.fedavg.loss(method.initial(), chosen.replace(train_mask=None), {})
-    close(made.fedavg.loss(method.initial(), *masked), alone, atol=1e-10)
-
-
 def test_validation_nodes_query_only_where_it_is_said() -> None:
     data = own()
     for query, seen_ in (("half", False), ("all", False), ("validation", True)):

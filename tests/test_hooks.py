@@ -93,15 +93,6 @@ def test_a_hook_that_returns_something_else_is_named(what: str, hook: str, at_on
         fgl.run(method, graphs(), num_rounds=1, clients_at_once=at_once)
 
 
-def test_a_hook_that_cannot_be_mapped_is_named() -> None:
-    def branch(grads: Any, params: Any, context: Any) -> Any:
-        return grads if grads[FIRST].sum() > 0 else params
-
-    method = fedavg(model(), Training(adjust=branch))
-    with pytest.raises(RuntimeError, match=r"adjust to run under .*vmap.*test_hooks.*_at_once=1"):
-        fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
-
-
 def test_hooks_cannot_change_what_the_optimiser_holds() -> None:
     """They get copies."""
 

@@ -187,24 +187,6 @@ def test_seals_hold_under_a_layer() -> None:
         fgl.run(ruled(private, silent=False), graphs(), num_rounds=1)
 
 
-def scaled(method: fgl.Method, factor: float) -> fgl.Method:
-    """A builder without a layer."""
-    return replace(method, loss=lambda *given: factor * method.loss(*given))
-
-
-def test_a_builder_without_a_layer_is_told_wherever_it_stands(tmp_path: Path) -> None:
-    method = methods.fedprox(scaled(PLAIN, 0.1), mu=0.1)
-    assert (
-        repr(method)
-        == "fedprox(replace(fedavg(GCN(...), train=Training(SGD(lr=0.1))), loss=...), mu=0.1)"
-    )
-    assert method.unknown == ["loss"]
-    fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
-    other = methods.fedprox(scaled(PLAIN, 5.0), mu=0.1)
-    with pytest.warns(UserWarning, match="got loss of a builder without"):
-        fgl.run(other, graphs(), num_rounds=2, checkpoint=tmp_path)
-
-
 def test_a_hook_of_the_training_is_told(tmp_path: Path) -> None:
     def hooked(factor: float) -> fgl.Method:
         def adjust(grads: Any, params: Any, context: Any) -> Any:

@@ -204,18 +204,6 @@ def test_nothing_masked_in_is_zero_with_zero_gradient(num_nodes: int, denominato
     assert k.grad.shape == k.shape and (k.grad == 0).all()
 
 
-@pytest.mark.parametrize("include_self", [True, False])
-@pytest.mark.parametrize("denominator", ["negatives", "all"])
-def test_one_node(denominator: str, include_self: bool) -> None:
-    a, k = pair(n=1)
-    loss = node_contrast(
-        a, k, torch.tensor([0]), denominator=denominator, include_self=include_self
-    )
-    loss.backward()
-    assert loss.item() == pytest.approx(0, abs=1e-14)
-    assert a.grad.abs().max() < 1e-12 and k.grad.abs().max() < 1e-12
-
-
 @options
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_zero_row_is_similar_to_nobody_and_gets_no_gradient(

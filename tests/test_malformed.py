@@ -335,36 +335,6 @@ def test_tiny_uploads_have_no_honest_one_refused(others: int) -> None:
 # What is finite, and far beyond what it was.
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("value", [1e38, 1e20, 1e10])
-@pytest.mark.parametrize("rule", ["sgd", "adam"])
-def test_one_huge_number_drops_the_client(value: float, rule: Any) -> None:
-    def spoil(message: dict[str, Any]) -> dict[str, Any]:
-        changed = message["model"][WEIGHT].clone()
-        changed[0, 3] = value
-        return weights(**{WEIGHT: changed})(message)
-
-    method = fedopt(model(), rule=rule)
-    with pytest.warns(UserWarning, match="Round 1, client 0: model changed by .* over 300 times"):
-        got = fgl.run(
-            sending(spoil, at=(1, 0), method=method), graphs(), num_rounds=2, clients_at_once=1
-        )
-    want = by_hand(method, graphs(), num_rounds=2, absent=lambda *where: where == (1, 0))
-    assert same(dict(got.outbox), want.outbox)
-    assert same(dict(got.server_state), want.server_state)
-
-
-def test_a_huge_upload_that_comes_alone_is_refused() -> None:
-    """It is the median itself; but nobody may change 300 times what was sent."""
-    spoil = weights(**{WEIGHT: torch.full((8, 6), 1e10)})
-    alone: Any = {"dropouts": lambda index, client: index == 1 and client != 0}
-    text = "Round 1, client 0: model changed by .*, which is over 300 times what was sent.*a lower"
-    with pytest.warns(UserWarning, match=text):
-        got = fgl.run(sending(spoil, at=(1, 0)), graphs(), num_rounds=2, clients_at_once=1, **alone)
-    want = fgl.run(fedopt(model()), graphs(), num_rounds=1, clients_at_once=1)
-    assert same(dict(got.outbox), dict(want.outbox))
-
-
 @pytest.mark.filterwarnings("ignore:Round 1, client [123]")
 def test_a_server_that_grows_too_far_keeps_its_old_model() -> None:
     """What it makes of uploads that are close to each other is not taken."""
@@ -738,47 +708,20 @@ class KeywordOnly(ValueError):
         self.detail = detail
 
 
-class NoArguments(RuntimeError):
-    def __init__(self) -> None:
-        super().__init__("always the same")
-
-
-class NumberOnly(Exception):
-    def __init__(self, number: int) -> None:
-        super().__init__(int(number) + 1)
-
-
 class OwnText(Exception):
     def __str__(self) -> str:
         return "what it always says"
 
 
-class OwnNew(Exception):
-    def __new__(cls, a: int, b: int) -> OwnNew:
-        return super().__new__(cls, a, b)
-
-    def __init__(self, a: int, b: int) -> None:
-        super().__init__(a, b)
-
-
 ERRORS = {
     "ValueError": lambda: ValueError("bad"),
     "KeyError": lambda: KeyError("w"),
-    "quotes": lambda: KeyError("w", 'it\'s "quoted"'),
-    "no text": lambda: RuntimeError(),
     "several": lambda: RuntimeError("a", 2),
-    "ZeroDivisionError": lambda: ZeroDivisionError("division by zero"),
     "FileNotFoundError": lambda: FileNotFoundError(2, "No such file", "graph.pt"),
     "UnicodeDecodeError": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
-    "StopIteration": lambda: StopIteration("no more"),
-    "LinAlgError": lambda: torch.linalg.LinAlgError("singular"),
-    "OutOfMemoryError": lambda: torch.OutOfMemoryError("out of memory"),
     "TwoArguments": lambda: TwoArguments(7, "no reason"),
     "KeywordOnly": lambda: KeywordOnly(detail="d"),
-    "NoArguments": lambda: NoArguments(),
-    "NumberOnly": lambda: NumberOnly(3),
     "OwnText": lambda: OwnText("x"),
-    "OwnNew": lambda: OwnNew(1, 2),
     "group": lambda: ExceptionGroup("several", [ValueError("one"), KeyError("two")]),
 }
 STAGES = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fgl.federation import Broadcast, Inbox, num_bytes
+from fgl.federation import Inbox, num_bytes
 from fgl.federation.method.message import check_message, check_model, first_not_finite, leaves
 
 MODEL = {"weight": torch.zeros(2, 3), "bias": torch.zeros(3)}
@@ -61,14 +61,6 @@ def test_keys_are_strings() -> None:
             check_message(wrong)  # type: ignore[arg-type]
 
 
-def test_inbox_stacks_each_entry() -> None:
-    first, second = message(), message(weight=torch.ones(2, 3))
-    stack = Inbox({1: second, 0: first}, 2).stack("model")
-    assert list(stack) == ["weight", "bias"]
-    assert torch.equal(stack["weight"], torch.stack([torch.zeros(2, 3), torch.ones(2, 3)]))
-    assert stack["bias"].shape == (2, 3)
-
-
 def test_inbox_does_not_stack_what_does_not_fit() -> None:
     def stack(second: Any, key: str = "model") -> Any:
         return Inbox({0: message(), 4: second}, 5).stack(key)
@@ -93,17 +85,6 @@ def test_inbox_does_not_stack_what_does_not_fit() -> None:
         Inbox({}, 2).stack("model")
 
 
-def test_broadcast_is_one_message_for_everybody() -> None:
-    value = message()
-    outbox = Broadcast(value, num_clients=3)
-    assert list(outbox) == [0, 1, 2]
-    assert all(got is value for got in outbox.values())
-    for nobody in (3, -1):
-        with pytest.raises(KeyError):
-            outbox[nobody]
-    assert outbox.get(3) is None
-
-
 def three() -> tuple[dict[int, Any], dict[int, Any]]:
     """What clients 0, 2 and 3 were sent, and what they sent."""
     went = {k: {"model": {"w": torch.full((2, 3), float(k)), "b": torch.ones(2)}} for k in range(4)}
@@ -115,14 +96,6 @@ def three() -> tuple[dict[int, Any], dict[int, Any]]:
         for k in (3, 0, 2)
     }
     return went, came
-
-
-def test_an_inbox_knows_what_was_sent() -> None:
-    went, came = three()
-    inbox = Inbox(came, 4, went)
-    assert inbox.clients == [0, 2, 3]
-    assert all(inbox.sent[client] is went[client] for client in inbox)
-    assert Inbox(came, 4).sent == {}
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from federations import graph, graphs, keep_own, model, printed, same, without_training_nodes
 
 import fgl
@@ -29,14 +28,6 @@ def test_initial_is_a_copy_without_gradient() -> None:
     assert not any(tensor.requires_grad for tensor in first.values())
     first["convs.0.bias"] += 1
     assert not net.state_dict()["convs.0.bias"].any()
-
-
-def test_supervised_is_the_cross_entropy_of_the_training_nodes() -> None:
-    net, data = model(dropout=0.0), graph()
-    mask, y = data.train_mask, data.y
-    want = F.cross_entropy(net(data.x, data.adj)[mask], y[mask])
-    got = supervised(net)(dict(net.named_parameters()), data, {})
-    torch.testing.assert_close(got, want)
 
 
 def test_supervised_wants_labels() -> None:
@@ -84,14 +75,6 @@ def test_average_is_the_weighted_mean_entry_by_entry() -> None:
     assert got["count"] == round(20 * 5 / 8)
     assert got["count"].dtype == torch.int64
     assert same(state["model"], got)
-
-
-def test_average_without_an_example_keeps_everything() -> None:
-    state = {"model": {"w": torch.ones(1)}}
-    with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
-        outbox, kept = average(Inbox(messages([0, 0]), 2), state)
-    assert not outbox
-    assert kept is state
 
 
 def test_fold_in_differs_for_every_party_round_and_purpose() -> None:

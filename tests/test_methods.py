@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,13 +16,10 @@ from fgl.federation import Inbox
 from fgl.methods import (
     adaptive_fedprox,
     fedopt,
-    fedper,
     local,
-    mix_updates,
     moon,
     own_models,
     ring,
-    uniform,
 )
 from fgl.methods.own_models import drawn
 
@@ -38,12 +34,6 @@ def gradient(method: Any, shift: float, own: fgl.Graph) -> dict[str, torch.Tenso
     leaves = {k: (v + shift).requires_grad_() for k, v in params.items()}
     loss = method.loss(leaves, own, context)
     return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
-
-
-def trained_alone(num_rounds: int) -> list[Any]:
-    """What each client's own training makes, without any federation."""
-    found = [run(FEDAVG, [own], num_rounds=num_rounds) for own in CLIENTS]
-    return [result.outbox[0]["model"] for result in found]
 
 
 def test_adaptive_fedprox_keeps_a_weight_for_each_client() -> None:
@@ -84,18 +74,6 @@ def test_fedopt_averages_the_statistics_of_batch_norm(rule: Any, lr: float) -> N
         assert list(sent) == list(start)
         assert sent["running_var"].equal(model["running_var"])
     assert not sent["weight"].equal(model["weight"])  # a parameter is stepped
-
-
-def test_fedper_lets_only_shared_layers_travel() -> None:
-    result = run(fedper(FEDAVG, shared=["convs.0"]), CLIENTS)
-    assert set(result.outbox[0]["model"]) == {n for n in FEDAVG.initial() if "convs.0" in n}
-    states = [result.client_states[k]["model"] for k in range(K)]
-    assert not same(states[0]["convs.1.bias"], states[1]["convs.1.bias"])
-    sent = 8 * sum(v.numel() for n, v in FEDAVG.initial().items() if "convs.0" in n)
-    assert [record.bytes_up for record in result.history] == [K * (sent + 8)] * 3
-    for wrong in ([], ["nowhere"]):
-        with pytest.raises(ValueError, match="Expected"):
-            fedper(FEDAVG, shared=wrong)
 
 
 def test_moon_is_near_the_received_and_far_from_its_own_earlier_model() -> None:
@@ -189,21 +167,6 @@ def test_a_kept_model_is_deployed_as_the_inner_method_does(wrap: Any) -> None:
     used = wrap(inner).deploy(result.outbox[1], state, own)
     assert not same(dict(used), dict(state["model"]))
     assert same(dict(used), dict(inner.deploy({"model": state["model"]}, {}, own)))
-
-
-def test_uniform_mixing_is_the_mean_of_updates() -> None:
-    weigh = replace(FEDAVG, send=lambda p, c, s, g: ({"model": p}, s))
-    result = run(mix_updates(weigh, uniform), CLIENTS, num_rounds=1)
-    alone, start = trained_alone(0), FEDAVG.initial()
-    updates = []
-    for client, own in enumerate(CLIENTS):
-        seed = fgl.federation.fold_in(0, 0, client)
-        done = fgl.federation.train(FEDAVG, start, own, {}, seed=seed)
-        updates.append({k: v - start[k] for k, v in done.params.items()})
-    assert len(alone) == K
-    want = {k: v + sum(u[k] for u in updates) / K for k, v in start.items()}
-    for client in range(K):
-        close(result.outbox[client]["model"], want, atol=1e-6)
 
 
 def test_a_network_returns_two_matrices_of_those_who_are_here() -> None:

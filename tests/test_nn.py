@@ -72,34 +72,6 @@ def features(dtype: torch.dtype = torch.float64) -> Tensor:
     return x * (torch.rand(N, F) < 0.6)
 
 
-@both
-def test_the_embedding_is_before_the_activation(name: str) -> None:
-    ours, _ = twins(name)
-    x = features()
-    out, embedding = ours(x, DIRECTED, return_embedding=True)
-    torch.testing.assert_close(out, ours(x, DIRECTED))
-    assert embedding.shape == (N, 8) and (embedding < 0).any()
-    torch.testing.assert_close(ours.convs[-1](embedding.relu(), DIRECTED), out)
-    h = x
-    for conv in ours.convs[:-1]:
-        want = conv(h, DIRECTED)
-        h = want.relu()
-    torch.testing.assert_close(embedding, want)
-    embedding.sum().backward()
-    assert ours.convs[-1].bias.grad is None
-
-
-@both
-def test_dropout_only_in_training(name: str) -> None:
-    ours, _ = twins(name)
-    x = features()
-    plain = ours(x, DIRECTED)
-    ours.dropout = 0.5
-    assert not torch.equal(ours.train()(x, DIRECTED), plain)
-    assert not torch.equal(ours(x, DIRECTED), ours(x, DIRECTED))
-    assert torch.equal(ours.eval()(x, DIRECTED), plain)
-
-
 @pytest.mark.parametrize("dtype", [torch.int16, torch.uint8])
 def test_random_bits_are_the_same_where_torch_has_no_view_under_vmap(dtype: torch.dtype) -> None:
     """As in torch 2.10, the oldest that is supported."""

@@ -10,7 +10,7 @@ from federations import close
 from test_graph_batch import collection
 from torch.func import vmap
 
-from fgl import Graph, SparseMatrix
+from fgl import SparseMatrix
 from fgl.nn import GIN
 from fgl.nn.layers import coarse_scale
 
@@ -71,18 +71,6 @@ def test_plus_identity() -> None:
         close(got, torch.autograd.grad((want @ x).square().sum(), inputs))
     with pytest.raises(ValueError, match="matrix to be square"):
         SparseMatrix.from_dense(torch.ones(2, 3)).plus_identity  # noqa: B018
-
-
-def test_pools_by_the_graph_of_each_node() -> None:
-    batch = torch.tensor([0, 0, 1, 2])
-    graph = Graph(torch.rand(4, 3), torch.tensor([[0, 2], [1, 2]]), batch=batch)
-    for pooling in ("sum", "mean"):
-        model = GIN(3, 4, 2, pooling=pooling).eval()
-        want = model(*graph.inputs)
-        torch.testing.assert_close(model(graph.x, graph.edge_index, batch), want)
-        order = torch.tensor([3, 1, 0, 2])  # nodes of a graph need not be neighbours
-        edges = order.argsort()[graph.edge_index]
-        torch.testing.assert_close(model(graph.x[order], edges, batch[order]), want)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fgl.personalize import adaptive_aggregation, part
+from fgl.personalize import adaptive_aggregation
 
 
 def model(value: float) -> dict[str, Tensor]:
@@ -64,15 +64,3 @@ def test_a_drop_is_what_exceeds_delta() -> None:
 def test_out_of_range(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         adaptive_aggregation(model(1.0), model(2.0), lambda m: 1.0, 1.0, **change)
-
-
-def test_part() -> None:
-    names = ["conv.w", "conv.lin.w", "conv2.w", "head.w", "scale"]
-    params = {name: torch.tensor(float(i)) for i, name in enumerate(names)}
-    assert list(part(params)) == names
-    assert list(part(params, "head", "conv")) == ["conv.w", "conv.lin.w", "head.w"]
-    assert list(part(params, "conv.lin", "scale")) == ["conv.lin.w", "scale"]
-    assert part(params, "head")["head.w"] is params["head.w"]
-    for missing in ("con", "body", ""):
-        with pytest.raises(ValueError, match=f"but got {missing!r}"):
-            part(params, "head", missing)

@@ -425,15 +425,6 @@ def test_the_smallest_client_need_not_show_what_padding_does() -> None:
         assert torch.equal(auto.outbox[0]["model"][key], value)
 
 
-def test_every_batch_of_a_round_is_compared() -> None:
-    """The first two clients are of one size each, and show nothing."""
-    same = client(10, 20, 0, edge_attr=None, edge_weight=None)
-    graphs = [same, same, *clients(sizes=((20, 40), (30, 60)))]
-    method = fgl.fedavg(seeded(AllNodes), train=fgl.Training(SGD, num_steps=2))
-    with pytest.raises(ValueError, match="leave padding out"):
-        trained(method, graphs, 2)
-
-
 class Counting(Plain):
     """It answers with the number of edges, which padding changes."""
 

@@ -174,14 +174,6 @@ def test_a_result_as_a_dict_and_a_table(tmp_path: Path) -> None:
         result.to_csv(tmp_path)
 
 
-def test_a_result_as_a_frame() -> None:
-    pytest.importorskip("pandas")
-    result = went(fedavg(model()))
-    frame = result.to_pandas()
-    assert list(frame.index) == [0, 1] and list(frame["dropped"]) == [0, 1]
-    assert frame["bytes_up"].sum() == sum(record.bytes_up for record in result.history)
-
-
 def test_a_frame_without_pandas_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pandas to be installed for to_pandas, but got none"):

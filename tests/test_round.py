@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from federations import (
     METHODS,
     SGD,
     Elsewhere,
-    close,
     end,
     fedavg,
     graph,
@@ -28,77 +26,14 @@ from federations import (
 
 import fgl
 from fgl import Result
-from fgl.federation import Answer, Broadcast, Executor, Limits, checked, num_bytes
-from fgl.federation.evaluate import score_round
-from fgl.federation.round import Plan, play
+from fgl.federation import Broadcast
 
 # The door for other executors.
-
-
-class Fake:
-    """Clients that are anywhere: each answers its number, some not at all."""
-
-    num_clients = 4
-    padding = 0.0
-    one_by_one = ""
-    untraced = ""
-    elsewhere = True
-    limits = Limits()
-
-    def __init__(self, method: fgl.Method, order: Sequence[int]) -> None:
-        self.method, self.order = method, order
-        self.states: dict[int, Any] = {}
-        self.kept: list[Any] = []
-
-    def train(
-        self, index: int, outbox: Mapping[int, Any], who: Sequence[int]
-    ) -> Iterable[tuple[int, Answer]]:
-        for client in (client for client in self.order if client in who):
-            if client == 1:
-                yield client, Answer(None, problem="timed out")
-                continue
-            params = {name: p + client for name, p in outbox[client]["model"].items()}
-            if client == 3 and index == 1:
-                params = {name: p / 0 for name, p in params.items()}
-            message: Any = {"model": params, "num_examples": torch.tensor(1)}
-            yield client, Answer(message, [float(client)], num_examples=client)
-
-    def keep(self, index: int, accepted: Sequence[int]) -> None:
-        self.kept.append((index, sorted(accepted)))
-
-    def score(self, index: int, outbox: Mapping[int, Any]) -> dict[int, dict[str, float]]:
-        return {0: {"auc": 0.5, "own": 1.0}, 2: {"auc": 1.0}}
 
 
 def start(method: fgl.Method, num_clients: int) -> Result:
     message: Any = {"model": method.initial()}
     return Result(Broadcast(message, num_clients), dict(message), {}, [])
-
-
-@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]])
-def test_any_executor_plays_a_round(order: list[int]) -> None:
-    method = checked(fedavg(model()))
-    fake = Fake(method, order)
-    executor: Executor = fake
-    plan = Plan(0, 1.0, 0.0, evaluate=lambda outbox, states: {"all": len(outbox)})
-    result = start(method, 4)
-    record = play(method, executor, result, plan)
-    assert not record.metrics  # nobody was shown anything yet
-    score_round(executor, result, record, plan)
-    assert record.dropped == {1: "timed out"}
-    assert record.zero_weight == [0]
-    assert record.loss == (2.0 + 3.0) / 2  # client 0 has no example
-    assert record.metrics == {"auc": 0.75, "own": 1.0, "all": 4.0}
-    assert record.bytes_down == 4 * num_bytes(result.outbox[0])
-    assert record.bytes_up == 3 * (num_bytes(result.outbox[0]) + 8)
-    want = {name: value + 5 / 3 for name, value in method.initial().items()}
-    close(dict(result.outbox[0]["model"]), want)
-    result.history.append(record)
-    with pytest.warns(UserWarning, match="Round 1, client 3: model/.* is not finite"):
-        record = play(method, executor, result, plan)
-    assert sorted(record.dropped) == [1, 3]
-    close(dict(result.outbox[0]["model"]), {name: value + 1 for name, value in want.items()})
-    assert fake.kept == [(0, [0, 2, 3]), (1, [0, 2])]
 
 
 # A network that is its client's own is another round's business.
@@ -153,58 +88,12 @@ def test_a_start_of_other_clients_is_refused() -> None:
 # Scores.
 
 
-def accuracy(params: Any, data: fgl.Graph) -> dict[str, float]:
-    net = model(dropout=0.0)
-    logits = torch.func.functional_call(net, params, data.inputs)
-    found = {"accuracy": fgl.metrics.accuracy(logits, data.y, data.val_mask)}
-    return found if data.num_nodes > 12 else {}
-
-
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_clients_score_what_they_deploy(clients_at_once: Any) -> None:
-    """The mean over those who have the metric; `deploy` decides which model that is."""
-    plain = local(model(dropout=0.0))
-    calls = []
-
-    def deploy(message: Any, state: Any, data: fgl.Graph) -> Any:
-        calls.append(data.num_nodes)
-        return plain.deploy(message, state, data)
-
-    method = replace(plain, deploy=deploy)
-    options: Any = {"num_rounds": 2, "clients_at_once": clients_at_once, "score": accuracy}
-    extra = lambda outbox, states: {"states": len(states)}  # noqa: E731
-    result = fgl.run(method, graphs(), evaluate=extra, **options)
-    each = [
-        accuracy(result.outbox[client]["model"], data)["accuracy"]
-        for client, data in enumerate(graphs())
-        if client
-    ]
-    metrics = result.history[-1].metrics
-    assert metrics == {"accuracy": pytest.approx(sum(each) / 3), "states": 4.0}
-    assert calls == [12, 20, 31, 17] * 2
-
-
 def test_a_score_that_fails_names_its_client() -> None:
     def score(params: Any, data: fgl.Graph) -> Any:
         raise ValueError("no validation nodes")
 
     with pytest.raises(ValueError, match="Round 0, client 0, deploy: no validation nodes"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, score=score)
-
-
-@dataclass
-class Task:
-    clients: Sequence[fgl.Graph]
-    evaluate: Any
-
-
-def test_a_task_scores_unless_told_otherwise() -> None:
-    task = Task(graphs(), lambda method: lambda outbox, states: {"task": len(outbox)})
-    result = fgl.run(fedavg(model()), task, num_rounds=1)
-    assert result.history[0].metrics == {"task": 4}
-    other = fgl.run(fedavg(model()), task, num_rounds=1, evaluate=lambda *_: {"own": 1.0})
-    assert other.history[0].metrics == {"own": 1}
-    assert same(end(other)["outbox"], end(result)["outbox"])
 
 
 def half(message: Any) -> Any:
@@ -230,24 +119,6 @@ def test_half_a_model_is_no_model_to_score() -> None:
 
 
 # What is kept.
-
-
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_a_stack_may_be_changed_in_place_and_the_messages_not(clients_at_once: Any) -> None:
-    def run(entry: str) -> Any:
-        def aggregate(inbox: Any, state: Any) -> Any:
-            found = getattr(inbox, entry)("model")["convs.0.bias"]
-            (found if isinstance(found, torch.Tensor) else found[0]).mul_(2)
-            return fgl.federation.average(inbox, state)
-
-        method = replace(fedavg(model()), aggregate=aggregate)
-        return fgl.run(method, graphs(), num_rounds=1, clients_at_once=clients_at_once)
-
-    plain = fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=clients_at_once)
-    assert same(dict(run("stack").outbox[0]["model"]), dict(plain.outbox[0]["model"]))
-    text = r"Round 0, server, aggregate: .* was changed in place"
-    with pytest.raises(ValueError, match=text):
-        run("each")
 
 
 # What users get wrong.

@@ -25,7 +25,6 @@ from federations import (
     graphs,
     model,
     same,
-    without_training_nodes,
 )
 from torch import Tensor, nn
 
@@ -108,54 +107,6 @@ def test_fedavg_is_the_plain_loop(kind: str, rule: str) -> None:
     method = fedavg(net, Training(OPTIMIZERS[rule], num_steps=3))
     result = fgl.run(method, clients, num_rounds=5)
     close(weights(result), plain_fedavg(net, clients, OPTIMIZERS[rule], num_rounds=5, num_steps=3))
-
-
-def test_participation_is_drawn_anew_each_round_and_by_the_seed() -> None:
-    def who(seed: int) -> list[list[int]]:
-        method, clients = fedavg(model(), Training(num_steps=0)), [graph(12)] * 10
-        result = fgl.run(method, clients, num_rounds=20, participation=0.5, seed=seed)
-        return [record.participants for record in result.history]
-
-    first = who(0)
-    assert first == who(0)
-    assert first != who(1)
-    assert len({tuple(participants) for participants in first}) > 15
-    assert {client for participants in first for client in participants} == set(range(10))
-
-
-def test_dropouts_happen_with_their_probability() -> None:
-    clients = [graph(12)] * 25
-    method = fedavg(model(), Training(num_steps=0))
-    result = fgl.run(method, clients, num_rounds=12, dropouts=0.3)
-    dropped = [client for record in result.history for client in record.dropped]
-    assert 0.2 < len(dropped) / 300 < 0.4
-    assert len(set(dropped)) > 15
-    assert {why for record in result.history for why in record.dropped.values()} == {"dropped out"}
-
-
-def test_client_without_a_training_node_does_not_count_in_the_loss() -> None:
-    method = fedavg(model(dropout=0.0), Training(num_steps=1))
-    alone = fgl.run(method, [graph(20)], num_rounds=1)
-    both = fgl.run(method, [graph(20), without_training_nodes()], num_rounds=1, clients_at_once=1)
-    assert both.history[0].loss == alone.history[0].loss
-    with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
-        none = fgl.run(method, [without_training_nodes()], num_rounds=2)
-    assert math.isnan(none.history[1].loss)
-    assert same(weights(none), method.initial())
-
-
-def test_state_comes_back_to_its_client_and_to_nobody_else() -> None:
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        message, _ = fedavg(model()).send(params, context, state, data)
-        times = state.get("times", torch.tensor(0)) + 1
-        return message, {"times": times, "me": {"nodes": torch.tensor(data.num_nodes)}}
-
-    method = replace(fedavg(model()), send=send)
-    clients = graphs()
-    result = fgl.run(method, clients, num_rounds=5, dropouts=lambda i, c: c == 2 and i % 2 == 0)
-    assert [int(result.client_states[c]["times"]) for c in range(4)] == [5, 5, 2, 5]
-    for client, data in enumerate(clients):
-        assert result.client_states[client]["me"]["nodes"] == data.num_nodes
 
 
 def test_watch_sees_the_server_state_of_the_round() -> None:
@@ -360,19 +311,6 @@ def test_a_stack_is_the_servers_own_and_each_is_not(clients_at_once: Any) -> Non
         fgl.run(replace(method, aggregate=others), graphs(), **options)
 
 
-def test_a_server_without_autograd_is_watched_too() -> None:
-    """Its tensors have no version counters."""
-
-    def aggregate(inbox: Inbox, state: Message) -> Any:
-        with torch.inference_mode():
-            return average(inbox, state)
-
-    method = fedavg(model())
-    want = fgl.run(method, graphs(), num_rounds=3)
-    got = fgl.run(replace(method, aggregate=aggregate), graphs(), num_rounds=3)
-    assert same(weights(got), weights(want))
-
-
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) -> None:
     """``state_dict()`` gives the network's own tensors, which the next client's turn overwrites."""
@@ -392,28 +330,6 @@ def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) ->
         fgl.run(replace(fedavg(net), send=send), graphs(), **options)
     got = fgl.run(replace(fedavg(net), send=copied), graphs(), **options)
     assert same(weights(got), weights(fgl.run(fedavg(net), graphs(), **options)))
-
-
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_what_is_sent_may_be_noised_in_place_or_shared_unchanged(clients_at_once: Any) -> None:
-    constant = torch.ones(3)
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        for value in params.values():
-            value.add_(0.5)
-        upload, state = fgl.federation.send_model(params, context, state, data)
-        return {**upload, "constant": constant}, state
-
-    def added(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        return fgl.federation.send_model(
-            {name: value + 0.5 for name, value in params.items()}, context, state, data
-        )
-
-    options: Any = {"num_rounds": 1, "clients_at_once": clients_at_once}
-    got = fgl.run(replace(fedavg(model()), send=send), graphs(), **options)
-    assert same(
-        weights(got), weights(fgl.run(replace(fedavg(model()), send=added), graphs(), **options))
-    )
 
 
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
@@ -556,15 +472,6 @@ def test_a_callback_may_not_change_the_history(spoil: Any) -> None:
     callbacks = [lambda record, result: spoil(result) if record.round else None]
     with pytest.raises(ValueError, match=r"Round 1, a callback: the rounds of result.history"):
         fgl.run(fedavg(model()), graphs(), num_rounds=3, callbacks=callbacks)
-
-
-def test_a_callback_ends_the_run_by_true_alone(tmp_path: Path) -> None:
-    callbacks = [lambda record, _: 12, lambda record, _: record, lambda record, _: [True]]
-    for _ in range(2):
-        result = fgl.run(
-            fedavg(model()), graphs(), num_rounds=3, callbacks=callbacks, checkpoint=tmp_path
-        )
-        assert len(result.history) == 3
 
 
 @pytest.mark.parametrize(

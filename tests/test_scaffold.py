@@ -14,7 +14,7 @@ from torch import Tensor, optim
 import fgl
 from fgl import Method, Result, Training
 from fgl.methods import feddc, scaffold
-from fgl.methods.scaffold import is_plain_sgd, learning_rate, mean_gradient
+from fgl.methods.scaffold import is_plain_sgd, learning_rate
 
 LR = 0.1
 SGD = Training(partial(optim.SGD, lr=LR), num_steps=3)
@@ -65,18 +65,6 @@ def test_a_path_by_hand() -> None:
     result = fgl.run(scaffold(base, server_lr=rate), clients, num_rounds=3)
     close(weights(result), theta, atol=1e-10)
     close(result.server_state["control"], common, atol=1e-10)
-
-
-def test_the_control_of_minibatches_is_the_mean_over_them() -> None:
-    base, own = plain(minibatches(ADAM, 3)), doubles()[2]
-    torch.manual_seed(4)
-    got = mean_gradient(base, base.initial(), own, {})
-    torch.manual_seed(4)
-    assert base.train.batches is not None
-    steps = list(base.train.batches(own, {}))
-    assert len(steps) > 4
-    each = [gradient(base, base.initial(), seen) for seen, _ in steps]
-    close(got, {n: torch.stack([g[n] for g in each]).mean(0) for n in got}, atol=1e-12)
 
 
 @pytest.mark.parametrize("how", [SGD, ADAM], ids=["sgd", "adam"])
@@ -146,10 +134,3 @@ def test_a_client_without_examples_moves_neither_model_nor_control() -> None:
         close(with_idle.outbox[0]["model"][name], value)  # type: ignore[index]
     own: Any = with_idle.client_states[len(graphs())]["control"]
     assert not any(value.any() for value in own.values())
-
-
-def test_two_servers_that_keep_something_under_one_name_are_refused() -> None:
-    plain = fgl.fedavg(torch.nn.Linear(2, 1))
-    for build in (fgl.methods.scaffold, fgl.methods.fedopt):
-        with pytest.raises(ValueError, match=f"without {build.__name__}"):
-            build(build(plain))

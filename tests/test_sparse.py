@@ -186,16 +186,6 @@ def test_gradients(name: str, case: str) -> None:
     assert gradgradcheck(op(A), inputs)
 
 
-@ops
-@pytest.mark.parametrize("case", ["empty", "no rows", "no columns"])
-def test_gradients_where_there_is_nothing(name: str, case: str) -> None:
-    A = CASES[case]
-    op, shapes = OPS[name]
-    inputs = [draw(*s, seed=i).requires_grad_() for i, s in enumerate(shapes(A))]
-    op(A)(*inputs).sum().backward()
-    assert all(t.grad is not None and not t.grad.any() for t in inputs)
-
-
 def batched(name: str) -> list[Any]:
     """Every combination of batched (in dimension 0 or 1) and shared inputs, not all shared."""
     n = 2 if "product" in name or "pair" in name else 1
@@ -344,14 +334,6 @@ def test_edge_outside_the_nodes_is_refused() -> None:
         SparseMatrix.from_edge_index(torch.tensor([[2, 50000], [0, 1]]), 3)
     with pytest.raises(ValueError, match=r"but got -1"):
         SparseMatrix.from_edge_index(torch.tensor([[-1], [0]]), 3)
-
-
-def test_scipy_duplicates_are_summed() -> None:
-    twice = scipy.sparse.csr_matrix(([1.0, 2.0], [1, 1], [0, 2, 2]), shape=(2, 2))
-    matrix = SparseMatrix.from_scipy(twice)
-    assert matrix.nnz == 1
-    assert matrix.to_dense().tolist() == [[0.0, 3.0], [0.0, 0.0]]
-    assert twice.nnz == 2
 
 
 def test_more_entries_than_cells() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 import fgl
 from fgl import data, losses, metrics, tasks
 from fgl.federation import Broadcast, supervised
-from fgl.targets import ANSWERS, CLASSES, REGRESSION, Target
+from fgl.targets import ANSWERS, REGRESSION, Target
 
 NAN = torch.nan
 
@@ -50,28 +50,6 @@ def molecules(count: int, *, seed: int, width: int = 2) -> fgl.Graph:
 
 
 # A target is a value.
-
-
-def test_presets_say_what_selects() -> None:
-    assert (CLASSES.select, REGRESSION.select, ANSWERS.select) == (
-        "val_accuracy",
-        "-val_rmse",
-        "val_auc",
-    )
-    ordered = replace(REGRESSION, metrics={"r2": metrics.r2, "mae": metrics.mae}, lower={"mae"})
-    assert ordered.select == "val_r2"
-
-
-def test_a_checkpoint_of_another_target_is_refused(tmp_path: Any) -> None:
-    clients = [numbers(12), numbers(15)]
-    one, same, other = (
-        fgl.fedavg(gcn(1), target=target)
-        for target in (REGRESSION, replace(REGRESSION), replace(REGRESSION, loss=losses.huber))
-    )
-    fgl.run(one, clients, num_rounds=1, checkpoint=tmp_path)
-    assert len(fgl.run(same, clients, num_rounds=2, checkpoint=tmp_path).history) == 2
-    with pytest.raises(ValueError, match="with settings of fedavg=.*target.*huber"):
-        fgl.run(other, clients, num_rounds=3, checkpoint=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -139,16 +117,6 @@ def test_a_model_that_says_too_little_is_refused_by_name() -> None:
     pairs = own.replace(edge_label_index=torch.stack([torch.arange(12), torch.arange(12).flip(0)]))
     with pytest.raises(ValueError, match="reads edge_label_index, since the graph's examples are"):
         fgl.fedavg(gcn(3)).loss(fgl.fedavg(gcn(3)).initial(), pairs, {})
-
-
-def test_a_width_that_does_not_fit_is_told_with_the_graph() -> None:
-    own = graph(12)
-    model = fgl.nn.GCN(own.num_features + 1, 8, 3)
-    method = fgl.fedavg(model)
-    with pytest.raises(
-        RuntimeError, match=r"GCN to take 6 features, as Graph\(x=\[12, .*cannot be multiplied"
-    ):
-        method.loss(method.initial(), own, {})
 
 
 def by_hand(own: Any, out: Tensor, mask: Tensor) -> dict[str, float]:

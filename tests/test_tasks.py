@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import typing
 from typing import Any
 
 import pytest
 import torch
 from conformance import TASKS
-from federations import end, same
 
 import fgl
 from fgl import tasks
-from fgl.kinds import bounds_of
 from fgl.tasks import Local
 
 SETTINGS = [
@@ -33,20 +30,6 @@ def test_a_task_of_ones_own_graphs_runs_and_is_scored(name: str) -> None:
     result = fgl.run(made.fedavg, made, num_rounds=1)
     metrics = result.history[0].metrics
     assert metrics and (not made.select or made.select.removeprefix("-") in metrics)
-
-
-def test_a_setting_is_the_task_of_its_graphs() -> None:
-    setting = tasks.Nodes(clients=3, partition="random", model="gcn", hidden=8)
-    made = setting.load(seed=2)
-    whole = fgl.data.splits.split(fgl.data.load("synthetic"), "random", seed=2)
-    parts = fgl.data.partitions.random_partition(whole, 3, seed=2)
-    with torch.random.fork_rng():
-        torch.manual_seed(2)
-        net = fgl.nn.GCN(whole.num_features, 8, whole.num_classes, dropout=0.5)
-    train = fgl.Training(setting.local.optimizer_factory(), num_steps=4)
-    own = tasks.node_task(whole, fgl.data.partitions.partition_graph(whole, parts), net, train)
-    one, two = (end(fgl.run(each.fedavg, each, num_rounds=2)) for each in (made, own))
-    assert same(one, two)
 
 
 def dropouts(network: Any) -> set[float]:
@@ -128,16 +111,3 @@ def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
     if name not in ("mended", "overlapping"):
         assert task.fedavg.rules.max_examples == max(own)
     assert task.fedavg.rules.max_examples >= max(each.num_train for each in task.clients)
-
-
-def test_a_field_that_a_setting_declares_again_keeps_its_bound() -> None:
-    """A subclass with another default may forget the type's bound."""
-    settings = [kind for kind in vars(tasks).values() if isinstance(kind, type)]
-    settings = [kind for kind in settings if issubclass(kind, tasks.settings.Setting)]
-    assert len(settings) > 8
-    for kind in settings:
-        own = typing.get_type_hints(kind, include_extras=True)
-        for base in kind.__mro__[1:-1]:
-            for name, hint in typing.get_type_hints(base, include_extras=True).items():
-                bounds = len(bounds_of(hint))
-                assert len(bounds_of(own[name])) >= bounds, f"{kind.__name__}.{name}"

@@ -75,17 +75,6 @@ def test_training_equals_a_plain_loop_bit_for_bit(kind: str, rule: str) -> None:
     assert same(got[:2], plain_training(net, data, OPTIMIZERS[rule], num_steps=3, seed=11))
 
 
-def test_buffers_move_and_frozen_parameters_stay() -> None:
-    net = Normalised()
-    method = fgl.fedavg(net, train=Training(num_steps=4))
-    params, *_ = train(method, method.initial(), graph(), {}, seed=0)
-    assert params["norm.num_batches_tracked"] == 4
-    assert params["norm.running_mean"].any()
-    assert params["scale"] == 2
-    assert not torch.equal(params["last.weight"], net.last.weight)
-    assert net.norm.num_batches_tracked == 0
-
-
 def test_gradient_is_clipped() -> None:
     net, data, sgd = model(), graph(), OPTIMIZERS["sgd"]
     results = {}

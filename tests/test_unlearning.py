@@ -11,7 +11,7 @@ from federations import receive_as_a_run
 from torch import Tensor
 
 import fgl
-from fgl.methods import retrained, unlearned
+from fgl.methods import unlearned
 
 GONE, AT = 1, 2
 
@@ -62,16 +62,6 @@ def test_rounds_are_the_authors(radius: float, far: float, norm: float) -> None:
     assert apart(result.outbox[0]["model"], theta) < 1e-10
 
 
-def test_a_client_without_a_training_example_changes_nothing() -> None:
-    own = clients()
-    mask = own[0].train_mask
-    assert mask is not None
-    bare = own[0].replace(train_mask=torch.zeros_like(mask))
-    method = retrained(plain(), client=GONE)
-    one, two = (fgl.run(method, each, num_rounds=2) for each in (own, [*own, bare]))
-    assert apart(one.outbox[0]["model"], two.outbox[0]["model"]) < 1e-12
-
-
 def test_who_is_absent_is_asked_again() -> None:
     def absent(index: int, client: int) -> bool:
         return (index, client) == (AT, GONE)
@@ -98,10 +88,3 @@ def test_the_usual_radius_is_a_third_of_the_way_to_random_models() -> None:
     zero = {name: torch.zeros_like(value) for name, value in initial.items()}
     want = (square(centre, zero) + square(initial, zero)) / 3
     assert float(radius) == pytest.approx(want**0.5, rel=1e-6)
-
-
-def test_a_client_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match="Expected client to be one of 3, but got 3"):
-        fgl.run(unlearned(plain(), client=3, at=1), clients(), num_rounds=1)
-    with pytest.raises(ValueError, match="Expected client to be"):
-        retrained(plain(), client=-1)
