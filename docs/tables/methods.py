@@ -74,7 +74,7 @@ reason; FedGL instead warns for each upload that its server does not take.
 
 On the command line the tasks are `louvain-nodes` (`Nodes`), `sampled-nodes`,
 `overlapping-nodes`, `ego-nodes`, `own-nodes`, `subgraph-nodes`, `links`, `graphs`, `molecules`,
-`pairs` and `typed-nodes`.
+`pairs`, `forecast` and `typed-nodes`.
 """
 # What the tables call a function, where it is not the function's own name.
 CALLED = {
