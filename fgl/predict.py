@@ -168,7 +168,7 @@ def predict(
 
     Args:
         model: the architecture, see also `standing_in`.
-        params: its parameters and buffers, by name.
+        params: all its parameters and buffers, by name, as ``model.state_dict()`` has them.
         graph: the graph.
         tie_weights: whether parameters that are tied in the model are tied here.
         options: passed on by name, such as ``return_embedding=True``.
@@ -177,7 +177,8 @@ def predict(
         The forward's output.
 
     Raises:
-        ValueError: if the graph lacks a field that the forward names without a default.
+        ValueError: if the graph lacks a field that the forward names without a default, or `params`
+            a name of the model.
         TypeError: if the forward needs a field that no graph has, calls PyG's layers and does not
             name `edge_index`, or reads `edge_index` and the features are sparse.
 
@@ -205,30 +206,32 @@ def predict(
     if _tied(model):
         twice = _second_paths(model)
         params = {n: p for n, p in with_ties(model, params).items() if n not in twice}
-    call = partial(functional_call, model, params, tie_weights=tie_weights)  # type: ignore[arg-type]
+    call = partial(functional_call, model, dict(params), tie_weights=tie_weights)
     try:
         return _called(call, model, read, graph, options)
     except FOREIGN as error:
         _check_width(error, model, graph)
+        if isinstance(error, TypeError):
+            _check_parameters(model, () if read.edge_index else graph.inputs, options)
         if not str(error).startswith(("Expected", "Round")):
-            _explain(error, model, read, graph, options)
+            _explain(error, model, graph, read)
         raise
 
 
-_names: WeakKeyDictionary[nn.Module, frozenset[str]] = WeakKeyDictionary()
+_names: WeakKeyDictionary[nn.Module, list[frozenset[str]]] = WeakKeyDictionary()
 
 
 def _check_params(model: nn.Module, params: Any) -> None:
-    """Raise unless the parameters are of the model, which would use its own ones in silence."""
+    """Raise if parameters of the model are missing, since it would use its own in silence."""
     check_kind("params", params, Mapping)
     if model not in _names:
-        _names[model] = frozenset(model.state_dict())
-    names = _names[model]
-    if names and names.isdisjoint(params):
-        got = list(params)[:3] or "none"
+        _names[model] = _names_of(model)
+    missing = [sorted(names)[0] for names in _names[model] if names.isdisjoint(params)]
+    if missing:
         raise ValueError(
-            f"Expected params to have {type(model).__name__}'s names, as model.state_dict() has, "
-            f"but got {got}"
+            f"Expected params to have all names of {type(model).__name__}, as model.state_dict() "
+            f"has, but got {list(params)[:3] or 'none'} without {missing[:3]}: "
+            "{**model.state_dict(), **params} takes the rest from the model"
         )
 
 
@@ -273,6 +276,15 @@ def _second_paths(model: nn.Module) -> set[str]:
     }
 
 
+def _names_of(model: nn.Module) -> list[frozenset[str]]:
+    """The names of each tensor of a model's state: more than one where tensors are tied."""
+    names: dict[int, set[str]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if isinstance(tensor, Tensor):
+            names.setdefault(id(tensor), set()).add(name)
+    return [frozenset(each) for each in names.values()]
+
+
 class OtherWidth(RuntimeError, ValueError):
     """A model takes another number of features than the graph has.
 
@@ -295,13 +307,9 @@ def _check_width(error: Exception, model: nn.Module, graph: Graph) -> None:
 FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 
-def _explain(
-    error: Exception, model: nn.Module, read: Reads, graph: Graph, options: Mapping[str, Any]
-) -> None:
+def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> None:
     """Raise a clear error for an error of a forward if its text or type shows the mistake."""
     text, name = str(error), type(model).__name__
-    if isinstance(error, TypeError):
-        _check_parameters(model, () if read.edge_index else graph.inputs, options)
     if isinstance(error, TypeError | LookupError | AttributeError):
         again = TypeError if isinstance(error, TypeError) else ValueError
         raise again(

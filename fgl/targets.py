@@ -264,13 +264,18 @@ def warn_undefined(
         lacks = ", ".join(prefix + name for name in names)
         warn(
             f"{len(lacking)} of {len(answers)} clients, {some}, have no {lacks}: client {first}'s "
-            f"{_kind(*answers[first])}. They have no part in the mean{instead}",
+            f"{kind_of(*answers[first])}. They have no part in the mean{instead}",
         )
     return lacking
 
 
-def _kind(y: Any, mask: Any) -> str:
-    """The answers of a client, in words."""
+def kind_of(y: Any, mask: Any) -> str:
+    """The answers of a client, in words.
+
+    Example:
+        >>> kind_of(torch.ones(3), torch.tensor([True, True, False]))
+        '2 known answers are all 1'
+    """
     answers = y[mask][~y[mask].isnan()]
     if not answers.numel():
         return f"{int(mask.sum())} examples have no known answer"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -134,18 +133,6 @@ def test_a_subgraph_carries_every_field() -> None:
     assert again.edge_time.tolist() == [100, 101, 106]
 
 
-def test_a_subgraph_keeps_pairs_whose_ends_are_inside() -> None:
-    part = pairs().subgraph(torch.tensor([3, 0, 1]))
-    assert part.edge_label_index is not None and part.y is not None
-    assert part.edge_label_index.tolist() == [[1, 0], [2, 1]]  # 0 -> 1 and 3 -> 0
-    assert part.y.tolist() == [0, 1]
-    assert part.num_examples == 2
-    assert part.num_train == 1
-    assert part.train_mask is not None and part.train_mask.tolist() == [True, False]
-    none = pairs().subgraph(torch.tensor([2]))
-    assert (none.num_examples, none.num_train) == (0, 0)
-
-
 def test_joined_and_selected_graphs_carry_every_field() -> None:
     graph = whole()
     parts = [graph.subgraph(torch.tensor(nodes)) for nodes in ([0, 1], [2], [1, 3, 0], [3, 2])]
@@ -200,13 +187,6 @@ def test_new_nodes_come_with_every_field() -> None:
     bare = Graph(torch.eye(4), EDGES)
     with pytest.raises(ValueError, match=r"to come with \[\], but got \['edge_type'\]"):
         bare.append(torch.ones(1, 4), edges, edge_type=torch.tensor([0, 0]))
-
-
-def test_new_nodes_leave_pairs_as_they_are() -> None:
-    graph = pairs().replace(edge_attr=None, edge_type=None, edge_time=None, node_type=None)
-    graph = graph.replace(z=None, pos=None, scale=None)
-    grown = graph.append(torch.ones(1, 4), torch.zeros(2, 0, dtype=torch.int64))
-    assert (grown.num_nodes, grown.num_examples, grown.num_train) == (5, 3, 2)
 
 
 def test_there_and_back_to_pyg() -> None:
@@ -397,13 +377,6 @@ def test_labels_of_pairs_are_read_as_random_link_split_leaves_them() -> None:
         Graph.from_pyg(split)
 
 
-def test_numbers_of_numpy_are_in_the_default_dtype() -> None:
-    wide = torch.ones(1, dtype=torch.float64)
-    graph = Graph.from_pyg(data(x=torch.eye(2).double(), edge_attr=wide, edge_weight=wide))
-    found = {graph.x.dtype, graph.edge_attr.dtype, graph.edge_weight.dtype}  # type: ignore[union-attr]
-    assert found == {torch.float32}
-
-
 def test_what_is_ignored_is_left_out() -> None:
     graph = Graph.from_pyg(
         data(smiles="C", edge_attr=torch.ones(1, 1)), ignore=("smiles", "edge_attr")
@@ -465,24 +438,3 @@ def test_labels_are_classes() -> None:
     assert graph.num_outputs == 2
     numbers = graph.replace(y=torch.tensor([0.5, NAN]))
     assert (numbers.num_classes, numbers.num_outputs) == (None, 1)
-
-
-def test_a_graph_is_written_as_its_shapes() -> None:
-    graph = Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
-    assert repr(graph) == "Graph(x=[2, 2], edge_index=[2, 1], y=[2], num_classes=2)"
-
-
-OF_GRAPHS = (
-    *("normalize_features", "degree_features", "splits.random_split", "splits.edge_split"),
-    *("splits.split_by_time", "partitions.louvain_partition", "partitions.random_partition"),
-    *("partitions.metis_partition", "partitions.partition_graph"),
-)
-
-
-@pytest.mark.parametrize("name", OF_GRAPHS)
-def test_functions_of_graphs_say_how_pygs_data_become_one(name: str) -> None:
-    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0], [1]]))
-    with pytest.raises(TypeError, match=r"a fgl.Graph, but got Data: fgl.Graph.from_pyg\(data\)"):
-        attrgetter(name)(fgl.data)(data)
-    with pytest.raises(TypeError, match="client 0 to be a Graph, but got Data: fgl.Graph.from_pyg"):
-        fgl.run(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), [data], num_rounds=1)

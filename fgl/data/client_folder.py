@@ -109,6 +109,11 @@ def open_client(
         Graph(x=[3, 3], edge_index=[2, 1], y=[3], num_classes=2)
     """
     folder = Path(folder)
+    if not (folder / LIST).exists():
+        raise FileNotFoundError(
+            f"Expected folder to be one that fgl.data.save_client wrote, with {LIST}, but got "
+            f"{folder}, which {'has no such file' if folder.is_dir() else 'is no folder'}"
+        )
     about = _list(folder)
     arrays = {
         name: _array(folder, name, entry, mapped and name == "x", check)

@@ -10,6 +10,7 @@ from ..seeds import fold_in, stage
 from .evaluate import deployed, together
 from .evaluate import evaluate_on as evaluate_on
 from .evaluate import means as means
+from .evaluate import merging as merging
 from .evaluate import scored as scored
 from .executors import Answer as Answer
 from .executors import Executor

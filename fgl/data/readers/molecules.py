@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...checks import install, reject_if
+from ...checks import imported, install, reject_if
 from ...graph import Graph
 from ...progress import shown
 from ...warn import warn
@@ -83,7 +83,10 @@ def read_molecules(
     """
     (path,) = need(folder, [f"{name}.csv"])
     lines, strings, values = _table(path, targets, smiles, ignore)
-    parse = _from_smiles() if parse is None else parse
+    if parse is None:
+        how = "to read molecules", install("molecules")
+        imported("rdkit", *how)  # PyG asks for it when it is called
+        parse = imported("torch_geometric.utils", *how).from_smiles
     with shown(f"reading {name}", long=len(strings) > MANY):
         graphs = [_graph(text, parse) for text in strings]
     readable = [row for row, graph in enumerate(graphs) if graph is not None]
@@ -119,19 +122,6 @@ def _graph(text: str, parse: Parse) -> Graph | None:
     if not len(data.x):
         return None
     return Graph(data.x.float(), data.edge_index, edge_attr=data.edge_attr.float())
-
-
-def _from_smiles() -> Parse:
-    try:
-        import rdkit  # noqa: F401  # PyG asks for it when it is called
-        from torch_geometric.utils import from_smiles
-    except ImportError as error:
-        raise ImportError(
-            "Expected rdkit and torch_geometric to be installed to read molecules, but got none: "
-            f"{install('molecules')}"
-        ) from error
-    parse: Parse = from_smiles
-    return parse
 
 
 def _table(

@@ -32,7 +32,7 @@ def fedavg(
     train: Training = ONE_STEP,
     target: Target = CLASSES,
 ) -> Method:
-    """Federated averaging: each client trains the server's model, the server averages the models.
+    """Federated averaging: clients train the server's model, and the server averages their models.
 
     ``theta <- sum_k n_k theta_k / sum_k n_k``, n_k being the number of training examples.
 

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_count, reject_if
+from ...checks import Count, reject_if
 from ...graph import Graph
+from ...kinds import typed
 from ...sparse import SparseMatrix
 from .message import Aggregate, Inbox, Message, State
 from .models import Models
@@ -90,6 +91,7 @@ class Joining:
     max_examples: float = math.inf
 
 
+@typed
 @dataclass(frozen=True)
 class Rules:
     """Rules of a method's rounds: who takes part, what is told, and what the server accepts.
@@ -123,8 +125,8 @@ class Rules:
         10.0
     """
 
-    exchange: int = 1
-    participants: int = 1
+    exchange: Count = 1
+    participants: Count = 1
     silent: bool = False
     ragged: Collection[str] = frozenset()
     max_examples: float = math.inf
@@ -132,12 +134,9 @@ class Rules:
     joining: Joining | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        check_count(exchange=self.exchange, participants=self.participants)
         for name in ("max_examples", "max_change"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not value > 0:  # nor is NaN
-                raise ValueError(f"Expected {name} to be a number > 0, but got {value!r}")
-        _check_names(ragged=self.ragged)
+            reject_if(not value > 0, f"{name} to be a number > 0", value)  # NaN is not
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
@@ -150,6 +149,7 @@ def without_noise(message: Message) -> Mapping[str, float]:
     return {"noise_multiplier": 0.0}
 
 
+@typed
 @dataclass(frozen=True)
 class Privacy:
     """Privacy costs of a method's messages, and who counts them.
@@ -175,10 +175,8 @@ class Privacy:
     onward: Collection[str] = field(default=(), compare=False)
     account: Account | None = field(default=None, compare=False)
 
-    def __post_init__(self) -> None:
-        _check_names(onward=self.onward)
 
-
+@typed
 @dataclass(frozen=True)
 class Own:
     """Parts of a model, and tensors beside it, that each client has for itself.
@@ -210,13 +208,5 @@ class Own:
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        _check_names(modules=self.modules)
         if self.models is not None and not self.modules:
             raise ValueError("Expected modules to name a module beside models, but got none")
-
-
-def _check_names(**values: object) -> None:
-    """Raise if several names are given as one string, which is a collection of its letters."""
-    for name, value in values.items():
-        if isinstance(value, str):
-            raise TypeError(f"Expected {name} to be several names, but got the string {value!r}")

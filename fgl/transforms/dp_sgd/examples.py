@@ -125,11 +125,11 @@ def check_method(method: Method) -> None:
             "Expected the method's training to have no adjust, since gradients are clipped example "
             "by example and it would be dropped, but got one"
         )
-    if method.train.max_grad_norm is not None:
-        raise ValueError(
-            "Expected max_grad_norm to be None, since gradients are clipped example by example, "
-            f"but got {method.train.max_grad_norm}"
-        )
+    reject_if(
+        method.train.max_grad_norm is not None,
+        "max_grad_norm to be None, since gradients are clipped example by example",
+        method.train.max_grad_norm,
+    )
     kind = nn.modules.batchnorm._BatchNorm
     mixing = [name for name, part in method.model.named_modules() if isinstance(part, kind)]
     reject_if(mixing, "the model to have no batch norm, by which examples see each other", mixing)
@@ -176,12 +176,12 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
         losses = torch.stack(each).double()
         means = [losses.mean(), (losses * shares).sum() / shares.sum()]
         agrees = [torch.isclose(whole.double(), mean, rtol=NEAR, atol=NEAR) for mean in means]
-        if losses.isfinite().all() and not any(agrees):
-            raise ValueError(
-                "Expected a method whose loss is the mean of its examples' losses, since each "
-                "one's gradient is clipped alone, but got one that compares them, adapts to them "
-                "or draws"
-            )
+        reject_if(
+            losses.isfinite().all() and not any(agrees),
+            "a method whose loss is the mean of its examples' losses, since each one's gradient "
+            "is clipped alone",
+            "one that compares them, adapts to them or draws",
+        )
 
 
 @torch.no_grad()
