@@ -206,7 +206,7 @@ DAMAGES = {
         )
         for key in ("file", "dtype", "shape", "sha256")
     },
-    "unknown": (lambda f: listed(f, lambda a: a["arrays"].update(z={})), "got \\['z'\\]"),
+    "unknown": (lambda f: listed(f, lambda a: a["arrays"].update(q={})), "got \\['q'\\]"),
     "outside": (
         lambda f: listed(f, lambda a: a["arrays"]["y"].update(file="../y.npy")),
         "to lie in",

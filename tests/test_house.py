@@ -70,16 +70,7 @@ FLOORS["federation"] = {
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
 FLOORS["tasks"] = PRIMITIVES | {"federation", "methods"}
-FLOORS["experiment"] = {
-    "checks",
-    "kinds",
-    "progress",
-    "targets",
-    "sparse",
-    "graph",
-    "federation",
-    "tasks",
-}
+FLOORS["experiment"] = {"progress", "sparse", "graph", "targets", "federation", "tasks"}
 FLOORS["study"] = {"checks", "kinds", "progress", "targets", "federation", "tasks", "experiment"}
 EVERYWHERE = {"checks", "kinds", "warn"}
 

@@ -2,7 +2,6 @@
 
 from . import partitions, splits
 from .client_folder import open_client, save_client
-from .components import largest_component
 from .copies import first_copies
 from .damage import (
     Damage,
@@ -23,7 +22,9 @@ from .neighbour_sums import asked_rows, borders, neighbour_sums
 from .scaffolds import murcko_scaffolds
 from .synthetic import bibliography, csbm, ratings, small_graphs, small_molecules
 from .tables import from_tables, typed_tables
+from .triples import load_triples
 from .typed import metapaths, typed_graph, with_shared
+from .undirected import largest_component
 
 __all__ = [
     "Damage",
@@ -43,6 +44,7 @@ __all__ = [
     "load",
     "load_graphs",
     "load_molecules",
+    "load_triples",
     "lose_edges",
     "lose_features",
     "lose_labels",

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..checks import Share, Weight, reject_if
 from ..graph import Graph
-from ..graph.facts import answered, check_graphs, unscored
+from ..graph.facts import answered, unscored
+from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
@@ -40,6 +41,7 @@ def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph
 
     Source: "random_label_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
+    check_no_series(graph, "lose_labels")
     mask = graph.training_mask.clone()
     mask[_drawn(answered(mask, graph.y), share, generator)] = False
     return graph.replace(train_mask=mask)
@@ -235,8 +237,6 @@ def damaged(
 
     Source: OpenFGL, Li et al. 2024, https://arxiv.org/abs/2408.16288
     """
-    check_graphs(graphs)
-    reject_if(not isinstance(how, Damage), "how to be a fgl.data.Damage", f"{how!r}", TypeError)
     if how.label_noise and share_nodes(graphs):
         graphs = wrong_nodes(graphs, how.label_noise, fold_in(seed, "labels"))
         how = replace(how, label_noise=0.0)
@@ -346,6 +346,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
     Source: "random_feature_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
+    check_no_series(graph, "lose_features")
     x: Any = graph.x
     if isinstance(x, SparseMatrix):
         value = x.values

@@ -10,26 +10,15 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..graph import MASKS, Graph
+from ..graph import MASKS, Graph, pyg
 from ..graph.checks import check_index
 from ..graph.fields import taken
-from ..graph.pyg import (
-    ALL_IDS,
-    edges_of,
-    flat,
-    hint,
-    in_columns,
-    masks_of_ids,
-    narrowed,
-    one_split,
-    pairs_of,
-)
 from ..kinds import typed
 from ..sparse import SparseMatrix
 from .splits.reverses import turned_relations
 from .typed import Relation, typed_graph
 
-NODE_KEYS = ("x", "y", "num_nodes", *MASKS, *ALL_IDS)
+NODE_KEYS = ("x", "y", "num_nodes", *MASKS, *pyg.ALL_IDS)
 PAIR_KEYS = ("edge_label", "edge_label_index")
 EDGE_KEYS = ("edge_index", "edge_attr", "edge_time", *PAIR_KEYS)
 
@@ -80,7 +69,7 @@ def from_hetero(
     _read_masks(data, fields, split)
     labels = _of_targets(fields, targets)
     edges = {of: fields["edge_index"][of] for of in data.edge_types}
-    attr = {of: narrowed(in_columns(own)) for of, own in fields["edge_attr"].items()}
+    attr = {of: pyg.narrowed(pyg.in_columns(own)) for of, own in fields["edge_attr"].items()}
     of_edges: dict[str, Any] = {"edge_attr": attr or None, "edge_time": fields["edge_time"] or None}
     if not fields["edge_label"]:
         return typed_graph(nodes, edges, both=both, **of_edges, **labels)
@@ -111,7 +100,7 @@ def _fields(data: Any, ignore: Collection[str]) -> Fields:
             where = "data itself" if of == "_global_store" else f"data[{of!r}]"
             raise ValueError(
                 f"Expected {where} to have {list(keys)}, but got {unread} besides: "
-                f"{hint(unread, of_nodes=of in data.node_types)}"
+                f"{pyg.hint(unread, of_nodes=of in data.node_types)}"
                 f"leave them out by ignore={unread}"
             )
         for key, value in read.items():
@@ -130,7 +119,7 @@ def _keys(data: Any, of: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
     """Features of each type of nodes, or the number of its nodes."""
-    nodes = {of: narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
+    nodes = {of: pyg.narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
     for of, own in nodes.items():
         if own is None:
             raise ValueError(
@@ -143,23 +132,23 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
 def _read_adj(fields: Fields) -> None:
     """Add edges, and weights or features of edges, of the relations that have ``adj_t``."""
     for of, adj in fields["adj_t"].items():
-        for name, value in edges_of(adj).items():
+        for name, value in pyg.edges_of(adj).items():
             fields["edge_attr" if name == "edge_weight" else name][of] = value
 
 
 def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
     """Choose one split of each mask, and add masks of the types that have ids instead."""
     for name in MASKS:
-        fields[name] = {of: one_split(name, mask, split) for of, mask in fields[name].items()}
+        fields[name] = {of: pyg.one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
-        masks, ids = ({n: fields[n].get(of) for n in names} for names in (MASKS, ALL_IDS))
-        for name, mask in masks_of_ids(masks, ids, data[of].num_nodes).items():
+        masks, ids = ({n: fields[n].get(of) for n in names} for names in (MASKS, pyg.ALL_IDS))
+        for name, mask in pyg.masks_of_ids(masks, ids, data[of].num_nodes).items():
             fields[name][of] = mask
 
 
 def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, Any]:
     """Labels and masks of the types of nodes that are learned, for `typed_graph`."""
-    y: dict[str, Any] = {of: flat(own) for of, own in fields["y"].items()}
+    y: dict[str, Any] = {of: pyg.flat(own) for of, own in fields["y"].items()}
     chosen = list(y) if targets is None else targets
     if isinstance(chosen, str) or not all(name in y for name in chosen):
         raise ValueError(f"Expected targets to be a list of {list(y)}, but got {targets!r}")
@@ -200,14 +189,14 @@ def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
         )
     of = relations[0]
     labels, edges = fields["edge_label"][of], fields["edge_index"][of]
-    pairs = pairs_of(labels, fields["edge_label_index"].get(of), edges)
+    pairs = pyg.pairs_of(labels, fields["edge_label_index"].get(of), edges)
     sizes = [data[name].num_nodes for name in data.node_types]
     start = dict(zip(data.node_types, [0, *accumulate(sizes)], strict=False))
     shift = pairs.new_tensor([[start[of[0]]], [start[of[2]]]])
     for row, name in zip(pairs, (of[0], of[2]), strict=True):
         check_index(f"edge_label_index of {of}", row, (None,), data[name].num_nodes)
     kind = torch.full_like(pairs[0], data.edge_types.index(of))
-    return {"edge_label_index": pairs + shift, "edge_label_type": kind, "y": flat(labels)}
+    return {"edge_label_index": pairs + shift, "edge_label_type": kind, "y": pyg.flat(labels)}
 
 
 def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:

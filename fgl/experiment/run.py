@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from ..checks import about, check_count, check_disk, check_number
+from ..checks import about, check_count, check_disk, check_number, reject_if
 from ..federation import Callback, Evaluate, Method, Result, Round, Watch, choose, run
 from .callbacks import early_stop, progress, tell_memory
 from .plots import plot
 from .report import DESCRIBED, report, to_json
-from .tables import mean_and_deviation, spread
+from .tables import mean_and_deviation, plus_minus
 
 if TYPE_CHECKING:
     from ..tasks import Task
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Fields that a report has outside its config, or that only place a run.
 NOT_CONFIG = (
     *("recipe", "dataset", "clients", "rounds", "seed", "seeds"),
-    *("json", "plot", "checkpoint", "device"),
+    *("json", "plot", "checkpoint", "device", "each"),
 )
 _ORIGIN: ContextVar[dict[str, Any]] = ContextVar("_ORIGIN")  # see `command`
 
@@ -71,6 +71,8 @@ class Run:
     """Run with this number of seeds, from seed on; print mean and deviation of each metric."""
     plot: str | None = None
     """The file that a picture of the rounds is written to; needs matplotlib."""
+    each: bool = False
+    """Record each client's own metrics in every round, and the worst."""
 
     def __post_init__(self) -> None:
         check_number("rounds", self.rounds, at_least=0, integer=True)
@@ -144,7 +146,8 @@ class Run:
             seed=self.seed,
             participation=self.participation,
             clients_at_once=self.clients_at_once,
-            evaluate=evaluate or task.evaluate(method),
+            evaluate=evaluate,
+            each=self.each,
             watch=watch,
             callbacks=callbacks,
             checkpoint=self.checkpoint,
@@ -177,11 +180,11 @@ class Run:
                 "Expected patience to be None for a task that has no validation score, "
                 f"but got {self.patience}"
             )
-        if self.seeds > 1:
-            raise ValueError(
-                "Expected seeds to be 1 where a Run is called, since a task has one seed, but got "
-                f"{self.seeds}: fgl.experiment.cli and fgl.compare run several"
-            )
+        reject_if(
+            self.seeds > 1,
+            "seeds to be 1 where a Run is called, since a task has one seed",
+            f"{self.seeds}: fgl.experiment.cli and fgl.compare run several",
+        )
         for name in ("json", "plot"):
             if getattr(self, name):
                 try_writing(name, Path(getattr(self, name)))
@@ -313,7 +316,7 @@ def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     summary = summed(reports := [report for report, _ in pairs])
     what = f"{reports[0]['recipe']} {reports[0]['dataset']}".strip() or "run"
     for metric, ways in summary["metrics"].items():
-        scores = [f"{DESCRIBED[way]} {spread(*values)}" for way, values in ways.items()]
+        scores = [f"{DESCRIBED[way]} {plus_minus(*values)}" for way, values in ways.items()]
         print(f"{what}, {first.seeds} seeds: {metric} {', '.join(scores)}")
     if first.json:
         write(Path(first.json), to_json(summary))

@@ -142,8 +142,8 @@ def _cells(table: Sequence[Line], metric: str, at: str) -> list[list[str]]:
         *(
             [
                 line.method,
-                spread(line.mean, line.deviation),
-                "" if math.isnan(line.difference) else spread(line.difference, line.error, "+"),
+                plus_minus(line.mean, line.deviation),
+                "" if math.isnan(line.difference) else plus_minus(line.difference, line.error, "+"),
                 f"{line.bytes / 1e6:.3f}" if line.bytes else "-",
                 f"{line.seconds:.1f}",
                 str(line.seeds),
@@ -153,11 +153,11 @@ def _cells(table: Sequence[Line], metric: str, at: str) -> list[list[str]]:
     ]
 
 
-def spread(mean: float, deviation: float, sign: str = "") -> str:
+def plus_minus(mean: float, deviation: float, sign: str = "") -> str:
     """A mean with its deviation behind ±, if there is one.
 
     Example:
-        >>> spread(0.5, 0.01), spread(0.5, float("nan"), "+")
+        >>> plus_minus(0.5, 0.01), plus_minus(0.5, float("nan"), "+")
         ('0.5000 ± 0.0100', '+0.5000')
     """
     text = f"{mean:{sign}.4f}"

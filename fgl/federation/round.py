@@ -51,6 +51,7 @@ class Plan:
     strict: bool = False
     limits: Limits = NO_MORE
     go_back: int = 0
+    each: bool = False
 
 
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:

@@ -60,6 +60,7 @@ def run(
     strict: bool = False,
     limits: Limits = NO_MORE,
     go_back: int = 0,
+    each: bool = False,
 ) -> Result:
     """Run a method on a federation.
 
@@ -109,6 +110,9 @@ def run(
         go_back: number of rounds by which the server goes back if most uploads of a round diverged
             from the model that it had sent; default never. It keeps as many older outboxes and
             states, also in checkpoints. The clients' own states stay as they are.
+        each: whether rounds also record each client's metrics of the task's score and of `score`,
+            ``test_accuracy/3`` of client 3, and the worst, ``worst_test_accuracy``; see
+            `fgl.experiment.spread`. An `evaluate` of one's own says it itself.
 
     Returns:
         The `Result`.
@@ -143,6 +147,7 @@ def run(
     """
     check_kinds(method, start, callbacks, limits, evaluate=evaluate, score=score, watch=watch)
     check_kind("strict", strict, bool)
+    check_kind("each", each, bool)
     check_kind("checkpoint", checkpoint, str | os.PathLike | None)
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
@@ -150,10 +155,10 @@ def run(
     place = _place(clients, on, clients_at_once, score, start)
     place.check(method)
     _check_participants(method, place.num_clients, participation)
-    guarded, evaluate = checked(method), evaluate or place.evaluate(method)
+    guarded, evaluate = checked(method), evaluate or place.evaluate(method, each=each)
     result = _first(method, place.num_clients, start)
     _check_go_back(method, go_back, result.server_state)
-    plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits, go_back)
+    plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits, go_back, each)
     values = {} if checkpoint is None else _identity(method, place, plan, config, start)
     with ExitStack() as stack:
         stack.enter_context(one_thread())

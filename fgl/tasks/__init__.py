@@ -2,6 +2,7 @@
 
 from .adapted import adapted
 from .ego_nodes import EgoNodes, ego_node_task
+from .forecast import Forecast
 from .graphs import Graphs, graph_task
 from .links import Links, link_task
 from .mended import generator_task, mended
@@ -11,6 +12,7 @@ from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import OwnNodes, own_node_task
 from .pairs import Pairs, pair_task
 from .presets import fedgcn, fedsage, preset
+from .ranking import ranking
 from .sampled_nodes import SampledNodes, sampled_node_task
 from .scores import evaluate_graphs, evaluate_own, evaluate_pooled, link_scores, node_scores
 from .structure import with_spectrum, with_structure
@@ -21,6 +23,7 @@ from .unseen import with_unseen
 
 __all__ = [
     "EgoNodes",
+    "Forecast",
     "Graphs",
     "Links",
     "Local",
@@ -52,6 +55,7 @@ __all__ = [
     "own_node_task",
     "pair_task",
     "preset",
+    "ranking",
     "sampled_node_task",
     "subgraph_node_task",
     "with_spectrum",

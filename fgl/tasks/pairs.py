@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from .. import data
 from .. import federation as fed
-from ..checks import Count, Share, check_choice, reject_if
+from ..checks import Count, Share, check_choice, check_count, reject_if
 from ..data.splits.negatives import Window, checked_answers
-from ..federation import Evaluate, Loss, Method, Params, Ragged, Training
+from ..federation import Evaluate, Loss, Method, Params, Ragged, Score, Training
 from ..graph import Graph
 from ..graph.facts import answered, check_graphs
 from ..kinds import typed
@@ -24,11 +24,12 @@ from ..targets import ANSWERS, Target
 from ..warn import warn
 from .apart import warn_of_known_pairs, warn_of_trained
 from .once import Once
+from .ranking import ranked_task
 from .scores import node_scores, validation, with_pooled
 from .settings import Cut, setting
 from .task import Local, Task, bounded
 
-Negatives = bool | Literal["degree"]
+Negatives = bool | int | Literal["degree"]
 RATING = 10.0  # the largest rating, by which features of edges are divided
 
 
@@ -41,6 +42,7 @@ def pair_task(
     target: Target = ANSWERS,
     negatives: Negatives = False,
     seed: int = 0,
+    ranking: Callable[..., Score] | None = None,
 ) -> Task:
     """Answer for pairs of nodes; each client is scored on its own pairs.
 
@@ -53,18 +55,25 @@ def pair_task(
     the pair's target and are known in the pair's time window. No pair that is asked about is ever
     drawn.
 
+    With `ranking` true pairs, such as the triples of a knowledge graph, are ranked among all nodes.
+    In each local step `negatives` pairs with another target and as many with another source are
+    drawn for each training pair, uniformly among the nodes; only what trains is left out.
+
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
         model: reads `edge_label_index`; returns one number per pair with `fgl.targets.ANSWERS`.
         train: local training.
         target: meaning of the values of ``graph.y``; default answers, 1 for yes and 0 for no.
         negatives: whether to draw pairs that are not edges; "degree" draws a target as often as
-            pairs end there, so that its degree does not tell them from edges.
+            pairs end there, so that its degree does not tell them from edges. With `ranking` the
+            number of pairs at each end of a training pair, at least 1.
         seed: seed of the negatives for validation and test.
+        ranking: what `fgl.tasks.ranking` returns; the task then selects by ``val_mrr``.
 
     Raises:
         ValueError: if a client has no pairs; with `negatives` if its `y` is not 0 or 1, local
-            training has batches of its own, or the target is another one.
+            training has batches of its own, or the target is another one; if `negatives` is a
+            number without `ranking`, or none beside it.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
@@ -81,17 +90,24 @@ def pair_task(
     check_graphs(clients)
     check_choice("negatives", negatives, (True, False, "degree"))
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
-    if lacking:
-        raise ValueError(
-            f"Expected clients to have edge_label_index and y, but got none in {lacking}: see "
-            "fgl.data.splits.split_by_time"
-        )
+    reject_if(
+        lacking,
+        "clients to have edge_label_index and y",
+        f"none in {lacking}: see fgl.data.splits.split_by_time",
+    )
     warn_of_trained(clients)
     warn_of_known_pairs(clients)
+    if (negatives or ranking) and (target is not ANSWERS or train.batches is not None):
+        got = "another" if target is not ANSWERS else "batches of its own"
+        raise ValueError(f"Expected target ANSWERS and plain training, but got {got}")
+    if ranking is not None:
+        reject_if(negatives == "degree", "negatives to be a number beside ranking", "'degree'")
+        check_count(negatives=int(negatives))
+        for own in clients:
+            checked_answers(own)
+        return ranked_task(clients, model, train, _among_negatives(model), ranking, int(negatives))
+    check_choice("negatives", negatives, (False, True, "degree"))
     if negatives:
-        if target is not ANSWERS or train.batches is not None:
-            got = "another" if target is not ANSWERS else "batches of its own"
-            raise ValueError(f"Expected target ANSWERS and plain training, but got {got}")
         clients = _with_negatives(clients, seed, negatives)
     return _task_of(clients, model, train, target, negatives)
 
@@ -123,8 +139,10 @@ def _task_of(
             "Expected a client to have test pairs, but got none: there will be no test metrics",
         )
 
-    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        own = fed.evaluate_on(method, clients, trained, score=node_scores(model, target=target))
+    def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
+        score = node_scores(model, target=target)
+        how: dict[str, Any] = {"target": target, "each": each}
+        own = fed.evaluate_on(method, clients, trained, score=score, **how)
         return with_pooled(own, method, trained, clients, target)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)

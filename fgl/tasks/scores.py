@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from .. import federation as fed
+from ..checks import reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
 from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
 from ..graph import Graph
+from ..graph.windows import asked, by_answer, horizons
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
 from ..metrics import hit_rows
@@ -67,15 +70,16 @@ def node_scores(
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
-        y = checked_y(target, graph.y)
-        with fed.in_mode(model, False):
-            output = logits_of(model, params, graph)
+        checked_y(target, graph.y)
         metrics: dict[str, Any] = {}
-        if graph.val_mask is not None:
-            first = target.metrics[target.first]
-            metrics[f"val_{target.first}"] = first(output, y, graph.val_mask)
-        if test and graph.test_mask is not None:
-            metrics |= of_clients(target).measure("test_", output, y, graph.test_mask)
+        with fed.in_mode(model, False):
+            of = asked(graph, lambda own: logits_of(model, params, own))
+            if graph.val_mask is not None:
+                first = target.metrics[target.first]
+                metrics[f"val_{target.first}"] = first(*of(graph.val_mask))
+            if test and graph.test_mask is not None:
+                own = of_clients(target).at(horizons(graph))
+                metrics |= own.measure("test_", *of(graph.test_mask))
         return scored_alone(on_host(metrics)[0])
 
     return score
@@ -160,7 +164,13 @@ def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
 
 @typed
 def evaluate_own(
-    score: Score, method: Method, clients: Sequence[Graph], *, required: bool = True
+    score: Score,
+    method: Method,
+    clients: Sequence[Graph],
+    *,
+    required: bool = True,
+    each: bool = False,
+    lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
     """Score each client with the model that it deploys, and with the start of its last round.
 
@@ -171,11 +181,18 @@ def evaluate_own(
         method: the method with `deploy`.
         clients: the clients' graphs.
         required: whether it is an error if no client has a metric.
+        each: whether to add each client's own metrics, ``test_accuracy/3`` of client 3, and the
+            worst, ``worst_test_accuracy``.
+        lower: names of metrics, without ``test_`` or ``val_``, for which smaller is better, beside
+            losses, rmse and mae, to know the worst.
 
     Returns:
         ``(outbox, states) ->`` every metric as a mean over the clients that have it, then, where
         clients keep it, the same with ``_before`` at the end, and ``scored_clients``, how many have
         all of them. A mean over a client with NaN is NaN.
+
+    Warns:
+        UserWarning: with `each`, naming the clients that lack a metric, and why.
 
     Raises:
         ValueError: when called, if no client has a metric, or a model is not whole.
@@ -188,6 +205,7 @@ def evaluate_own(
         ['scored_clients', 'test_accuracy', 'val_accuracy']
     """
     model, models = method.model, fed.deployed(method, clients)
+    merge = fed.merging(each, clients, lower)
 
     def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
@@ -203,15 +221,16 @@ def evaluate_own(
         for (k, ending), own in fed.scored(model, score, pairs, trained).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
-        if not names and required:
-            raise ValueError("Expected a client to have something to test on, but got none")
+        reject_if(not names and required, "a client to have something to test on", "none")
         whole = sum(len(own) == len(names) for own in metrics) if names else 0
-        return {**fed.means(metrics), "scored_clients": float(whole)}
+        return {**merge(dict(enumerate(metrics))), "scored_clients": float(whole)}
 
     return evaluate
 
 
-def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evaluate:
+def evaluate_ego(
+    method: Method, clients: Sequence[Graph], test: Graph, *, each: bool = False
+) -> Evaluate:
     """Score each client's model on its own test nodes and on a graph that no client trained on.
 
     Micro-F1, which is accuracy where a node has one label. A client that has never taken part has
@@ -221,6 +240,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
         method: its model is called as ``model(graph.x, graph.adj)``.
         clients: the clients' graphs, with labels and masks.
         test: the common test graph; all of its nodes are scored.
+        each: whether to add the worst client's metrics, and all of each client's.
 
     Returns:
         ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
@@ -242,6 +262,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
     named = all(graph.node_id is not None for graph in clients)
     masks = zip(clients, unseen_nodes(clients) if named else [], strict=named)
     unseen = {graph: mask for graph, mask in masks if mask.any()}
+    merge = fed.merging(each)
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
         own, common = (functional_call(model, params, (each.x, each.adj)) for each in (graph, test))
@@ -270,7 +291,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
             for name in ("local_f1", "global_f1", "local_unseen_f1")
             if name in own
         }
-        return {**fed.means(metrics.values()), **counts, **of_clients}
+        return {**merge(metrics), **counts, **of_clients}
 
     return evaluate
 
@@ -322,20 +343,25 @@ def evaluate_pooled(
         for client, (own, mask) in enumerate(zip(tests or clients, masks, strict=True))
         if mask is not None and bool(mask.any())
     }
-    if not tested:
-        raise ValueError("Expected a client to have test examples, but got none")
-    answers = torch.cat([checked_y(target, own.y)[mask] for own, mask in tested.values()])
+    reject_if(not tested, "a client to have test examples", "none")
+    for own, _ in tested.values():
+        checked_y(target, own.y)
+    first, _ = next(iter(tested.values()))
+    target = target.at(horizons(first))
 
     @torch.no_grad()
     def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
-        outputs = []
+        parts: list[tuple[Tensor, Tensor]] = []
         with fed.in_mode(model, False):
             for client, (own, mask) in tested.items():
                 trained = client if client in used else 0
                 with method.at(clients[trained]):
-                    outputs.append(fed.predict(model, used[trained], own)[mask])
-        return scored_alone(on_host(target.measure("pooled_test_", torch.cat(outputs), answers))[0])
+                    of = asked(own, partial(fed.predict, model, used[trained]))
+                    output, y, rows = of(mask)
+                parts.append((output, y) if rows is None else (output[rows], y[rows]))
+        outputs, answers = (torch.cat(each) for each in zip(*parts, strict=True))
+        return scored_alone(on_host(target.measure("pooled_test_", outputs, answers))[0])
 
     return evaluate
 
@@ -351,8 +377,8 @@ def with_pooled(
 
     A warning names these clients.
     """
-    warn_undefined(target, [(own.y, own.val_mask) for own in tests], "val_")
-    questions = [(own.y, own.test_mask) for own in tests]
+    warn_undefined(target, [by_answer(own, own.val_mask)[1:] for own in tests], "val_")
+    questions = [by_answer(own, own.test_mask)[1:] for own in tests]
     answered = [(y, mask) for y, mask in questions if y is not None and mask is not None]
     if not answered:
         return evaluate
@@ -372,7 +398,12 @@ def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple
 
 @typed
 def evaluate_graphs(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], *, target: Target = CLASSES
+    method: Method,
+    tests: Sequence[Graph],
+    clients: Sequence[Graph],
+    *,
+    target: Target = CLASSES,
+    each: bool = False,
 ) -> Evaluate:
     """Score each client's model on its own test graphs.
 
@@ -390,6 +421,7 @@ def evaluate_graphs(
         clients: the clients' graphs, what they train on; with a validation mask, which only another
             target reads, what they are validated on.
         target: meaning of the values of ``graph.y``; default class labels.
+        each: as for `evaluate_own`.
 
     Returns:
         ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients; the
@@ -428,11 +460,11 @@ def evaluate_graphs(
     central = len(clients) == 1 and how is _evaluate_answers
     if len(clients) != len(tests) and not central:
         raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
-    return how(method, tests, clients, target)
+    return how(method, tests, clients, target, each)
 
 
 def _evaluate_answers(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
     """By client, and pooled over the clients; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
@@ -445,7 +477,7 @@ def _evaluate_answers(
     warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
     answers: list[Any] = [graph.y for graph in tests]
     held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
-    first = target.metrics[target.first]
+    first, merge = target.metrics[target.first], fed.merging(each, None, target.lower)
 
     def output_of(params: Params, graph: Graph, client: Graph) -> Any:
         with method.at(client):
@@ -459,17 +491,19 @@ def _evaluate_answers(
             calls = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
             outputs = [output_of(*each) for each in calls]
             val = {k: output_of(used[k], graph, clients[k]) for k, graph in validated.items()}
-        scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
-        scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
+        scores = {k: target.measure("test_", outputs[k], answers[k]) for k in range(len(tests))}
+        for k in val:
+            validation = {f"val_{target.first}": first(val[k], held_out[k], None)}
+            scores[k] = {**validation, **scores.get(k, {})}
         pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
-        *each, pooled = map(scored_alone, on_host(*scores, pooled))
-        return {**fed.means(each), **pooled}
+        *own, pooled = map(scored_alone, on_host(*scores.values(), pooled))
+        return {**merge(dict(zip(scores, own, strict=True))), **pooled}
 
     return evaluate
 
 
 def _evaluate_classes(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
     """By accuracy, beside the control; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
@@ -479,8 +513,8 @@ def _evaluate_classes(
     hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
     majority = float(torch.stack(hits).mean())
     if method.own.models is not None or fed.batch_norms(model):  # nor do they train in a batch
-        return _one_by_one(method, tests, clients, {"majority_accuracy": majority})
-    cohort = Cohort(tests)
+        return _one_by_one(method, tests, clients, {"majority_accuracy": majority}, each)
+    cohort, merge = Cohort(tests), fed.merging(each)
 
     def hit_share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Member(index))
@@ -496,13 +530,21 @@ def _evaluate_classes(
         with fed.in_mode(model, False):
             stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
             shares = vmap(hit_share)(cohort.index, stack.stack("model"))
-        return {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
+        own = (
+            {k: {"test_accuracy": share} for k, share in enumerate(shares.tolist())} if each else {}
+        )
+        mean = {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
+        return {**merge(own), **mean}
 
     return evaluate
 
 
 def _one_by_one(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], control: dict[str, float]
+    method: Method,
+    tests: Sequence[Graph],
+    clients: Sequence[Graph],
+    control: dict[str, float],
+    each: bool,
 ) -> Evaluate:
     """Clients one after the other, such as those whose models differ."""
 
@@ -510,7 +552,7 @@ def _one_by_one(
         y: Any = graph.y
         return {"test_accuracy": hit_counts(fed.predict(method.model, params, graph), y)}
 
-    evaluate = fed.evaluate_on(method, tests, clients, score=score)
+    evaluate = fed.evaluate_on(method, tests, clients, score=score, each=each)
     return fed.together(evaluate, lambda outbox, states: control)
 
 
@@ -523,7 +565,6 @@ def _masked(graph: Graph, name: str, client: int) -> Graph:
     """The graphs of a collection that are in its mask, or all where it has none."""
     mask: Tensor | None = getattr(graph, name)
     if mask is not None:
-        if not mask.any():
-            raise ValueError(f"Expected client {client}'s {name} to have a graph, but got none")
+        reject_if(not mask.any(), f"client {client}'s {name} to have a graph", "none")
         graph = graph.select(mask.nonzero().squeeze(1))
     return graph.replace(train_mask=None, val_mask=None, test_mask=None)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from ..checks import check_number
+from ..checks import check_number, reject_if
 from ..federation import Evaluate, Method, Outbox, Params, State, means, scored, together
 from ..graph import Graph
 from ..kinds import typed
@@ -48,10 +49,7 @@ def with_unseen(task: Task, count: int) -> Task:
     check_number("unseen", count, at_least=0, integer=True)
     if not count:
         return task
-    if count >= len(task.clients):
-        raise ValueError(
-            f"Expected unseen to leave a client of {len(task.clients)}, but got {count}"
-        )
+    reject_if(count >= len(task.clients), f"unseen to leave a client of {len(task.clients)}", count)
     members, unseen = list(task.clients[:-count]), list(task.clients[-count:])
     for own in unseen:
         if own.batch is not None or own.edge_label_index is not None or own.test_mask is None:
@@ -60,7 +58,7 @@ def with_unseen(task: Task, count: int) -> Task:
             )
         _ = own.labels  # numbers have no accuracy
 
-    def scores(method: Method, clients: Sequence[Graph]) -> Evaluate:
+    def scores(method: Method, clients: Sequence[Graph], **how: Any) -> Evaluate:
         score = node_scores(method.model)
 
         def newcomers(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
@@ -77,7 +75,7 @@ def with_unseen(task: Task, count: int) -> Task:
                     each.append({"unseen_accuracy": means(own)["test_accuracy"]})
             return means(each) if each else {}
 
-        return together(task.scores(method, clients), newcomers)
+        return together(task.scores(method, clients, **how), newcomers)
 
     return replace(task, clients=members, scores=scores, whole=_held_by(members, task.whole))
 

@@ -288,7 +288,7 @@ class Flower:
     def check(self, method: Method) -> None:
         """Do nothing: each client checks whether it can run the method."""
 
-    def evaluate(self, method: Method) -> None:
+    def evaluate(self, method: Method, *, each: bool = False) -> None:
         """None: the server has no score, since clients score their own models."""
 
     def identity(self, method: Method) -> Mapping[str, Any]:
