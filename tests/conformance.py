@@ -296,6 +296,39 @@ def pairs(dropout: float, dtype: torch.dtype, negatives: bool = False) -> Task:
     return tasks.pair_task(clients, model, SGD, negatives=negatives)
 
 
+class DistMult(nn.Module):
+    """Vectors of entities, which are the numbers in x, and of relations."""
+
+    def __init__(self, entities: int, relations: int, width: int) -> None:
+        super().__init__()
+        self.ent, self.rel = nn.Embedding(entities, width), nn.Embedding(relations, width)
+
+    def forward(self, x: Any, adj: Any, *, edge_label_index: Any, edge_label_type: Any) -> Any:
+        head, tail = self.ent(x[:, 0].long())[edge_label_index]
+        return (head * self.rel(edge_label_type) * tail).sum(1)
+
+
+def knowledge(seed: int = 0, num: int = 240) -> fgl.Graph:
+    """Random triples of 30 entities and 8 relations; half train, a quarter validates."""
+    generator = torch.Generator().manual_seed(seed)
+    key = torch.randperm(8 * 30 * 30, generator=generator)[:num]
+    pairs, kind, part = torch.stack([key // 30 % 30, key % 30]), key // 900, torch.arange(num) % 4
+    train = part < 2
+    return fgl.Graph(
+        torch.arange(30.0)[:, None], pairs[:, train], edge_type=kind[train],
+        edge_label_index=pairs, edge_label_type=kind, y=torch.ones(num),
+        train_mask=train, val_mask=part == 2, test_mask=part == 3,
+    )  # fmt: skip
+
+
+def triples(dropout: float, dtype: torch.dtype) -> Task:
+    """Clients that know some relations of a knowledge graph each."""
+    whole = cast(knowledge(), dtype)
+    clients = fgl.data.partitions.relation_partition(whole.replace(y=whole.y.to(dtype)), K)  # type: ignore[union-attr]
+    model = first(partial(DistMult, 30, 8, 6), dtype)
+    return tasks.pair_task(clients, model, SGD, negatives=2, ranking=tasks.ranking(ks=(1, 3)))
+
+
 def types(dropout: float, dtype: torch.dtype) -> Task:
     """Clients of a typed graph, who share conferences."""
     whole = cast(fgl.data.bibliography(80), dtype)
@@ -382,6 +415,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "half-known answers": half_known_answers,
     "signs of pairs": pairs,
     "next edges": partial(pairs, negatives=True),
+    "triples": triples,
     "types": types,
     "molecules": molecules,
     "rows": lambda dropout, dtype: without_edges(nodes(dropout, dtype)),
@@ -394,6 +428,7 @@ SHARED = {  # what FedPer lets travel
     "ego": ["reduction", "convs.0"],
     "own": ["conv1", "conv_mu"],
     "links": ["conv1"],
+    "triples": ["ent"],
     "graphs": ["convs"],
     "a PyG model": ["model.one"],
 }
@@ -531,7 +566,7 @@ NODES = ("nodes",)
 DIFFER = ("clients that differ",)  # who have FedPer for FedAvg
 # What users bring: of methods that need neither classes nor probe graphs.
 BROUGHT = ("float targets", "half-known answers", "a PyG model", "molecules")
-OTHERS = ("signs of pairs", "next edges", "types")  # other examples, other edges
+OTHERS = ("signs of pairs", "next edges", "types", "triples")  # other examples, other edges
 
 ROWS: dict[str, Row] = {
     # fgl.methods
@@ -559,7 +594,7 @@ ROWS: dict[str, Row] = {
     ),
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
-    "fedper": Row(fedper_, (*ANY, *BROUGHT), first=FIRST),
+    "fedper": Row(fedper_, (*ANY, *BROUGHT, "triples"), first=(*FIRST, "triples")),
     "fedper apart": Row(lambda t: t.fedavg, DIFFER),
     "fedprox of fedper apart": Row(lambda t: fedprox(t.fedavg, mu=0.5), DIFFER),
     "scaffold of fedper apart": Row(lambda t: scaffold(t.fedavg), DIFFER, by_examples=False),

@@ -61,22 +61,26 @@ def test_pooled_features_are_their_formula(size: int, width: int, l2: bool) -> N
     close(cn.pooled_features(flat, width=width, l2=l2), torch.tensor(want, dtype=DOUBLE))
 
 
-@pytest.mark.parametrize("replicate", [True, False])
-def test_probe_graphs(replicate: bool) -> None:
-    x, edge_index, batch = cn.probe_graphs(
-        5, 12, 0.4, num_features=4, generator=start(), replicate=replicate
-    )
+def test_features_without_pooling_and_scaling_are_the_parameters_less_their_mean() -> None:
+    flat = draw(K, 9)
+    features = cn.pooled_features(flat, width=None, l2=False)
+    close(features.sum(0), torch.zeros(9, dtype=DOUBLE))
+    close(features[2] - features[4], flat[2] - flat[4])
+
+
+def test_probe_graphs() -> None:
+    x, edge_index, batch = cn.probe_graphs(5, 12, 0.4, num_features=4, generator=start())
     assert batch.tolist() == [i // 12 for i in range(60)]
     pairs = set(map(tuple, edge_index.T.tolist()))
     assert len(pairs) == edge_index.shape[1]
     assert all(a != b and a // 12 == b // 12 and (b, a) in pairs for a, b in pairs)
     for node in range(60):
-        near = [b for a, b in pairs if a == node and (b > node or not replicate)]
+        near = [b for a, b in pairs if a == node]
         assert x[node].tolist() == [float(c == min(len(near), 3)) for c in range(4)]
     graphs = {
         frozenset((a % 12, b % 12) for a, b in pairs if a // 12 == graph) for graph in range(5)
     }
-    assert len(graphs) == (1 if replicate else 5)
+    assert len(graphs) == 5
     key = edge_index[1] * 60 + edge_index[0]
     assert (key.diff() > 0).all()
 
@@ -141,7 +145,7 @@ def test_running_network_is_its_formula() -> None:
     close(cn.running_network(previous, now, beta=1.0), previous, atol=1e-9)
 
 
-@pytest.mark.parametrize("options", [{}, {"threshold": 0.2}, {"ratio": 0.5}, {"ratio": 0.01}])
+@pytest.mark.parametrize("options", [{}, {"threshold": 0.2}])
 def test_discretise_is_its_formula(options: dict[str, float]) -> None:
     z = draw(K, 3)
     got = cn.discretise(z, **options)
@@ -149,11 +153,7 @@ def test_discretise_is_its_formula(options: dict[str, float]) -> None:
         dots = [sum(a * b for a, b in zip(z[i].tolist(), r, strict=True)) for r in z.tolist()]
         exps = [math.exp(v) for v in dots]
         share = [v / sum(exps) for v in exps]
-        if "ratio" in options:
-            most = sorted(range(K), key=lambda j: -share[j])[: max(1, int(options["ratio"] * K))]
-            kept = [float(j in most) for j in range(K)]
-        else:
-            kept = [float(v >= options.get("threshold", 0.1 / K)) for v in share]
+        kept = [float(v >= options.get("threshold", 0.1 / K)) for v in share]
         want = [v / (sum(kept) or 1.0) for v in kept]
         assert got[i].tolist() == pytest.approx(want)
     assert 0 < (got > 0).sum() < K * K
@@ -286,7 +286,7 @@ def test_what_is_not_finite_is_refused_with_the_client(bad: float) -> None:
     for tensor in (rows, square, outputs):
         tensor[4, 1] = bad
     calls = {
-        "flat": [lambda: cn.pooled_features(rows), lambda: cn.features.marginal_parameters(rows)],
+        "flat": [lambda: cn.pooled_features(rows)],
         "outputs": [lambda: cn.functional_embedding(outputs)],
         "rows": [lambda: cn.similarity(rows)],
         "properties": [
@@ -343,8 +343,6 @@ def test_what_is_not_finite_is_refused_with_the_client(bad: float) -> None:
             "steps to be an integer >= 0",
         ),
         (lambda: cn.reconstruct(torch.eye(2), torch.ones(3, 2)), "as many clients, but got 2 and"),
-        (lambda: cn.discretise(torch.ones(2, 2), threshold=0.1, ratio=0.5), "but got both, 0.1"),
-        (lambda: cn.discretise(torch.ones(2, 2), ratio=0.0), r"ratio to be in \(0, 1\], but got"),
         (lambda: cn.probe_graphs(0, num_features=2), "num to be an integer >= 1, but got 0"),
         (
             lambda: cn.probe_graphs(p=2.0, num_features=2),
@@ -379,9 +377,7 @@ def test_similarity_does_not_depend_on_the_scale(scale: float) -> None:
     torch.testing.assert_close(cn.similarity(rows * scale), cn.similarity(rows))
 
 
-def test_ratio_is_cut_off_and_ties_are_kept() -> None:
-    z = draw(5, 3)
-    assert (cn.discretise(z, ratio=0.3) > 0).sum(1).tolist() == [1] * 5  # int(1.5)
+def test_ties_are_kept() -> None:
     even = torch.zeros(4, 2)  # all shares are 1/4
     assert cn.discretise(even, threshold=0.25).tolist() == [[0.25] * 4] * 4
     assert not cn.discretise(even, threshold=0.2500001).any()

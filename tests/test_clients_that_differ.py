@@ -285,7 +285,7 @@ def test_a_server_that_sends_a_personal_part_is_wrong() -> None:
 def test_fields_of_a_method() -> None:
     with pytest.raises(ValueError, match="Expected own to name modules of .* but got 'body'"):
         replace(plain(), own=Own(["body"]))
-    with pytest.raises(TypeError, match="modules to be several names, but got the string 'first'"):
+    with pytest.raises(TypeError, match="modules to be .*, but got 'first'"):
         Own("first")
     with pytest.raises(ValueError, match="Expected modules to name a module beside models"):
         Own(models=method().own.models)

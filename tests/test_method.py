@@ -99,8 +99,8 @@ def test_fold_in_does_not_depend_on_the_process() -> None:
     ("options", "text"),
     [
         ({"num_steps": -1}, "num_steps to be an integer >= 0, but got -1"),
-        ({"max_grad_norm": 0.0}, "max_grad_norm to be > 0, but got 0.0"),
-        ({"max_grad_norm": float("nan")}, "max_grad_norm to be > 0, but got nan"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm to be a number > 0, but got 0.0"),
+        ({"max_grad_norm": float("nan")}, "max_grad_norm to be a number > 0, but got nan"),
     ],
 )
 def test_training_is_checked(options: dict[str, float], text: str) -> None:
@@ -161,8 +161,8 @@ def test_the_former_fields_work_for_one_release() -> None:
 
 def test_rules_and_privacy_check_what_they_are_given() -> None:
     for most in (float("nan"), -1, "a"):
-        with pytest.raises(ValueError, match="max_change"):
+        with pytest.raises((ValueError, TypeError), match="max_change"):
             Rules(max_change=most)  # type: ignore[arg-type]
     for build in (lambda: Rules(ragged="model"), lambda: fgl.federation.Privacy(onward="model")):
-        with pytest.raises(TypeError, match="several names, but got the string 'model'"):
+        with pytest.raises(TypeError, match="but got .model."):
             build()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..checks import Share, Weight, reject_if
 from ..graph import Graph
-from ..graph.facts import answered, check_graphs, unscored
+from ..graph.facts import answered, unscored
 from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..seeds import fold_in
@@ -237,8 +237,6 @@ def damaged(
 
     Source: OpenFGL, Li et al. 2024, https://arxiv.org/abs/2408.16288
     """
-    check_graphs(graphs)
-    reject_if(not isinstance(how, Damage), "how to be a fgl.data.Damage", f"{how!r}", TypeError)
     if how.label_noise and share_nodes(graphs):
         graphs = wrong_nodes(graphs, how.label_noise, fold_in(seed, "labels"))
         how = replace(how, label_noise=0.0)

@@ -55,8 +55,8 @@ from .method.method import Loss as Loss
 from .method.method import Method as Method
 from .method.method import OptimizerFactory as OptimizerFactory
 from .method.method import Training as Training
-from .method.models import Models as Models
 from .method.rules import Joining as Joining
+from .method.rules import Models as Models
 from .method.rules import Own, Privacy, Rules
 from .method.rules import Ragged as Ragged
 from .method.sums import Means, OfMeans, OfSums, after

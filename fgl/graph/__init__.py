@@ -15,17 +15,8 @@ from ..checks import check_count, check_device, reject_if
 from ..sparse import SparseMatrix
 from ..sparse.matrix import rows_of
 from ..sparse.pattern import Pattern, outside
-from . import collection
-from .append import appended
+from . import checks, collection
 from .checks import MASKS as MASKS
-from .checks import (
-    check_batch,
-    check_devices,
-    check_features,
-    check_index,
-    check_pairs,
-    check_roles,
-)
 from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
 from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
@@ -117,13 +108,13 @@ class Graph(Facts):
     horizon_index: Tensor | None = None
 
     def __post_init__(self) -> None:
-        check_features(self.x)
+        checks.check_features(self.x)
         self._choose_backend()
-        check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
-        check_devices(present(self, TENSORS), self.edge_index.device)
+        checks.check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
+        checks.check_devices(present(self, TENSORS), self.edge_index.device)
         if self.batch is not None:
-            check_batch(self.batch, self.edge_index, self.num_nodes)
-        check_pairs(self.edge_label_index, self.edge_label_type, self.batch, self.num_nodes)
+            checks.check_batch(self.batch, self.edge_index, self.num_nodes)
+        checks.check_pairs(self.edge_label_index, self.edge_label_type, self.batch, self.num_nodes)
         check_windows(self)
         if self.u is not None and self.batch is None:
             raise ValueError("Expected batch beside u, the features of its graphs, but got none")
@@ -131,7 +122,7 @@ class Graph(Facts):
         for name, value in present(self, FIELDS).items():
             check_field(name, value, sizes.get(FIELDS[name].owner, self.num_examples))
         masks = present(self, MASKS)
-        check_roles(masks)
+        checks.check_roles(masks)
         for name, mask in masks.items():  # a column of masks of many splits is not contiguous
             object.__setattr__(self, name, mask.contiguous())
         if self.num_classes is not None:
@@ -238,7 +229,7 @@ class Graph(Facts):
         If the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
         """
         reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
-        check_index("nodes", nodes, (None,), self.num_nodes)
+        checks.check_index("nodes", nodes, (None,), self.num_nodes)
         if nodes.unique().numel() != nodes.numel():
             raise ValueError("Expected nodes to be without repeats, but got a node twice")
         position = torch.full((self.num_nodes,), -1, dtype=torch.int64, device=self.device)
@@ -303,8 +294,10 @@ class Graph(Facts):
         """
         reject_if(self.batch is not None, "a graph without batch (see join)", "one with it")
         check_no_series(self, "append")
-        check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
-        return self.replace(**appended(self, x, edge_index, edge_weight, node_id, fields))
+        checks.check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
+        return self.replace(
+            **collection.appended(self, x, edge_index, edge_weight, node_id, fields)
+        )
 
     def select(self, graphs: Tensor) -> Graph:
         """The collection of the graphs named by `graphs` (int64 ``[m]``), in that order.
@@ -320,10 +313,10 @@ class Graph(Facts):
                     [1]])
         """
         if self.window_index is not None:
-            check_index("graphs", graphs, (None,), self.num_examples)
+            checks.check_index("graphs", graphs, (None,), self.num_examples)
             return cast("Graph", select_windows(self, graphs.to(self.device)))
         reject_if(self.batch is None, "a graph with batch (see subgraph)", "one without")
-        check_index("graphs", graphs, (None,), self.num_graphs)
+        checks.check_index("graphs", graphs, (None,), self.num_graphs)
         reject_if(graphs.numel() == 0, "graphs to name a graph", "none")
         chosen: Graph = collection.select(self, graphs.to(self.device))
         return chosen

@@ -103,7 +103,7 @@ def feddep(
 
     Example:
         >>> feddep(fgl.fedavg(fgl.nn.DeepNeighbours(4, 8, 2)), gen_epochs=20)
-        feddep(fedavg(DeepNeighbours(...)), gen_epochs=20)
+        feddep(fedavg(DeepNeighbours(...), ...), gen_epochs=20, ...)
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.04336; https://github.com/zkzhangke/FedDEP
     """

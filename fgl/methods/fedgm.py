@@ -84,7 +84,7 @@ def fedgm(
 
     Example:
         >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)
-        fedgm(fedavg(GCN(...)), reduction=0.2)
+        fedgm(fedavg(GCN(...), ...), reduction=0.2, ...)
 
     Source: Zhang et al. 2025, FedGM; https://github.com/hanhan1900/FedGM
     """

@@ -66,7 +66,7 @@ def fedgta(
 
     Example:
         >>> fedgta(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), num_moments=3)
-        fedgta(fedavg(GCN(...)), num_moments=3)
+        fedgta(fedavg(GCN(...), ...), num_moments=3, ...)
 
     Source: Li et al. 2023, https://arxiv.org/abs/2401.11755; https://github.com/xkLi-Allen/FedGTA
     """

@@ -46,7 +46,7 @@ def fedopt(
 
     Example:
         >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01)
-        fedopt(fedavg(GCN(...)), rule='adam', server_lr=0.01)
+        fedopt(fedavg(GCN(...), ...), rule='adam', server_lr=0.01, ...)
 
     Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295
     """

@@ -32,7 +32,7 @@ def fedprox(fedavg: Method, *, mu: Weight, distance: Distance = proximal) -> Met
 
     Example:
         >>> fedprox(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), mu=0.1)
-        fedprox(fedavg(GCN(...)), mu=0.1)
+        fedprox(fedavg(GCN(...), ...), mu=0.1)
 
     Source: Li et al. 2020, https://arxiv.org/abs/1812.06127
     """

@@ -92,7 +92,7 @@ def fedtad(
     Example:
         >>> generator = fgl.nn.node_generator.NodeGenerator(4, 2)
         >>> fedtad(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), generator, epochs=1)
-        fedtad(fedavg(GCN(...)), NodeGenerator(...), epochs=1)
+        fedtad(fedavg(GCN(...), ...), NodeGenerator(...), epochs=1, ...)
 
     Source: Zhu et al. 2024, https://arxiv.org/abs/2404.14061; https://github.com/zyl24/FedTAD
     """

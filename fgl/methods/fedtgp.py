@@ -53,7 +53,7 @@ def fedtgp(
 
     Example:
         >>> fedtgp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), server_epochs=5)
-        fedtgp(fedavg(GCN(...)), server_epochs=5)
+        fedtgp(fedavg(GCN(...), ...), server_epochs=5, ...)
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.03230; https://github.com/TsingZ0/FedTGP
     """

@@ -64,7 +64,7 @@ def fggp(
 
     Example:
         >>> fggp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), neighbours=2)
-        fggp(fedavg(GCN(...)), neighbours=2)
+        fggp(fedavg(GCN(...), ...), neighbours=2, ...)
 
     Source: Wan et al. 2024, https://doi.org/10.1609/aaai.v38i14.29468;
     https://github.com/GuanchengWan/FGGP

@@ -120,7 +120,7 @@ def opfgl(
 
     Example:
         >>> opfgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), distil=0.5)
-        opfgl(fedavg(GCN(...)), distil=0.5)
+        opfgl(fedavg(GCN(...), ...), distil=0.5, ...)
 
     Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304; https://github.com/Youth-49/O-pFGL
     """

@@ -87,7 +87,7 @@ def s2fgl(
 
     Example:
         >>> s2fgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), books=2)
-        s2fgl(fedavg(GCN(...)), books=2)
+        s2fgl(fedavg(GCN(...), ...), books=2, ...)
 
     Source: Tan et al. 2025, https://arxiv.org/abs/2507.02409;
     https://github.com/Wonder7racer/S2FGL

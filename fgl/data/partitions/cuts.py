@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...checks import Count, Natural, Weight, install
+from ...checks import Count, Natural, Weight, imported, install
 from ...graph import Graph
 from ...kinds import typed
 from ...progress import shown
@@ -149,12 +149,7 @@ def _igraph(
     edges: Tensor, num_nodes: int, seed: int, method: str, **options: Any
 ) -> list[list[int]]:
     """Communities by one of igraph's methods, whose random numbers are Python's."""
-    try:
-        import igraph
-    except ImportError as error:
-        raise ImportError(
-            f"Expected igraph to be installed, but got none: {install('partitions')}"
-        ) from error
+    igraph = imported("igraph", "for its communities", install("partitions"))
     igraph.set_random_number_generator(random.Random(seed))
     try:
         with announced(f"{method} by igraph", len(edges), 10 * SLOW):
@@ -226,12 +221,7 @@ def metis_partition(
 
     Source: Karypis & Kumar, https://doi.org/10.1137/S1064827595287997
     """
-    try:
-        import pymetis
-    except ImportError as error:
-        raise ImportError(
-            f"Expected pymetis to be installed, but got none: {install('partitions')}"
-        ) from error
+    pymetis = imported("pymetis", "for METIS", install("partitions"))
     n = graph.num_nodes
     check_num_clients(num_clients, n)
     source, target = undirected(graph.edge_index.cpu(), n).to(torch.int32)  # METIS counts in these

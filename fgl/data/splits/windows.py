@@ -56,7 +56,7 @@ def windows(
         >>> series = fgl.Graph(torch.rand(3, 20, 1), torch.tensor([[0], [1]]), y=torch.rand(3, 20))
         >>> cut = windows(series, 4, horizons=(1, 3), shares=(0.5, 0.2, 0.3))
         >>> cut.num_examples, int(cut.train_mask.sum()), cut.horizon_index[0]
-        (10, 5, tensor([4, 6]))
+        (10, 4, tensor([4, 6]))
 
     Source: the layout of Li et al. 2018, DCRNN, https://arxiv.org/abs/1707.01926
     """

@@ -18,7 +18,7 @@ from ...warn import warn
 from .compose import layer
 from .message import Broadcast, Message, Params, State, check_model
 from .method import Loss, Method, Receive, Training
-from .models import check_has_shapes
+from .rules import check_has_shapes
 from .sums import Means, OfMeans
 
 ONE_STEP = Training()
