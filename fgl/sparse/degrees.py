@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch._C import _functorch as functorch
 
+from .recording import recorded
+
 
 def check_degrees(value: Tensor | None) -> None:
     """Raise a ValueError for negative weights of edges where a degree is divided by."""
@@ -13,6 +15,7 @@ def check_degrees(value: Tensor | None) -> None:
         or value.is_cuda
         or value.is_meta
         or functorch.is_functorch_wrapped_tensor(value)
+        or recorded()
     ):
         return
     if (value < 0).any():
