@@ -369,7 +369,7 @@ def test_flags_are_flat() -> None:
         *("dataset", "clients", "weight_decay", "learn", "kind", "fanouts", "cap", "device"),
         *("lr", "steps"),
         *("rounds", "seed", "participation", "clients_at_once", "threads", "patience"),
-        *("checkpoint", "json", "seeds", "plot", "scale"),
+        *("checkpoint", "json", "plot", "scale"),
     ]
     words = "--clients 7 --weight-decay 0 --no-learn --kind gat --fanouts 3 4 5 --cap 9 --lr=1"
     setting, run, scale = cli(parsed, argv=[*words.split(), "--clients-at-once", "all"])

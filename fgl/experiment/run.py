@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from ..checks import about, check_count, check_disk, check_number, reject_if
+from ..checks import about, check_count, check_disk, check_number
 from ..federation import Callback, Evaluate, Method, Result, Round, Watch, choose, run
 from .callbacks import early_stop, progress, tell_memory
 from .plots import plot
 from .report import DESCRIBED, report, to_json
-from .tables import mean_and_deviation, spread
 
 if TYPE_CHECKING:
     from ..tasks import Task
 
 # Fields that a report has outside its config, or that only place a run.
 NOT_CONFIG = (
-    *("recipe", "dataset", "clients", "rounds", "seed", "seeds"),
+    *("recipe", "dataset", "clients", "rounds", "seed"),
     *("json", "plot", "checkpoint", "device"),
 )
 _ORIGIN: ContextVar[dict[str, Any]] = ContextVar("_ORIGIN")  # see `command`
@@ -67,8 +64,6 @@ class Run:
     """The folder where every round is saved; a run that finds one goes on from it."""
     json: str | None = None
     """The file that the report is written to."""
-    seeds: int = 1
-    """Run with this number of seeds, from seed on; print mean and deviation of each metric."""
     plot: str | None = None
     """The file that a picture of the rounds is written to; needs matplotlib."""
 
@@ -81,7 +76,6 @@ class Run:
         check_count(threads=self.threads)
         if self.patience is not None:
             check_count(patience=self.patience)
-        check_count(seeds=self.seeds)
         for name in ("json", "plot"):
             if getattr(self, name):
                 _check_file(name, Path(getattr(self, name)))
@@ -114,8 +108,8 @@ class Run:
             before the first round, and ``new_nodes`` if nodes were generated) and the `Result`.
 
         Raises:
-            ValueError: for `patience` on a task that has no validation, for several `seeds`, which
-                a command line runs one by one, and all that `fgl.run` raises.
+            ValueError: for `patience` on a task that has no validation, and all that `fgl.run`
+                raises.
         """
         self._check(task)
         torch.set_num_threads(self.threads)
@@ -177,11 +171,6 @@ class Run:
                 "Expected patience to be None for a task that has no validation score, "
                 f"but got {self.patience}"
             )
-        reject_if(
-            self.seeds > 1,
-            "seeds to be 1 where a Run is called, since a task has one seed",
-            f"{self.seeds}: fgl.experiment.cli and fgl.compare run several",
-        )
         for name in ("json", "plot"):
             if getattr(self, name):
                 try_writing(name, Path(getattr(self, name)))
@@ -270,90 +259,3 @@ def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
     refused = [(r.round, r.one_by_one) for r in result.history if r.one_by_one]
     if refused:
         print(f"{name}: one client after the other since round {refused[0][0]}: {refused[0][1]}")
-
-
-def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """Call a `main` once, or with each seed of the `Run` among its arguments.
-
-    With several seeds each seed has its own checkpoint folder, ``seed-0`` and so on. One report and
-    one picture cover all seeds.
-
-    Args:
-        main: the function; with several seeds it must return the result of its `Run`.
-        arguments: arguments of `main`.
-
-    Returns:
-        The result of `main`; with several seeds a list of results.
-
-    Raises:
-        TypeError: if there are several seeds and `main` returns anything else.
-
-    Example:
-        >>> over_seeds(lambda run: run.rounds, {"run": Run(rounds=3)})
-        3
-    """
-    named = [name for name, value in arguments.items() if isinstance(value, Run)]
-    if not named or arguments[named[0]].seeds == 1:
-        return main(**arguments)
-    warnings.warn(
-        "--seeds and Run(seeds=) go with the next release: fgl.compare and fgl.study run methods "
-        "over seeds",
-        FutureWarning,
-        stacklevel=3,
-    )
-    name, first = named[0], arguments[named[0]]
-    for kind in ("json", "plot"):
-        if getattr(first, kind):
-            try_writing(kind, Path(getattr(first, kind)))
-    pairs = []
-    for seed in range(first.seed, first.seed + first.seeds):
-        folder = first.checkpoint and str(Path(first.checkpoint) / f"seed-{seed}")
-        one = replace(first, seed=seed, seeds=1, checkpoint=folder, json=None, plot=None)
-        pairs.append(_checked(main(**{**arguments, name: one})))
-    summary = summed(reports := [report for report, _ in pairs])
-    what = f"{reports[0]['recipe']} {reports[0]['dataset']}".strip() or "run"
-    for metric, ways in summary["metrics"].items():
-        scores = [f"{DESCRIBED[way]} {spread(*values)}" for way, values in ways.items()]
-        print(f"{what}, {first.seeds} seeds: {metric} {', '.join(scores)}")
-    if first.json:
-        write(Path(first.json), to_json(summary))
-    if first.plot:
-        plot({what: [result for _, result in pairs]}, path=first.plot)
-    return pairs
-
-
-def summed(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join reports of several seeds: mean and deviation of each metric, and the reports.
-
-    Args:
-        reports: see `fgl.experiment.report`.
-
-    Returns:
-        ``{"seeds", "metrics", "runs"}``; a metric has a mean and a deviation for each way to choose
-        a round. Metrics of single clients are left out.
-
-    Example:
-        >>> metrics = [{"auc": {"last": 0.5}}, {"auc": {"last": 0.7}}]
-        >>> summed([{"seed": k, "metrics": found} for k, found in enumerate(metrics)])["metrics"]
-        {'auc': {'last': (0.6, 0.1414...)}}
-    """
-    metrics: dict[str, dict[str, tuple[float, float]]] = {}
-    for metric, ways in reports[0]["metrics"].items():
-        if "/" in metric:
-            continue
-        each = [report["metrics"].get(metric, {}) for report in reports]
-        metrics[metric] = {
-            way: mean_and_deviation([values.get(way, math.nan) for values in each]) for way in ways
-        }
-    seeds = [report["seed"] for report in reports]
-    return {"seeds": seeds, "metrics": metrics, "runs": list(reports)}
-
-
-def _checked(returned: Any) -> tuple[dict[str, Any], Result]:
-    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Result):
-        return returned
-    text = (
-        "Expected main to return what its Run returned, the report and the result, where there are "
-        f"several seeds, but got {type(returned).__name__}"
-    )
-    raise about("main", TypeError(text))
