@@ -179,7 +179,7 @@ def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric
     sent = sent[: len(mean)]
     best = runs[0].best if len(runs) == 1 else None
     mark: dict[str, Any] = {} if best is None else {"marker": "o", "markevery": [best]}
-    places = [(by_round, list(range(len(mean)))), (by_bytes, sent)]
+    places: list[Any] = [(by_round, range(len(mean))), (by_bytes, sent)]
     for axes, x in places if any(sent) else places[:1]:
         (line,) = axes.plot(x, mean, label=name, **mark)
         mark["color"] = line.get_color()  # the same in both pictures, whoever is in them

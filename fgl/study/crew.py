@@ -134,7 +134,8 @@ class Worker:
 
     def end(self) -> None:
         """Tell the process to end."""
-        self.process.stdin.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def wait(self) -> None:
         """Wait for the process; kill it if it takes too long."""

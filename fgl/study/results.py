@@ -297,7 +297,9 @@ class Study:
     def chosen_to_latex(self) -> str:
         """The chosen values in LaTeX, for an appendix: a line per setting and method."""
         rows = [[s, m, _listed(self.chosen(s, m))] for s, m in self.plan.cells()]
-        return tabular([["Setting", "Method", "Chosen"], *(map(escaped, r) for r in rows)], "lll")
+        return tabular(
+            [["Setting", "Method", "Chosen"], *(list(map(escaped, r)) for r in rows)], "lll"
+        )
 
     def plot(
         self,

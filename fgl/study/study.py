@@ -121,8 +121,9 @@ def study(
     reject_if(both, "tuning_seeds to be others than seeds", f"{both} in both")
     counts = num_rounds, num_rounds if tuning_rounds is None else tuning_rounds
     others: Any = {"patience": patience, "metric": metric, "checkpoint": checkpoint, "how": how}
-    spaces, tunes = _spaces(local), own or "each"
-    plan = Plan(_tuned(methods), dict(settings), spaces, [trials], tunes, tests, *counts, **others)
+    spaces = _spaces(local)
+    chosen = _tuned(methods), dict(settings), spaces, [trials]
+    plan = Plan(*chosen, own or "each", tests, *counts, **others)
     return _carried_out(plan, trials, workers, folder)
 
 

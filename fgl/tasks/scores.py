@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from .. import federation as fed
+from .. import targets
 from ..checks import reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
@@ -23,16 +24,7 @@ from ..metrics.classes import hit_counts
 from ..metrics.host import on_host
 from ..metrics.ranking import auc_and_average_precision
 from ..sparse.batched_pattern import Member
-from ..targets import (
-    CLASSES,
-    Target,
-    checked_y,
-    of_clients,
-    scored_alone,
-    selected,
-    undefined_metrics,
-    warn_undefined,
-)
+from ..targets import of_clients
 from ..transfer import to_host
 
 
@@ -42,7 +34,7 @@ def node_scores(
     *,
     test: bool = True,
     logits_of: Callable[..., Any] = fed.predict,
-    target: Target = CLASSES,
+    target: targets.Target = targets.CLASSES,
 ) -> Score:
     """A score of a model on a client's own nodes, or on the graphs of its collection.
 
@@ -68,7 +60,7 @@ def node_scores(
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
-        y = checked_y(target, graph.y)
+        y = targets.checked_y(target, graph.y)
         with fed.in_mode(model, False):
             output = logits_of(model, params, graph)
         metrics: dict[str, Any] = {}
@@ -77,7 +69,7 @@ def node_scores(
             metrics[f"val_{target.first}"] = first(output, y, graph.val_mask)
         if test and graph.test_mask is not None:
             metrics |= of_clients(target).measure("test_", output, y, graph.test_mask)
-        return scored_alone(on_host(metrics)[0])
+        return targets.scored_alone(on_host(metrics)[0])
 
     return score
 
@@ -154,7 +146,7 @@ def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
 
     def validate(params: Params, graph: Graph) -> float:
         metrics: Mapping[str, Any] = score(params, graph)
-        return selected(metrics, select)
+        return targets.selected(metrics, select)
 
     return validate
 
@@ -287,7 +279,7 @@ def evaluate_pooled(
     clients: Sequence[Graph],
     *,
     tests: Sequence[Graph] | None = None,
-    target: Target = CLASSES,
+    target: targets.Target = targets.CLASSES,
 ) -> Evaluate:
     """Score all clients' test examples together, each by the model that its client deploys.
 
@@ -323,7 +315,7 @@ def evaluate_pooled(
         if mask is not None and bool(mask.any())
     }
     reject_if(not tested, "a client to have test examples", "none")
-    answers = torch.cat([checked_y(target, own.y)[mask] for own, mask in tested.values()])
+    answers = torch.cat([targets.checked_y(target, own.y)[mask] for own, mask in tested.values()])
 
     @torch.no_grad()
     def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
@@ -334,7 +326,9 @@ def evaluate_pooled(
                 trained = client if client in used else 0
                 with method.at(clients[trained]):
                     outputs.append(fed.predict(model, used[trained], own)[mask])
-        return scored_alone(on_host(target.measure("pooled_test_", torch.cat(outputs), answers))[0])
+        return targets.scored_alone(
+            on_host(target.measure("pooled_test_", torch.cat(outputs), answers))[0]
+        )
 
     return evaluate
 
@@ -344,26 +338,30 @@ def with_pooled(
     method: Method,
     clients: Sequence[Graph],
     tests: Sequence[Graph],
-    target: Target,
+    target: targets.Target,
 ) -> Evaluate:
     """The score, with `evaluate_pooled` beside it where a client's answers define no metric.
 
     A warning names these clients.
     """
-    warn_undefined(target, [(own.y, own.val_mask) for own in tests], "val_")
+    targets.warn_undefined(target, [(own.y, own.val_mask) for own in tests], "val_")
     questions = [(own.y, own.test_mask) for own in tests]
     answered = [(y, mask) for y, mask in questions if y is not None and mask is not None]
     if not answered:
         return evaluate
     instead, lost = _instead(target, answered)
-    if not warn_undefined(target, questions, "test_", instead=instead) or lost:
+    if not targets.warn_undefined(target, questions, "test_", instead=instead) or lost:
         return evaluate
     return fed.together(evaluate, evaluate_pooled(method, clients, tests=tests, target=target))
 
 
-def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
+def _instead(
+    target: targets.Target, answered: Sequence[tuple[Tensor, Tensor]]
+) -> tuple[str, list[str]]:
     """The end of a warning about undefined metrics, and the pooled metrics that are undefined."""
-    lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
+    lost = targets.undefined_metrics(
+        target, *(torch.cat(part) for part in zip(*answered, strict=True))
+    )
     if lost:
         return ", nor is there one of all clients' answers together", lost
     return "; pooled_test_... are of all clients' answers together", lost
@@ -371,7 +369,11 @@ def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple
 
 @typed
 def evaluate_graphs(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], *, target: Target = CLASSES
+    method: Method,
+    tests: Sequence[Graph],
+    clients: Sequence[Graph],
+    *,
+    target: targets.Target = targets.CLASSES,
 ) -> Evaluate:
     """Score each client's model on its own test graphs.
 
@@ -415,7 +417,7 @@ def evaluate_graphs(
     if any(graph.batch is None for graph in (*tests, *clients)):
         raise ValueError("Expected tests and clients to be collections, but got no batch")
     for graph in (*tests, *clients):
-        checked_y(target, graph.y)
+        targets.checked_y(target, graph.y)
     for client, graph in enumerate(tests):
         others = [name for name in ("train_mask", "val_mask") if getattr(graph, name) is not None]
         if others and graph.test_mask is None:
@@ -423,7 +425,7 @@ def evaluate_graphs(
                 f"Expected client {client}'s tests to have test_mask beside {others[0]}, but got "
                 "none: without it graphs that train would be tested; without masks all are tested"
             )
-    how = _evaluate_classes if target.metrics == CLASSES.metrics else _evaluate_answers
+    how = _evaluate_classes if target.metrics == targets.CLASSES.metrics else _evaluate_answers
     central = len(clients) == 1 and how is _evaluate_answers
     if len(clients) != len(tests) and not central:
         raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
@@ -431,7 +433,7 @@ def evaluate_graphs(
 
 
 def _evaluate_answers(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: targets.Target
 ) -> Evaluate:
     """By client, and pooled over the clients; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
@@ -440,8 +442,8 @@ def _evaluate_answers(
         k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
     }
     questions: list[Any] = [(graph.y, graph.example_mask) for graph in tests]
-    warn_undefined(target, questions, "test_", instead=_instead(target, questions)[0])
-    warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
+    targets.warn_undefined(target, questions, "test_", instead=_instead(target, questions)[0])
+    targets.warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
     answers: list[Any] = [graph.y for graph in tests]
     held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
     first = target.metrics[target.first]
@@ -461,14 +463,14 @@ def _evaluate_answers(
         scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
         scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
         pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
-        *each, pooled = map(scored_alone, on_host(*scores, pooled))
+        *each, pooled = map(targets.scored_alone, on_host(*scores, pooled))
         return {**fed.means(each), **pooled}
 
     return evaluate
 
 
 def _evaluate_classes(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: targets.Target
 ) -> Evaluate:
     """By accuracy, beside the control; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
