@@ -13,8 +13,7 @@ from torch import Tensor
 from .kinds import explained
 from .losses import binary_cross_entropy, cross_entropy, squared_error
 from .metrics import mae, mean_auc, mean_average_precision, r2, rmse
-from .metrics.classes import class_counts, hit_counts
-from .metrics.host import on_host
+from .metrics.classes import class_counts, hit_counts, on_host
 from .warn import warn
 
 TargetLoss = Callable[[Tensor, Tensor, Tensor | None], Tensor]

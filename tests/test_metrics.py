@@ -22,7 +22,7 @@ from fgl.metrics import (
     r2,
     rmse,
 )
-from fgl.metrics.host import on_host
+from fgl.metrics.classes import on_host
 
 
 @pytest.mark.parametrize("masked", [False, True])

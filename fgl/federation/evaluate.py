@@ -15,7 +15,7 @@ from torch import nn
 
 from ..graph import Graph
 from ..kinds import explained, typed
-from ..metrics.host import on_host
+from ..metrics.classes import on_host
 from ..predict import predict, standing_in
 from ..seeds import stage
 from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, warn_undefined

@@ -1,7 +1,6 @@
 """Losses: pure functions of tensors, one file each."""
 
-from .binary_cross_entropy import binary_cross_entropy
-from .cross_entropy import cross_entropy, soft_cross_entropy
+from .cross_entropy import binary_cross_entropy, cross_entropy, soft_cross_entropy
 from .errors import absolute_error, huber, squared_error
 from .kl_divergence import kl_divergence
 from .model_contrast import model_contrast

@@ -23,10 +23,9 @@ from ..predict import reads
 from ..targets import ANSWERS, Target
 from ..warn import warn
 from .apart import warn_of_known_pairs, warn_of_trained
-from .once import Once
 from .scores import node_scores, validation, with_pooled
 from .settings import Cut, setting
-from .task import Local, Task, bounded
+from .task import Local, Once, Task, bounded
 
 RATING = 10.0  # the largest rating, by which features of edges are divided
 
