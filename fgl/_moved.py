@@ -11,10 +11,10 @@ from typing import Any
 # Old room -> the module that has the names now -> names.
 NOW = {
     "fgl.client_network": {
-        "fgl.client_network.attention": "distance_attention softmax_attention",
+        "fgl.client_network.network": "distance_attention softmax_attention",
         "fgl.client_network.autoencoder": "encode init_encoder link_cost link_entropy link_loss "
         "link_probability",
-        "fgl.client_network.finch": "nearest_rows",
+        "fgl.client_network.grouping": "nearest_rows",
     },
     "fgl.data": {
         "fgl.data.hidden_nodes": "HiddenNodes hide_nodes",
@@ -50,7 +50,7 @@ NOW = {
     },
     "fgl.privacy": {
         "fgl.privacy.clip": "clipped_gradient",
-        "fgl.privacy.composed": "composed_epsilon",
+        "fgl.privacy.accountant": "composed_epsilon",
         "fgl.privacy.fixed_point": "decode encode largest_weight wrapped_sum",
         "fgl.privacy.gaussian": "on_grid",
     },

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fgl.federation.gate.distances import FEW, changes, root_mean_square
+from fgl.federation.gate.uploads import FEW, changes, root_mean_square
 
 
 def plain(message: Any, sent: Any) -> dict[str, tuple[float, float | None]]:

@@ -568,7 +568,7 @@ def test_a_full_ledger_is_rotated_and_forgets_nothing(
     costs = [{"noise_multiplier": 5.0}, {"noise_multiplier": 3.0, "sample_rate": 0.1, "steps": 2}]
     for number in range(20):
         book.charge(costs[number % 2], num_bytes=9)
-    want = fgl.privacy.composed.composed_epsilon({(5.0, 1.0): 10, (3.0, 0.1): 20}, delta=1e-5)
+    want = fgl.privacy.accountant.composed_epsilon({(5.0, 1.0): 10, (3.0, 0.1): 20}, delta=1e-5)
     assert book.epsilon_after({}) == want
     assert len(list(tmp_path.glob("ledger-*.jsonl"))) == 3
     assert all(path.stat().st_size <= 500 for path in tmp_path.glob("*.jsonl"))

@@ -15,17 +15,19 @@ from federations import ruled
 
 import fgl
 from fgl.federation import Limits
-from fgl.federation.gate import distances, uploads
-from fgl.federation.gate.distances import (
+from fgl.federation.gate import uploads
+from fgl.federation.gate.guard import check_whole
+from fgl.federation.gate.uploads import (
     Change,
     Diverged,
     changes,
     check_jump,
     farthest,
+    form_of,
     root_mean_square,
+    sift,
 )
-from fgl.federation.gate.guard import check_whole
-from fgl.federation.gate.uploads import form_of, of_whom, shortened, sift
+from fgl.federation.history import of_whom, shortened
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64)
 
@@ -110,7 +112,7 @@ def test_norms_beyond_a_dtype_are_computed_in_double() -> None:
         same = [torch.full((4,), large, dtype=dtype)]
         assert root_mean_square(same) == pytest.approx(large, rel=1e-3)
     assert root_mean_square([torch.ones(0)]) == root_mean_square([]) == 0.0
-    wide = [torch.full((distances.FEW // 2 + 1,), 2.0) for _ in range(3)]
+    wide = [torch.full((uploads.FEW // 2 + 1,), 2.0) for _ in range(3)]
     assert root_mean_square(wide) == pytest.approx(2.0)
     with torch.autocast("cpu", dtype=torch.float16):
         assert root_mean_square([torch.ones(2).half(), torch.ones(3).half()]) == pytest.approx(

@@ -23,7 +23,7 @@ from torch import Tensor
 import fgl
 from fgl.federation.executors.batch import batch, traced
 from fgl.federation.executors.batch.holdings import Holdings
-from fgl.sparse.recording import in_one
+from fgl.sparse.recording import Recorder, in_one
 
 Tracers = list[traced.Tracer]
 ADAM = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=2)
@@ -470,16 +470,70 @@ def test_holdings_see_through_what_python_has() -> None:
         assert not holdings.unchanged()
 
 
-def test_an_operation_that_reads_numbers_is_recorded_as_one() -> None:
-    from torch.fx.experimental.proxy_tensor import make_fx
+def repeated(function: Callable[..., Any], *inputs: Tensor) -> Callable[..., list[Any]]:
+    """What a recording of a function repeats."""
+    with Recorder(inputs) as recorder:
+        outputs = function(*inputs)
+    return recorder.function(outputs)
 
+
+def test_an_operation_that_reads_numbers_is_recorded_as_one() -> None:
     @in_one
     def first_rows(x: Tensor, count: int) -> tuple[Tensor]:
         return (x[: int(x.sum()) + count] * 2,)
 
-    call = make_fx(lambda x: first_rows(x, 1)[0])(torch.tensor([1.0, 0.0, 0.0]))
+    call = repeated(lambda x: first_rows(x, 1), torch.tensor([1.0, 0.0, 0.0]))
     for x in (torch.tensor([0.0, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.0])):
-        assert call(x).equal(first_rows(x, 1)[0])
+        assert call(x)[0].equal(first_rows(x, 1)[0])
+
+
+def test_a_recording_repeats_what_its_function_does() -> None:
+    constant = torch.tensor([1.0, 2.0, 4.0])
+
+    def in_place(x: Tensor) -> list[Any]:
+        out = torch.zeros(3)
+        out.add_(x)
+        out[1:].mul_(constant[1:])
+        x.sub_(1)
+        return [out, x, None]
+
+    def differentiated(x: Tensor) -> list[Any]:
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            largest, place = (x.exp() * constant).reshape(1, 3).max(dim=1)
+            (grad,) = torch.autograd.grad(largest.sum(), [x])
+        return [grad, place, *x.detach().split([1, 2])]
+
+    def drawn(x: Tensor) -> list[Any]:
+        number = torch.tensor(3.0)
+        number.add_(1)
+        return [torch.nn.functional.dropout(torch.cat([x, x]), 0.5) * number]
+
+    for function in (in_place, differentiated, drawn):
+        call = repeated(function, torch.tensor([0.0, 5.0, 0.0]))
+        for values in ([3.0, 1.0, 0.0], [0.0, 0.0, 9.0]):
+            found, want = torch.tensor(values), torch.tensor(values)
+            for _ in range(2):
+                torch.manual_seed(4)
+                again = call(found)
+                torch.manual_seed(4)
+                pairs = zip(again, function(want), strict=True)
+                assert all(a is b or a.equal(b) for a, b in pairs) and found.equal(want)
+    assert constant.tolist() == [1.0, 2.0, 4.0]
+
+
+def test_a_recording_reads_no_number_and_no_size_from_a_tensor() -> None:
+    x, mask = torch.tensor([1.0, -1.0]), torch.tensor([True, False])
+    for read in (
+        lambda x: [x * x.sum().item()],
+        lambda x: [x if x.equal(x) else x + 1],
+        lambda x: [x + len(x[x > 0])],
+        lambda x: [x + len(x.nonzero())],
+        lambda x: [x + len(x.masked_select(x > 0))],
+    ):
+        with pytest.raises(RuntimeError, match="from a tensor"):
+            repeated(read, x)
+    assert repeated(lambda x: [x[mask]], x)(x + 1)[0].tolist() == [2.0]
 
 
 def test_a_trace_keeps_no_parameters_after_a_round(tracers: Tracers) -> None:

@@ -74,26 +74,6 @@ def test_types_lie_side_by_side(both: bool) -> None:
     assert made.train_mask.nonzero().flatten().tolist() == [5, 6, 8] and made.val_mask is None
 
 
-def test_one_linear_map_is_one_of_each_type() -> None:
-    made, given = graph(), pieces()
-    weight = torch.rand(6, 4)
-    want = [given["nodes"]["paper"] @ weight[:3], torch.ones(4, 1) @ weight[3:4], weight[4:]]
-    assert torch.allclose(made.x @ weight, torch.cat(want))
-
-
-def test_numbers_are_unknown_where_nobody_says() -> None:
-    made = graph(y={"conf": torch.tensor([0.5, 2.0])}, train_mask=None)
-    assert made.y[:9].isnan().all() and made.y[9:].tolist() == [0.5, 2.0]
-    assert made.train_mask.nonzero().flatten().tolist() == [9, 10]
-
-
-def test_a_type_may_be_empty_and_a_relation_too() -> None:
-    none = torch.zeros(2, 0, dtype=torch.int64)
-    made = typed_graph({"paper": torch.rand(2, 3), "author": 0}, {BY: none}, both=True)
-    assert (made.num_nodes, made.num_edges, made.num_features) == (2, 0, 4)
-    assert typed_graph({"paper": 3}, {}).edge_type.tolist() == []
-
-
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"relations": {("paper", "by", "who"): torch.zeros(2, 1).long()}}, "to join .* but got 'who'"),
     ({"relations": {BY: torch.tensor([[5], [0]])}}, r"to be in \[0, 5\), but got 5"),

@@ -31,7 +31,7 @@ from harness.machine import RESULTS, kept, machine, pyplot, write
 from harness.report import publish
 
 import fgl
-from fgl.data.partitions.louvain import deal
+from fgl.data.partitions.cuts import deal
 from fgl.data.undirected import pairs
 
 CLIENTS = 10

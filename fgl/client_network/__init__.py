@@ -1,10 +1,8 @@
 """Networks of clients: features of clients, shares in each other's models, and cuts."""
 
 from .autoencoder import reconstruct
-from .dtw import dtw_distances
 from .features import flat_parameters, functional_embedding, pooled_features, probe_graphs
-from .finch import finch
-from .min_cut import min_cut
+from .grouping import dtw_distances, finch, min_cut
 from .network import (
     discretise,
     normalize_rows,

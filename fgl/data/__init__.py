@@ -1,27 +1,29 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
 from . import partitions, splits
-from .asked_rows import asked_rows
-from .borders import borders
 from .client_folder import open_client, save_client
 from .components import largest_component
 from .copies import first_copies
-from .damage import Damage, damaged, lose_edges, lose_features, move_edges, noisy_features
-from .damaged_labels import lose_labels, wrong_labels
+from .damage import (
+    Damage,
+    damaged,
+    lose_edges,
+    lose_features,
+    lose_labels,
+    move_edges,
+    noisy_features,
+    wrong_labels,
+)
 from .datasets import load, load_graphs, load_molecules
-from .domains import one_space
 from .download import download
-from .features import degree_features, normalize_features
-from .features_on_disk import map_features
+from .features import degree_features, map_features, normalize_features, one_space
 from .hetero import from_hetero, to_hetero
 from .large import large_graph
-from .made_up import bibliography, ratings
-from .neighbour_sums import neighbour_sums
+from .neighbour_sums import asked_rows, borders, neighbour_sums
 from .scaffolds import murcko_scaffolds
-from .synthetic import csbm, small_graphs, small_molecules
+from .synthetic import bibliography, csbm, ratings, small_graphs, small_molecules
 from .tables import from_tables, typed_tables
-from .typed import typed_graph, with_shared
-from .typed_paths import metapaths
+from .typed import metapaths, typed_graph, with_shared
 
 __all__ = [
     "Damage",

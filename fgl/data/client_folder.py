@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import check_number
-from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
+from ..checks import check_number, reject_if
+from ..graph import Graph
+from ..graph.fields import FIELDS as TABLE
 from ..graph.fields import present
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -26,7 +27,7 @@ from .readers.matrices import check_columns
 LIST = "client.json"
 VERSION = 1
 SPARSE = ("x_indptr", "x_indices", "x_values")
-FIELDS = (*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS, "batch", "edge_label_index")
+FIELDS = (*TABLE, "y", "batch", "edge_label_index")
 KNOWN = ("x", *SPARSE, "edge_index", *FIELDS)
 
 
@@ -108,6 +109,11 @@ def open_client(
         Graph(x=[3, 3], edge_index=[2, 1], y=[3], num_classes=2)
     """
     folder = Path(folder)
+    if not (folder / LIST).exists():
+        raise FileNotFoundError(
+            f"Expected folder to be one that fgl.data.save_client wrote, with {LIST}, but got "
+            f"{folder}, which {'has no such file' if folder.is_dir() else 'is no folder'}"
+        )
     about = _list(folder)
     arrays = {
         name: _array(folder, name, entry, mapped and name == "x", check)
@@ -152,8 +158,7 @@ def _list(folder: Path) -> dict[str, Any]:
         got = about.get("version")
         raise ValueError(f"Expected {path} to have version {VERSION}, but got {got!r}")
     unknown = [name for name in about["arrays"] if name not in KNOWN]
-    if unknown:
-        raise ValueError(f"Expected the arrays of {path} to be of {KNOWN}, but got {unknown}")
+    reject_if(unknown, f"the arrays of {path} to be of {KNOWN}", unknown)
     listing: dict[str, Any] = about
     return listing
 
@@ -171,8 +176,7 @@ def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Te
     if (array.dtype.name, shape) != (entry["dtype"], entry["shape"]) or not array.dtype.isnative:
         want = f"{entry['dtype']} {entry['shape']}"
         raise ValueError(f"Expected {path} to hold {want}, but got {array.dtype} {shape}")
-    if array.dtype.kind not in "bifuc":
-        raise ValueError(f"Expected {path} to hold numbers, but got {array.dtype}")
+    reject_if(array.dtype.kind not in "bifuc", f"{path} to hold numbers", array.dtype)
     return torch.from_numpy(array)
 
 
@@ -204,8 +208,7 @@ def _loaded(path: Path, mapped: bool) -> np.ndarray[Any, Any]:
 
 def _check_file(path: Path) -> None:
     """Raise unless a path is a regular file, since reading a named pipe would wait for ever."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError(f"Expected {path} to be a regular file, but got another kind")
+    reject_if(not stat.S_ISREG(path.stat().st_mode), f"{path} to be a regular file", "another kind")
 
 
 def _check_size(path: Path) -> None:
@@ -225,8 +228,7 @@ def _sparse(arrays: dict[str, Tensor], about: dict[str, Any]) -> SparseMatrix:
     from scipy.sparse import csr_array  # slow to import
 
     missing = [name for name in (*SPARSE, "num_features") if name not in {*arrays, *about}]
-    if missing:
-        raise ValueError(f"Expected sparse features to have {SPARSE}, but got no {missing}")
+    reject_if(missing, f"sparse features to have {SPARSE}", f"no {missing}")
     starts, columns, values = (arrays[name] for name in SPARSE)
     check_number("num_features", about["num_features"], at_least=0, integer=True)
     check_columns("x", about["num_features"])
@@ -236,6 +238,5 @@ def _sparse(arrays: dict[str, Tensor], about: dict[str, Any]) -> SparseMatrix:
     shape = (len(starts) - 1, about["num_features"])
     matrix = csr_array((values.numpy(), columns.numpy(), starts.numpy()), shape=shape)
     matrix.check_format(full_check=True)
-    if not matrix.has_canonical_format:
-        raise ValueError("Expected x_indices to rise in each row, but got others")
+    reject_if(not matrix.has_canonical_format, "x_indices to rise in each row", "others")
     return SparseMatrix(Pattern(starts, columns, shape), values)

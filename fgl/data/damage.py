@@ -9,20 +9,151 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_share, check_weight
+from ..checks import Share, Weight, reject_if
 from ..graph import Graph
-from ..graph.arguments import check_graphs
+from ..graph.facts import answered, unscored
+from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
 from ..sparse.matrix import dense
 from ..warn import warn
-from .damaged_labels import Draws, lose_labels, share_nodes, wrong_labels, wrong_nodes
 from .splits.free_pairs import FreePairs
+
+Draws = torch.Generator | None
+
+
+@typed
+def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
+    """The graph in which ``round(share n)`` of the n training examples do not train.
+
+    Examples of which no answer is known (NaN) do not count.
+
+    Args:
+        graph: or a collection; without a training mask all examples train.
+        share: in [0, 1].
+        generator: of the draw, on the CPU; default torch's global one.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
+        >>> lose_labels(graph, 0.5).num_train
+        2
+
+    Source: "random_label_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
+    """
+    check_no_series(graph, "lose_labels")
+    mask = graph.training_mask.clone()
+    mask[_drawn(answered(mask, graph.y), share, generator)] = False
+    return graph.replace(train_mask=mask)
+
+
+@typed
+def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
+    """The graph in which ``round(share n)`` of the n training examples have another class.
+
+    Every other class is equally likely. Where ``y`` holds answers, 0 and 1, n counts those that are
+    known, and yes becomes no. Labels of validation and test examples stay, also where there is no
+    training mask; all others train then.
+
+    Args:
+        graph: with at least two classes or with answers, or such a collection.
+        share: in [0, 1].
+        generator: of the draws, on the CPU; default torch's global one.
+
+    Raises:
+        ValueError: without labels, or with fewer than two classes.
+        TypeError: for other numbers in ``y`` than 0 and 1.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
+        >>> (wrong_labels(graph, 0.5).y != graph.y).sum()
+        tensor(2)
+
+    Source: "random_label_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
+    """
+    if graph.y is not None and graph.y.is_floating_point():
+        return graph.replace(y=_wrong_answers(graph.y, unscored(graph), share, generator))
+    classes, labels = int(graph.num_classes or 0), graph.labels.clone()
+    reject_if(classes < 2, "graph to have at least two classes", classes)
+    chosen = _drawn(unscored(graph), share, generator)
+    step = torch.randint(1, classes, (chosen.numel(),), generator=generator).to(graph.device)
+    labels[chosen] = (labels[chosen] + step) % classes
+    return graph.replace(y=labels)
+
+
+def _wrong_answers(y: Tensor, noisy: Tensor, share: float, generator: Draws) -> Tensor:
+    answered = ~y.isnan()
+    if not bool(((y == 0) | (y == 1) | ~answered).all()):
+        raise TypeError(
+            "Expected graph.y to be class labels or answers, 0 and 1, of which some can be "
+            "another, but got other numbers: they can be left out (missing_labels, lose_labels)"
+        )
+    mask = answered & noisy.view(-1, *[1] * (y.dim() - 1))
+    chosen, wrong = _drawn(mask.flatten(), share, generator), y.flatten().clone()
+    wrong[chosen] = 1 - wrong[chosen]
+    return wrong.view_as(y)
+
+
+def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
+    """A share of the examples of a mask, int64."""
+    own = mask.nonzero().squeeze(1)
+    order = torch.randperm(own.numel(), generator=generator)
+    return own[order[: round(share * own.numel())].to(own.device)]
+
+
+def share_nodes(graphs: Sequence[Graph]) -> bool:
+    """Whether clients train on the same nodes of one graph, in which a node has one class.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
+        >>> own = graph.subgraph(torch.tensor([1]))
+        >>> share_nodes([own, own]), share_nodes([graph, graph])  # the latter has no node_id
+        (True, False)
+    """
+    if not all(map(_has_classes_by_node, graphs)):
+        return False
+    node = torch.cat([own.node_id[unscored(own)] for own in graphs])  # type: ignore[index]  # checked
+    label = torch.cat([own.labels[unscored(own)] for own in graphs])
+    different = torch.stack([node, label]).unique(dim=1)[0]
+    return len(different) < len(node) and len(different) == len(node.unique())
+
+
+def _has_classes_by_node(graph: Graph) -> bool:
+    of_nodes = graph.batch is None and graph.edge_label_index is None
+    classes = graph.y is not None and not graph.y.is_floating_point()
+    return of_nodes and classes and graph.node_id is not None
+
+
+def wrong_nodes(graphs: Sequence[Graph], share: float, seed: int) -> list[Graph]:
+    """Like `wrong_labels`, for all training nodes; a node has the same wrong label in every client.
+
+    Example:
+        >>> y = torch.tensor([0, 1, 2, 1])
+        >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=y)
+        >>> one, two = wrong_nodes([graph.subgraph(torch.arange(3))] * 2, 0.7, seed=0)
+        >>> (one.y != y[:3]).sum(), torch.equal(one.y, two.y)
+        (tensor(2), True)
+    """
+    chosen = [unscored(own).nonzero().squeeze(1) for own in graphs]
+    pairs = [*zip(graphs, chosen, strict=True)]
+    node = torch.cat([own.node_id[index] for own, index in pairs])  # type: ignore[index]  # checked
+    node, place = node.unique(return_inverse=True)
+    y = torch.empty_like(node)
+    y[place] = torch.cat([own.labels[index] for own, index in pairs])
+    alone = Graph(torch.zeros(len(node), 1), torch.zeros(2, 0, dtype=torch.int64))
+    source = alone.to(y.device).replace(y=y, num_classes=graphs[0].num_classes)
+    wrong = wrong_labels(source, share, generator=torch.Generator().manual_seed(seed)).labels
+    drawn = wrong[place].split([len(index) for index in chosen])
+    return [
+        own.replace(y=own.labels.index_copy(0, index, new))
+        for (own, index), new in zip(pairs, drawn, strict=True)
+    ]
+
 
 Features = Callable[[Graph], Graph] | None
 
 
+@typed
 @dataclass(frozen=True)
 class Damage:
     """Missing and wrong data of every client before it trains.
@@ -34,24 +165,18 @@ class Damage:
     Source: the settings of OpenFGL, https://github.com/xkLi-Allen/OpenFGL
     """
 
-    missing_edges: float = 0.0
+    missing_edges: Share = 0.0
     """Share of a client's edges that it has lost."""
-    edge_noise: float = 0.0
+    edge_noise: Share = 0.0
     """Share of a client's edges that join two other nodes instead."""
-    missing_features: float = 0.0
+    missing_features: Share = 0.0
     """Share of each node's features that are set to 0."""
-    feature_noise: float = 0.0
+    feature_noise: Weight = 0.0
     """Deviation of the normal noise on every feature."""
-    missing_labels: float = 0.0
+    missing_labels: Share = 0.0
     """Share of a client's training examples that do not train."""
-    label_noise: float = 0.0
+    label_noise: Share = 0.0
     """Share of a client's training examples with a wrong label."""
-
-    def __post_init__(self) -> None:
-        check_share(missing_edges=self.missing_edges, edge_noise=self.edge_noise)
-        check_share(missing_features=self.missing_features, label_noise=self.label_noise)
-        check_share(missing_labels=self.missing_labels)
-        check_weight(feature_noise=self.feature_noise)
 
     @property
     def any(self) -> bool:
@@ -112,9 +237,6 @@ def damaged(
 
     Source: OpenFGL, Li et al. 2024, https://arxiv.org/abs/2408.16288
     """
-    check_graphs(graphs)
-    if not isinstance(how, Damage):
-        raise TypeError(f"Expected how to be a fgl.data.Damage, but got {how!r}")
     if how.label_noise and share_nodes(graphs):
         graphs = wrong_nodes(graphs, how.label_noise, fold_in(seed, "labels"))
         how = replace(how, label_noise=0.0)
@@ -123,7 +245,7 @@ def damaged(
 
 
 @typed
-def lose_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """The graph without ``round(share m)`` of its m edges, both directions of each.
 
     Args:
@@ -142,7 +264,7 @@ def lose_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
 
 
 @typed
-def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share m)`` of its m edges join two other nodes.
 
     A new edge joins two nodes that no edge joined before, and keeps the weight, the values and the
@@ -165,8 +287,7 @@ def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
 
     Source: "random_topology_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    if graph.edge_type is not None:
-        raise ValueError("Expected edges to be without relations, but got edge_type")
+    reject_if(graph.edge_type is not None, "edges to be without relations", "edge_type")
     edges, lost = graph.edge_index.cpu(), _drawn_edges(graph, share, generator).cpu()
     back = _other_directions(edges, graph.num_nodes)
     owner = torch.zeros(graph.num_nodes, dtype=torch.int64)
@@ -199,7 +320,6 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
     """Mask of the edges of a drawn share of the linked pairs, bool ``[num_edges]``."""
-    check_share(share=share)
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
     drawn = torch.zeros(pair.numel(), dtype=torch.bool)
@@ -209,7 +329,7 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 
 
 @typed
-def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """The graph in which each node has lost ``int(share k)`` of its k features that are not 0.
 
     A one-hot feature (k = 1) is lost by all nodes or by none; a warning says if none loses any.
@@ -226,7 +346,7 @@ def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Gra
 
     Source: "random_feature_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    check_share(share=share)
+    check_no_series(graph, "lose_features")
     x: Any = graph.x
     if isinstance(x, SparseMatrix):
         value = x.values
@@ -259,7 +379,7 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
 
 
 @typed
-def noisy_features(graph: Graph, deviation: float, *, generator: Draws = None) -> Graph:
+def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) -> Graph:
     """The graph with normal noise on every feature, those that are 0 too.
 
     Args:
@@ -277,7 +397,6 @@ def noisy_features(graph: Graph, deviation: float, *, generator: Draws = None) -
 
     Source: "random_feature_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    check_weight(deviation=deviation)
     x = dense(graph.x)
     noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
     return graph.replace(x=x + deviation * noise.to(x.device))

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..checks import about, did_you_mean
+from ..checks import about, did_you_mean, reject_if
 from ..graph import Graph
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -20,8 +20,9 @@ from .catalogue import Content, Entry, Reader
 from .download import download, download_members, verify
 from .large import LIKE, large_graph
 from .readers.molecules import Molecules
-from .readers.paths import there
+from .readers.parsing import there
 from .synthetic import csbm, small_graphs
+from .traffic import TRAFFIC, traffic
 
 
 @typed
@@ -57,6 +58,9 @@ def load(
     CiteSeer's 15 ids without a row get zero features and class 0, as in PyG, and are in no mask.
     ``"dblp_four_area"`` is typed: papers (8920 columns), authors (1) and conferences (20), in this
     order, and relations ``(paper, by, author)``, ``(paper, at, conf)`` and their reverses.
+    ``"chickenpox"`` and ``"england_covid"`` are series, ``x [num_nodes, num_times, 1]`` and ``y
+    [num_nodes, num_times]``, with edges as in their files, the latter's of each day (`edge_time`);
+    ``"metr-la-like"`` is a made-up one of METR-LA's size: see `fgl.data.splits.windows`.
 
     Args:
         name: the dataset.
@@ -88,6 +92,8 @@ def load(
     options = _given(split=split, targets=targets, ignore=ignore or None)
     if name == "synthetic":
         graph = _accepting(csbm, name, options)()
+    elif name == TRAFFIC:
+        graph = _accepting(traffic, name, options)()
     elif name in LIKE:
         graph = _accepting(large_graph, name, options)(**LIKE[name])
     else:
@@ -156,8 +162,7 @@ def load_graphs(
     https://chrsmrrs.github.io/datasets/docs/format
     """
     if name == "synthetic":
-        if edge_labels:
-            raise ValueError('Expected edge_labels to be False for "synthetic", but got True')
+        reject_if(edge_labels, 'edge_labels to be False for "synthetic"', "True")
         return small_graphs()
     places = _places(root)
     options = _given(
@@ -233,8 +238,7 @@ def _places(root: str | os.PathLike[str] | None) -> list[Path]:
     folder = os.environ.get("FGL_DATA")
     if not folder:
         return [cache]
-    if not Path(folder).is_dir():
-        raise ValueError(f"Expected FGL_DATA to be a folder, but got {folder!r}")
+    reject_if(not Path(folder).is_dir(), "FGL_DATA to be a folder", f"{folder!r}")
     return [Path(folder), cache]
 
 
@@ -281,7 +285,7 @@ def _accepting(read: Reader[Content], name: str, options: Mapping[str, Any]) -> 
 def _names(entries: Mapping[str, Any]) -> str:
     if entries is catalogue.MOLECULES:
         return ", ".join(entries)
-    like = LIKE if entries is catalogue.GRAPHS else {}
+    like = [*LIKE, TRAFFIC] if entries is catalogue.GRAPHS else []
     return ", ".join([*entries, "synthetic", *like])
 
 

@@ -15,7 +15,7 @@ from typing import IO
 from urllib.request import urlopen
 from uuid import uuid4
 
-from ..checks import check_disk
+from ..checks import check_disk, reject_if
 from ..kinds import typed
 from ..progress import shown
 
@@ -71,15 +71,11 @@ def download_members(
     archive = folder / f"{uuid4().hex}.zip"
     try:
         _fetch(url, archive, None, Path(url).name, folder, max_bytes)
-        if not zipfile.is_zipfile(archive):
-            raise ValueError(f"Expected {url} to be a zip file, but got another")
+        reject_if(not zipfile.is_zipfile(archive), f"{url} to be a zip file", "another")
         with _whole(url), zipfile.ZipFile(archive) as packed:
             inside = {PurePosixPath(member).name: member for member in packed.namelist()}
             for file, expected in sha256.items():
-                if file not in inside:
-                    raise ValueError(
-                        f"Expected {url} to hold {file}, but got {', '.join(sorted(inside))}"
-                    )
+                reject_if(file not in inside, f"{url} to hold {file}", ", ".join(sorted(inside)))
                 name = f"{file} in {url}"
                 _check_size(name, packed.getinfo(inside[file]).file_size, max_bytes)
                 with packed.open(inside[file]) as member:
@@ -177,10 +173,8 @@ def _whole(url: str) -> Iterator[None]:
 
 
 def _check_size(name: str, size: int, max_bytes: int) -> None:
-    if size > max_bytes:
-        raise ValueError(f"Expected {name} to have at most {max_bytes} bytes, but got {size}")
+    reject_if(size > max_bytes, f"{name} to have at most {max_bytes} bytes", size)
 
 
 def _compare(name: str, expected: str, actual: str) -> None:
-    if actual != expected:
-        raise ValueError(f"Expected {name} to have sha256 {expected}, but got {actual}")
+    reject_if(actual != expected, f"{name} to have sha256 {expected}", actual)

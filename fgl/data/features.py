@@ -1,14 +1,22 @@
-"""Features of nodes: rows of sum 1, and degrees for nodes that have none."""
+"""Features of nodes: rows of sum 1, degrees, features on disk, and one space for all clients."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix, row_sum
 from ..sparse.pattern import Pattern
+from .download import replacing
 
 DEGREES = 64
 
@@ -31,6 +39,7 @@ def normalize_features(graph: Graph) -> Graph:
 
     Source: https://arxiv.org/abs/1609.02907
     """
+    check_no_series(graph, "normalize_features")
     if isinstance(graph.x, SparseMatrix):
         pattern = graph.x.pattern
         value = graph.x.values
@@ -71,3 +80,90 @@ def one_hot_degree(edge_index: Tensor, num_nodes: int) -> SparseMatrix:
     degree = edge_index[1].bincount(minlength=num_nodes).clamp(max=DEGREES - 1)
     pattern = Pattern(torch.arange(num_nodes + 1), degree, (num_nodes, DEGREES))
     return SparseMatrix(pattern, torch.ones(num_nodes))
+
+
+ROWS = 2**16  # that are copied at a time
+
+
+@typed
+def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
+    """The graph with its features in a file, of which the system keeps in memory what is used.
+
+    The values are the same, so are all results. The file holds the rows as they are, nothing else;
+    it must stay while the graph is used; a file of that name that is mapped already stays with who
+    uses it. Changes of `x` do not reach the file.
+
+    Args:
+        graph: with dense features on the CPU.
+        path: the file, which is made or replaced; missing folders are made.
+
+    Returns:
+        The same graph, its `x` mapped.
+
+    Raises:
+        TypeError: for sparse features, or ones on another device.
+        OSError: if the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     mapped = fgl.data.map_features(graph, f"{folder}/x")
+        ...     torch.equal(mapped.x, graph.x)
+        True
+    """
+    x = graph.x
+    if not isinstance(x, Tensor) or x.device.type != "cpu":
+        got = f"features on {x.device}" if isinstance(x, Tensor) else "a SparseMatrix"
+        raise TypeError(f"Expected graph to have dense features on the CPU, but got {got}")
+    path = Path(path)
+    with replacing(path) as file:
+        for rows in x.detach().split(ROWS):
+            file.write(rows.contiguous().view(torch.uint8).numpy().data)
+    if not x.numel():
+        return graph
+    mapped = torch.from_file(str(path), shared=False, size=x.numel(), dtype=x.dtype)
+    return graph.replace(x=mapped.view(x.shape))
+
+
+@typed
+def one_space(graphs: Sequence[Graph]) -> list[Graph]:
+    """Graphs of several datasets, so that one network can read and classify all of them.
+
+    Features end with zeros, up to the largest width. Classes are numbered on: the second
+    dataset's begin where the first's end, since one number means another thing in each.
+
+    Args:
+        graphs: with labels, each of a dataset.
+
+    Returns:
+        As many graphs, with the same `num_features` and `num_classes`.
+
+    Raises:
+        ValueError: for no graph, or one without classes.
+
+    Example:
+        >>> edges, y = torch.zeros(2, 0).long(), torch.tensor([0, 1])
+        >>> made = one_space([fgl.Graph(torch.ones(2, k), edges, y=y) for k in (1, 3)])
+        >>> [(own.x.shape, own.y.tolist(), own.num_classes) for own in made]
+        [(torch.Size([2, 3]), [0, 1], 4), (torch.Size([2, 3]), [2, 3], 4)]
+
+    Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288, whose clients differ in
+    their networks' first and last layers instead (here: `fgl.methods.fedper` with `models`)
+    """
+    if not graphs or any(own.y is None or not own.num_classes for own in graphs):
+        raise ValueError("Expected graphs to have classes, each of them, but got none")
+    width = max(own.num_features for own in graphs)
+    *first, classes = accumulate((int(own.num_classes or 0) for own in graphs), initial=0)
+    return [
+        own.replace(x=_widened(own.x, width), y=own.labels + start, num_classes=classes)
+        for own, start in zip(graphs, first, strict=True)
+    ]
+
+
+def _widened(x: Any, width: int) -> Any:
+    if isinstance(x, SparseMatrix):
+        pattern = x.pattern
+        wide = Pattern(pattern.crow, pattern.col, (x.shape[0], width), pattern.backend)
+        return SparseMatrix(wide, x.value)
+    return torch.cat([x, x.new_zeros(len(x), width - x.shape[1])], 1)

@@ -9,25 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..graph import MASKS, Graph
+from ..checks import reject_if
+from ..graph import MASKS, Graph, pyg
 from ..graph.checks import check_index
 from ..graph.fields import taken
-from ..graph.pyg import (
-    ALL_IDS,
-    edges_of,
-    flat,
-    hint,
-    in_columns,
-    masks_of_ids,
-    narrowed,
-    one_split,
-    pairs_of,
-)
 from ..kinds import typed
 from ..sparse import SparseMatrix
 from .typed import Relation, typed_graph
 
-NODE_KEYS = ("x", "y", "num_nodes", *MASKS, *ALL_IDS)
+NODE_KEYS = ("x", "y", "num_nodes", *MASKS, *pyg.ALL_IDS)
 PAIR_KEYS = ("edge_label", "edge_label_index")
 EDGE_KEYS = ("edge_index", "edge_attr", "edge_time", *PAIR_KEYS)
 
@@ -78,7 +68,7 @@ def from_hetero(
     _read_masks(data, fields, split)
     labels = _of_targets(fields, targets)
     edges = {of: fields["edge_index"][of] for of in data.edge_types}
-    attr = {of: narrowed(in_columns(own)) for of, own in fields["edge_attr"].items()}
+    attr = {of: pyg.narrowed(pyg.in_columns(own)) for of, own in fields["edge_attr"].items()}
     of_edges: dict[str, Any] = {"edge_attr": attr or None, "edge_time": fields["edge_time"] or None}
     if not fields["edge_label"]:
         return typed_graph(nodes, edges, both=both, **of_edges, **labels)
@@ -109,7 +99,7 @@ def _fields(data: Any, ignore: Collection[str]) -> Fields:
             where = "data itself" if of == "_global_store" else f"data[{of!r}]"
             raise ValueError(
                 f"Expected {where} to have {list(keys)}, but got {unread} besides: "
-                f"{hint(unread, of_nodes=of in data.node_types)}"
+                f"{pyg.hint(unread, of_nodes=of in data.node_types)}"
                 f"leave them out by ignore={unread}"
             )
         for key, value in read.items():
@@ -128,7 +118,7 @@ def _keys(data: Any, of: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
     """Features of each type of nodes, or the number of its nodes."""
-    nodes = {of: narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
+    nodes = {of: pyg.narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
     for of, own in nodes.items():
         if own is None:
             raise ValueError(
@@ -141,23 +131,23 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
 def _read_adj(fields: Fields) -> None:
     """Add edges, and weights or features of edges, of the relations that have ``adj_t``."""
     for of, adj in fields["adj_t"].items():
-        for name, value in edges_of(adj).items():
+        for name, value in pyg.edges_of(adj).items():
             fields["edge_attr" if name == "edge_weight" else name][of] = value
 
 
 def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
     """Choose one split of each mask, and add masks of the types that have ids instead."""
     for name in MASKS:
-        fields[name] = {of: one_split(name, mask, split) for of, mask in fields[name].items()}
+        fields[name] = {of: pyg.one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
-        masks, ids = ({n: fields[n].get(of) for n in names} for names in (MASKS, ALL_IDS))
-        for name, mask in masks_of_ids(masks, ids, data[of].num_nodes).items():
+        masks, ids = ({n: fields[n].get(of) for n in names} for names in (MASKS, pyg.ALL_IDS))
+        for name, mask in pyg.masks_of_ids(masks, ids, data[of].num_nodes).items():
             fields[name][of] = mask
 
 
 def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, Any]:
     """Labels and masks of the types of nodes that are learned, for `typed_graph`."""
-    y: dict[str, Any] = {of: flat(own) for of, own in fields["y"].items()}
+    y: dict[str, Any] = {of: pyg.flat(own) for of, own in fields["y"].items()}
     chosen = list(y) if targets is None else targets
     if isinstance(chosen, str) or not all(name in y for name in chosen):
         raise ValueError(f"Expected targets to be a list of {list(y)}, but got {targets!r}")
@@ -198,13 +188,13 @@ def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
         )
     of = relations[0]
     labels, edges = fields["edge_label"][of], fields["edge_index"][of]
-    pairs = pairs_of(labels, fields["edge_label_index"].get(of), edges)
+    pairs = pyg.pairs_of(labels, fields["edge_label_index"].get(of), edges)
     sizes = [data[name].num_nodes for name in data.node_types]
     start = dict(zip(data.node_types, [0, *accumulate(sizes)], strict=False))
     shift = pairs.new_tensor([[start[of[0]]], [start[of[2]]]])
     for row, name in zip(pairs, (of[0], of[2]), strict=True):
         check_index(f"edge_label_index of {of}", row, (None,), data[name].num_nodes)
-    return {"edge_label_index": pairs + shift, "y": flat(labels)}
+    return {"edge_label_index": pairs + shift, "y": pyg.flat(labels)}
 
 
 @typed
@@ -239,8 +229,7 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     _check_types("like", like)
     if graph.node_type is None or graph.edge_type is None:
         raise ValueError("Expected the graph to have node_type and edge_type, but got none")
-    if graph.edge_label_index is not None:
-        raise ValueError("Expected the graph's examples to be nodes, but got pairs")
+    reject_if(graph.edge_label_index is not None, "the graph's examples to be nodes", "pairs")
     if graph.num_nodes and int(graph.node_type.max()) >= len(like.node_types):
         got = int(graph.node_type.max()) + 1
         raise ValueError(f"Expected {len(like.node_types)} types of nodes, but got {got}")
@@ -297,8 +286,7 @@ def _width(stored: Any, name: str, otherwise: int) -> int:
 
 def _blocks(name: str, width: int, widths: Sequence[int]) -> list[range]:
     """Columns of each type, side by side."""
-    if sum(widths) != width:
-        raise ValueError(f"Expected {name} to have {sum(widths)} columns, but got {width}")
+    reject_if(sum(widths) != width, f"{name} to have {sum(widths)} columns", width)
     return [range(*ends) for ends in pairwise([0, *accumulate(widths)])]
 
 
@@ -313,8 +301,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
     """Names of relations, then the names of reverses if the graph has any."""
     reverses = [(target, f"rev_{name}", source) for source, name, target in named]
     count = int(edge_type.max()) + 1 if len(edge_type) else 0
-    if count > 2 * len(named):
-        raise ValueError(f"Expected {len(named)} relations, or twice as many, but got {count}")
+    reject_if(count > 2 * len(named), f"{len(named)} relations, or twice as many", count)
     if count <= len(named):
         return list(named)
     twice = [each for each in reverses if each in named]

@@ -1,20 +1,156 @@
-"""Sums of neighbours' features over all clients, which FedGCN exchanges before it trains."""
+"""Sums of neighbours' features over all clients, which FedGCN exchanges before it trains.
+
+`borders` are the edges that a partition cuts; `asked_rows` the rows that clients ask for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..checks import check_choice
+from ..checks import reject_if
 from ..graph import Graph
+from ..graph.checks import check_index
+from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix
 from ..sparse.matrix import dense, rows_of
-from .asked_rows import Total, asked_rows
-from .borders import Borders, borders
+
+
+class Borders(NamedTuple):
+    """The edges into one client's nodes that come from other clients, and its nodes' degrees.
+
+    Args:
+        edge: int64 ``[m]``, which edges of the whole graph they are.
+        node: int64 ``[m]``, the client's own node, its place in the client's part.
+        client: int64 ``[m]``, whose the other node is.
+        neighbour: int64 ``[m]``, the other node, its place in that client's part.
+        degree: int64 ``[num_nodes]``, the edges into each own node in the whole graph.
+
+    Example:
+        >>> none = torch.zeros(0, dtype=torch.int64)
+        >>> Borders(none, none, none, none, torch.tensor([2])).degree
+        tensor([2])
+    """
+
+    edge: Tensor
+    node: Tensor
+    client: Tensor
+    neighbour: Tensor
+    degree: Tensor
+
+
+@typed
+def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
+    """Edges into each client of a disjoint partition that come from other clients.
+
+    An undirected edge is two, one into each of its ends, so both clients have it. An edge from a
+    node that no client holds is no border, but counts in the degree.
+
+    Args:
+        graph: the whole graph.
+        parts: int64 node ids, one tensor per client; no node is in two of them.
+
+    Returns:
+        One `Borders` per client, in the order of the graph's edges.
+
+    Raises:
+        TypeError: if a part is not int64.
+        ValueError: if a node id is out of range, or in two parts or twice in one.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> first, second = borders(graph, [torch.tensor([0, 1]), torch.tensor([2])])
+        >>> first.node, first.client, first.neighbour, first.degree
+        (tensor([1]), tensor([1]), tensor([0]), tensor([1, 2]))
+
+    Source: the cross-client edges of Yao et al., FedGCN, https://arxiv.org/abs/2201.12433
+    """
+    owner = torch.full((graph.num_nodes,), -1, dtype=torch.int64, device=graph.device)
+    place = torch.full_like(owner, -1)
+    for client, part in enumerate(parts):
+        check_index("parts", part, (None,), graph.num_nodes)
+        if part.unique().numel() != part.numel() or (owner[part] >= 0).any():
+            raise ValueError("Expected parts to be disjoint, but got a node twice")
+        owner[part] = client
+        place[part] = torch.arange(part.numel(), device=graph.device)
+    source, target = graph.edge_index
+    degree = target.bincount(minlength=graph.num_nodes)
+    cut = (owner[source] >= 0) & (owner[source] != owner[target])
+    sides = []
+    for client, part in enumerate(parts):
+        edge = (cut & (owner[target] == client)).nonzero().squeeze(1)
+        far = source[edge]
+        sides.append(Borders(edge, place[target[edge]], owner[far], place[far], degree[part]))
+    return sides
+
+
+Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
+
+
+@typed
+def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
+    """Graphs of what each client adds to the rows that all clients ask for.
+
+    Row (k, v) is ``sum_u [x_u / sqrt(d_u), 1]`` over node v, which client k asks for, and its
+    neighbours u, with ``d_u`` the edges into u and one. A client's graph has its own nodes, then a
+    node without features for each row; edges go from own nodes into the rows that they belong to.
+    So what the client adds is ``adj @ x`` of those rows.
+
+    Args:
+        graph: the whole graph, without weights.
+        parts: int64 node ids, one tensor per client.
+        asked: int64 node ids, those whose sums each client asks for.
+
+    Returns:
+        A graph per client, with float64 features ``[n + R, F + 1]``; `train_mask` are its own rows.
+
+    Raises:
+        ValueError: if the graph has weights.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
+        >>> one, two = asked_rows(graph, [torch.tensor([0]), torch.tensor([1])],
+        ...                       [torch.tensor([0]), torch.tensor([], dtype=torch.int64)])
+        >>> (two.adj.astype(torch.float64) @ two.x)[1]
+        tensor([0.0000, 0.7071, 1.0000], dtype=torch.float64)
+
+    Source: Yao et al., FedGCN, https://arxiv.org/abs/2201.12433
+    """
+    reject_if(graph.edge_weight is not None, "a graph without edge_weight", "one with it")
+    source, target = graph.edge_index
+    degree = target.bincount(minlength=graph.num_nodes) + 1
+    owner, place = torch.full_like(degree, -1), torch.zeros_like(degree)
+    for client, part in enumerate(parts):
+        owner[part] = client
+        place[part] = torch.arange(part.numel(), device=graph.device)
+    rows = torch.cat(list(asked))
+    # Edges into the nodes of the rows, each node with itself: as often as it is asked for.
+    order = target.argsort(stable=True)
+    counts = degree - 1
+    first = counts.cumsum(0) - counts
+    row = torch.arange(len(rows), device=graph.device).repeat_interleave(counts[rows])
+    step = torch.arange(len(row), device=graph.device)
+    start = first[rows] - (counts[rows].cumsum(0) - counts[rows])
+    into = source[order[step + start.repeat_interleave(counts[rows])]]
+    into = torch.cat([into, rows])
+    row = torch.cat([row, torch.arange(len(rows), device=graph.device)])
+    wanting = torch.arange(len(parts), device=graph.device).repeat_interleave(
+        torch.tensor([len(ids) for ids in asked], device=graph.device)
+    )
+    uploads = []
+    for client, part in enumerate(parts):
+        own = owner[into] == client
+        x = dense(graph.x)[part].double() / degree[part].sqrt()[:, None]
+        x = torch.cat([x, torch.ones_like(x[:, :1])], 1)
+        x = torch.cat([x, x.new_zeros(len(rows), x.shape[1])])
+        edges = torch.stack([place[into[own]], part.numel() + row[own]])
+        mask = torch.cat([torch.zeros_like(part, dtype=torch.bool), wanting == client])
+        uploads.append(Graph(x, edges, train_mask=mask))
+    return uploads
 
 
 class NeighbourSums(NamedTuple):
@@ -39,9 +175,9 @@ class NeighbourSums(NamedTuple):
 
 @typed
 def neighbour_sums(
-    graph: Graph, parts: Sequence[Tensor], *, hops: int, total: Total | None = None
+    graph: Graph, parts: Sequence[Tensor], *, hops: Literal[0, 1, 2], total: Total | None = None
 ) -> NeighbourSums:
-    """Each client's nodes with the sums of their neighbours' features, other clients' included.
+    """Add up the features of each node's neighbours, including neighbours at other clients.
 
     Features become the rows of ``P X``, edges are the entries of the whole graph's
     ``P = D^-1/2 (A + I) D^-1/2`` with P as weight, self-loops among them: so degrees are
@@ -84,7 +220,7 @@ def neighbour_sums(
 
     Source: Yao et al., FedGCN, https://arxiv.org/abs/2201.12433
     """
-    check_choice("hops", hops, (0, 1, 2))
+    check_no_series(graph, "neighbour_sums")
     cut = borders(graph, parts)
     whole = summed(graph)
     if hops == 0:

@@ -1,10 +1,13 @@
-"""Scaffolds of molecules: rings and what links them, and the molecules that share one."""
+"""Scaffolds of molecules: rings and what links them; each client studies rings of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from ..checks import install
+import torch
+from torch import Tensor
+
+from ..checks import imported, install
 from ..kinds import typed
 
 
@@ -30,14 +33,10 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
     """
     if not smiles:
         return []
-    try:
-        from rdkit import Chem, rdBase
-        from rdkit.Chem.Scaffolds import MurckoScaffold
-    except ImportError as error:
-        raise ImportError(
-            "Expected rdkit to be installed to find scaffolds, but got none: "
-            f"{install('molecules')}"
-        ) from error
+    for_scaffolds = "to find scaffolds", install("molecules")
+    murcko = imported("rdkit.Chem.Scaffolds.MurckoScaffold", *for_scaffolds)
+    from rdkit import Chem, rdBase
+
     scaffolds = []
     with rdBase.BlockLogs():
         for row, text in enumerate(smiles):
@@ -47,7 +46,7 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
                     f"Expected smiles[{row}] to be a molecule, but got {text[:60]!r}, "
                     "which rdkit cannot read"
                 )
-            scaffolds.append(MurckoScaffold.MurckoScaffoldSmiles(mol=molecule))
+            scaffolds.append(murcko.MurckoScaffoldSmiles(mol=molecule))
     return scaffolds
 
 
@@ -67,3 +66,36 @@ def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
     for molecule, scaffold in enumerate(scaffolds):
         groups.setdefault(scaffold, []).append(molecule)
     return sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True)
+
+
+@typed
+def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[Tensor]:
+    """Molecules that share a scaffold go to one client; nothing is drawn.
+
+    The groups of `scaffold_groups`, the largest first, go one after the other to the client that
+    has the fewest molecules so far, of equals to the first.
+
+    Args:
+        scaffolds: one a molecule, as `murcko_scaffolds` finds them, or any other ids.
+        num_clients: number of clients.
+
+    Returns:
+        One sorted int64 tensor of molecules per client; every molecule is in exactly one.
+
+    Raises:
+        ValueError: if `num_clients` is not positive, or more than there are scaffolds.
+
+    Example:
+        >>> fgl.data.partitions.scaffold_partition(["a", "b", "a", "c"], 2)
+        [tensor([0, 2]), tensor([1, 3])]
+    """
+    groups = scaffold_groups(scaffolds)
+    if not 1 <= num_clients <= len(groups):
+        raise ValueError(
+            f"Expected num_clients to be in [1, {len(groups)}], the number of scaffolds, "
+            f"but got {num_clients}"
+        )
+    parts: list[list[int]] = [[] for _ in range(num_clients)]
+    for group in groups:
+        min(parts, key=len).extend(group)
+    return [torch.tensor(sorted(part)) for part in parts]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..graph import Graph
 from ..graph.tables import Table, targets_of
 from ..kinds import typed
@@ -223,8 +224,7 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
         )
     columns = {str(name): list(table[name]) for name in names}
     lengths = {name: len(values) for name, values in columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"Expected the {of}s' columns to be equally long, but got {lengths}")
+    reject_if(len(set(lengths.values())) > 1, f"the {of}s' columns to be equally long", lengths)
     return columns
 
 
@@ -262,10 +262,9 @@ def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> t
         place = {each: i for i, each in enumerate(nodes.rows)}
         values = table.column(name)
         for row, value in zip(table.rows, values, strict=True):
-            if value not in place:
-                raise ValueError(
-                    f"Expected {name!r} to name a {nodes.of}, but got {value!r} of edge {row!r}"
-                )
+            reject_if(
+                value not in place, f"{name!r} to name a {nodes.of}", f"{value!r} of edge {row!r}"
+            )
         index.append([place[value] for value in values])
     return table, torch.tensor(index, dtype=torch.int64).reshape(2, -1)
 

@@ -2,6 +2,7 @@
 
 from .callbacks import early_stop, progress
 from .cli import cli, takes_options_of
+from .clients import spread
 from .comparison import Comparison
 from .loggers import CSV, MLflow, TensorBoard, WandB
 from .report import report
@@ -20,5 +21,6 @@ __all__ = [
     "early_stop",
     "progress",
     "report",
+    "spread",
     "takes_options_of",
 ]

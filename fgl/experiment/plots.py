@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..checks import check_choice, check_disk, imported
-from ..federation import Result, best_round
+from ..federation import Result, Round, best_round
 from ..kinds import explained
 from ..targets import less_is_better
+from .clients import of_clients, round_of
 from .comparison import Comparison
 from .tables import mean_and_deviation
 
@@ -42,6 +45,7 @@ def plot(
     metrics: Sequence[str] | None = None,
     title: str = "",
     path: str | os.PathLike[str] | None = None,
+    clients: bool = False,
 ) -> Any:
     """Draw runs: each metric by round and by megabytes sent, and the dropped clients.
 
@@ -56,6 +60,8 @@ def plot(
             ``test_``, or else all of the first run. ``"train_loss"`` is `Round.loss`.
         title: title of the figure.
         path: file to write; its ending decides the format. Default no file.
+        clients: whether to draw a dot for each client instead, of runs with ``each=True``, and
+            their mean as a line: at the round with the best validation, or the last one without.
 
     Returns:
         The figure of matplotlib. A notebook shows it at the end of a cell.
@@ -70,6 +76,8 @@ def plot(
         >>> result = fgl.run(task.fedavg, task, num_rounds=2)
         >>> figure = plot({"FedAvg": result}, metrics=["test_accuracy"])  # doctest: +SKIP
     """
+    if clients:
+        return _plot_clients(what, metrics, title, path)
     curves = _curves(what)
     every = list(itertools.chain(*curves.values()))
     recorded = dict.fromkeys(name for run in every for name in run.metrics)
@@ -97,12 +105,54 @@ def plot(
     if any(curves):  # below the axes, so that it hides no curve
         lines, texts = axes[0][0].get_legend_handles_labels()
         figure.legend(lines, texts, loc="outside lower center", ncols=min(len(texts), 4))
+    return _finished(pyplot, figure, title, path)
+
+
+def _finished(pyplot: Any, figure: Any, title: str, path: Any) -> Any:
+    """The figure with its title, closed, and written if there is a path."""
     if title:
         figure.suptitle(title)
     if path is not None:
         save(figure, Path(path))
     pyplot.close(figure)  # else a notebook shows it twice, and a script keeps all
     return figure
+
+
+def _plot_clients(what: Any, metrics: Sequence[str] | None, title: str, path: Any) -> Any:
+    """A dot for each client and run, one column for each name, one row for each metric."""
+    runs: dict[str, list[Any]]
+    read: Any = _clients_of_result
+    if isinstance(what, Comparison):
+        metrics = [what.metric] if metrics is None else metrics
+        runs = {name: [*reports.values()] for name, reports in what.reports.items()}
+        read = partial(_clients_of_report, at=what.at)
+    else:
+        named = {"": what} if isinstance(what, Result) else what
+        runs = {name: list(_results(name, results)) for name, results in named.items()}
+        metrics = ["test_accuracy"] if metrics is None else metrics
+    dots = {m: {name: [read(r, m) for r in each] for name, each in runs.items()} for m in metrics}
+    pyplot = imported("matplotlib.pyplot", "for a plot", "pip install matplotlib")
+    size = {"figsize": (2 + 1.2 * len(runs), 3.2 * len(metrics)), "layout": "constrained"}
+    figure, axes = pyplot.subplots(len(metrics), 1, squeeze=False, **size)
+    for metric, (axis,) in zip(metrics, axes, strict=True):
+        for place, values in enumerate(dots[metric].values()):
+            numbers = [value for own in values for value in own]
+            axis.plot([place] * len(numbers), numbers, "o", alpha=0.4)
+            mean = statistics.fmean(numbers)
+            axis.hlines(mean, place - 0.3, place + 0.3, color="black")
+        axis.set_xticks(range(len(runs)), list(runs))
+        axis.set(ylabel=f"{metric} of each client{_direction(metric)}")
+        axis.grid(alpha=0.25, axis="y")
+    return _finished(pyplot, figure, title, path)
+
+
+def _clients_of_result(result: Result, metric: str) -> list[float]:
+    return [*of_clients(round_of(result), metric).values()]
+
+
+def _clients_of_report(report: Mapping[str, Any], metric: str, *, at: str) -> list[float]:
+    values = {name: ways[at] for name, ways in report["metrics"].items() if at in ways}
+    return [*of_clients(Round(0, [], metrics=values), metric).values()]
 
 
 def _direction(metric: str) -> str:

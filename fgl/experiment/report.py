@@ -10,6 +10,7 @@ from typing import Any
 
 from ..federation import Result, Round, best_round
 from ..kinds import explained
+from ..targets import less_is_better
 
 DESCRIBED = {
     "last": "last",
@@ -128,8 +129,8 @@ def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float
         elif name in (best := best_round(history, select).metrics):
             metrics[name] = {"last": last, "best_val": best[name]}
         each = [other for other in names if other.startswith(f"{name}/")]
-        if each:
-            best_of = min if select.startswith("-") else max
+        if each and name in metrics:
+            best_of = min if less_is_better(name) else max
             top = [best_of(_recorded(history, other)) for other in each]
             metrics[name]["best_test"] = statistics.mean(top)
     return metrics

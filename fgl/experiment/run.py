@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Fields that a report has outside its config, or that only place a run.
 NOT_CONFIG = (
     *("recipe", "dataset", "clients", "rounds", "seed"),
-    *("json", "plot", "checkpoint", "device"),
+    *("json", "plot", "checkpoint", "device", "each"),
 )
 _ORIGIN: ContextVar[dict[str, Any]] = ContextVar("_ORIGIN")  # see `command`
 
@@ -66,6 +66,8 @@ class Run:
     """The file that the report is written to."""
     plot: str | None = None
     """The file that a picture of the rounds is written to; needs matplotlib."""
+    each: bool = False
+    """Record each client's own metrics in every round, and the worst."""
 
     def __post_init__(self) -> None:
         check_number("rounds", self.rounds, at_least=0, integer=True)
@@ -138,7 +140,8 @@ class Run:
             seed=self.seed,
             participation=self.participation,
             clients_at_once=self.clients_at_once,
-            evaluate=evaluate or task.evaluate(method),
+            evaluate=evaluate,
+            each=self.each,
             watch=watch,
             callbacks=callbacks,
             checkpoint=self.checkpoint,

@@ -64,8 +64,9 @@ def chosen_metric(
     """The metric and the round to compare: the given ones, or by the task's `select`."""
     names = [name for name in report["metrics"] if "/" not in name]
     usual = select.removeprefix("-").removeprefix("val_")
+    test = select.removeprefix("-").replace("val_", "test_", 1)
     tests = [name for name in names if name.startswith("test_")]
-    first = [f"test_{usual}", f"local_{usual}", usual, "test_accuracy", *tests, *names]
+    first = [test, f"test_{usual}", f"local_{usual}", usual, "test_accuracy", *tests, *names]
     metric = metric or next((name for name in first if name in names), "none")
     check_choice("metric", metric, names)
     ways = report["metrics"][metric]

@@ -130,18 +130,18 @@ def _cells(table: Sequence[Line], metric: str, at: str) -> list[list[str]]:
     numbers = f"{metric} ({DESCRIBED[at]})"
     rows = [["method", numbers, f"against {table[0].method}", "MB", "s", "seeds"]]
     for line in table:
-        gain = "" if math.isnan(line.difference) else spread(line.difference, line.error, "+")
+        gain = "" if math.isnan(line.difference) else plus_minus(line.difference, line.error, "+")
         sent = f"{line.bytes / 1e6:.3f}" if line.bytes else "-"
-        cells = [line.method, spread(line.mean, line.deviation), gain, sent]
+        cells = [line.method, plus_minus(line.mean, line.deviation), gain, sent]
         rows.append([*cells, f"{line.seconds:.1f}", str(line.seeds)])
     return rows
 
 
-def spread(mean: float, deviation: float, sign: str = "", *, digits: int = 4) -> str:
+def plus_minus(mean: float, deviation: float, sign: str = "", *, digits: int = 4) -> str:
     """A mean with its deviation behind ±, if there is one.
 
     Example:
-        >>> spread(0.5, 0.01), spread(0.5, float("nan"), "+")
+        >>> plus_minus(0.5, 0.01), plus_minus(0.5, float("nan"), "+")
         ('0.5000 ± 0.0100', '+0.5000')
     """
     text = f"{mean:{sign}.{digits}f}"

@@ -10,6 +10,7 @@ from ..seeds import fold_in, stage
 from .evaluate import deployed, together
 from .evaluate import evaluate_on as evaluate_on
 from .evaluate import means as means
+from .evaluate import merging as merging
 from .evaluate import scored as scored
 from .executors import Answer as Answer
 from .executors import Executor
@@ -38,17 +39,16 @@ from .method.fedavg import accept_all as accept_all
 from .method.fedavg import accept_equally as accept_equally
 from .method.fedavg import adopt_model, average, deploy_received, send_model, supervised
 from .method.fedavg import fedavg as fedavg
-from .method.inbox import Broadcast, Inbox, changed_messages
-from .method.inbox import one_for_all as one_for_all
+from .method.message import Broadcast, Inbox, Params, State, changed_messages, num_bytes
 from .method.message import Message as Message
 from .method.message import Outbox as Outbox
-from .method.message import Params, State, num_bytes
 from .method.message import check_keys as check_keys
 from .method.message import check_model as check_model
 from .method.message import combine as combine
 from .method.message import drop as drop
 from .method.message import first_not_finite as first_not_finite
 from .method.message import leaves as leaves
+from .method.message import one_for_all as one_for_all
 from .method.message import pick as pick
 from .method.method import Evaluate, Watch
 from .method.method import Loss as Loss
@@ -56,13 +56,18 @@ from .method.method import Method as Method
 from .method.method import OptimizerFactory as OptimizerFactory
 from .method.method import Training as Training
 from .method.models import Models as Models
-from .method.ragged import Ragged as Ragged
 from .method.rules import Joining as Joining
 from .method.rules import Own, Privacy, Rules
+from .method.rules import Ragged as Ragged
 from .method.sums import Means, OfMeans, OfSums, after
 from .run import Callback
 from .run import run as run
-from .training.minibatches import Steps, graph_minibatches, node_minibatches
+from .training.minibatches import (
+    Steps,
+    graph_minibatches,
+    node_minibatches,
+    window_minibatches,
+)
 from .training.minibatches import local_steps as local_steps
 from .training.minibatches import num_steps as num_steps
 from .training.minibatches import training_examples as training_examples
@@ -133,4 +138,5 @@ __all__ = [
     "train",
     "trainable",
     "unsealed",
+    "window_minibatches",
 ]

@@ -9,8 +9,7 @@ from typing import Any
 
 from ..privacy.record import NONE, Record, with_answers, with_noise
 from .history import Result
-from .method.inbox import Aggregate, Inbox
-from .method.message import Message, State
+from .method.message import Aggregate, Inbox, Message, State
 from .method.method import Method
 from .round import DROPPED
 

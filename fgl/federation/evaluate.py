@@ -13,12 +13,23 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from ..checks import reject_if
 from ..graph import Graph
+from ..graph.windows import asked, by_answer, horizons
 from ..kinds import explained, typed
 from ..metrics.classes import on_host
 from ..predict import predict, standing_in
 from ..seeds import stage
-from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, warn_undefined
+from ..targets import (
+    CLASSES,
+    Target,
+    checked_y,
+    kind_of,
+    less_is_better,
+    of_clients,
+    scored_alone,
+    warn_undefined,
+)
 from ..warn import warn
 from .executors import Executor, Value
 from .executors.loop import Score
@@ -178,6 +189,7 @@ def evaluate_on(
     score: Score | None = None,
     logits_of: Callable[..., Any] = predict,
     target: Target = CLASSES,
+    each: bool = False,
 ) -> Evaluate:
     """Score the models that clients deploy: all on one graph, or each on its own graph.
 
@@ -193,7 +205,10 @@ def evaluate_on(
             see below.
         logits_of: ``(model, params, graph) -> logits`` for the default score; by default the
             model's output on the whole graph.
-        target: meaning of the values of ``graph.y``, for the default score; default class labels.
+        target: meaning of the values of ``graph.y``, for the default score, and names of metrics
+            for which smaller is better; default class labels.
+        each: whether to add each client's own metrics, ``test_accuracy/3`` of client 3, and the
+            worst, ``worst_test_accuracy``.
 
     Returns:
         ``(outbox, states) -> metrics``, each the mean over the clients that have it. By default
@@ -211,7 +226,8 @@ def evaluate_on(
             and, when called, if a model is not whole.
 
     Warns:
-        UserWarning: by default, naming the clients whose answers do not define a metric, and why.
+        UserWarning: by default, naming the clients whose answers do not define a metric, and why;
+            with `each`, once, naming all clients that lack one.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -226,14 +242,15 @@ def evaluate_on(
     usual = _whole_score if isinstance(graph, Graph) else _local_score
     scores = usual(model, graph, logits_of, target) if score is None else score
     local = score is None and not isinstance(graph, Graph)
+    merge = merging(each, None if isinstance(graph, Graph) else graph, target.lower)
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used: Any = models(outbox, states)
         graphs = dict.fromkeys(used, graph) if isinstance(graph, Graph) else dict(enumerate(graph))
         pairs = {k: (used[k if k in used else 0], own) for k, own in graphs.items()}
         own_models = {k: method.model_of(clients[k if k in used else 0]) for k in pairs}
-        metrics = scored(model, scores, pairs, own_models).values()
-        return means(map(scored_alone, metrics) if local else metrics)
+        metrics = scored(model, scores, pairs, own_models)
+        return merge({k: scored_alone(v) if local else v for k, v in metrics.items()})
 
     return evaluate
 
@@ -243,10 +260,8 @@ def _whole_score(
 ) -> Score:
     """A score of a model on one graph, the same graph for all clients."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
-    if missing:
-        raise ValueError(f"Expected graph to have y and test_mask, but got no {missing}")
-    if not graph.test_mask.any():
-        raise ValueError("Expected test_mask to have a node, but got none")
+    reject_if(missing, "graph to have y and test_mask", f"no {missing}")
+    reject_if(not graph.test_mask.any(), "test_mask to have a node", "none")
     checked_y(target, graph.y)
     validated = graph.val_mask is not None and bool(graph.val_mask.any())
     without = {
@@ -255,21 +270,24 @@ def _whole_score(
         for name in _undefined(target, graph, prefix)
     }
 
+    target = target.at(horizons(graph))
+
     def score(params: Params, graph: Any) -> dict[str, Any]:
-        output, y = logits_of(model, params, graph), graph.y
+        of = asked(graph, lambda own: logits_of(model, params, own))
         metrics = {}
         if validated:
-            metrics[f"val_{target.first}"] = target.metrics[target.first](output, y, graph.val_mask)
-            metrics["val_loss"] = target.loss(output, y, graph.val_mask)
-        metrics |= target.measure("test_", output, y, graph.test_mask)
+            answers = of(graph.val_mask)
+            metrics[f"val_{target.first}"] = target.metrics[target.first](*answers)
+            metrics["val_loss"] = target.loss(*answers)
+        metrics |= target.measure("test_", *of(graph.test_mask))
         return {name: value for name, value in metrics.items() if name not in without}
 
     return score
 
 
 def _undefined(target: Target, graph: Graph, prefix: str) -> list[str]:
-    pairs = [(graph.y, getattr(graph, f"{prefix}mask"))]
-    return warn_undefined(target, pairs, prefix).get(0, [])
+    answers = by_answer(graph, getattr(graph, f"{prefix}mask"))[1:]
+    return warn_undefined(target, [answers], prefix).get(0, [])
 
 
 def _local_score(
@@ -281,14 +299,16 @@ def _local_score(
         raise ValueError("Expected clients to have labels and test nodes, but got none")
     for own in tested:
         checked_y(target, own.y)
-    warn_undefined(target, [(g.y, g.test_mask) for g in graphs], "local_", instead=POOLED)
-    scored_graphs, local = set(tested), of_clients(target)  # graphs are told apart by identity
+    answers = [by_answer(own, own.test_mask)[1:] for own in graphs]
+    warn_undefined(target, answers, "local_", instead=POOLED)
+    scored_graphs = set(tested)  # graphs are told apart by identity
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
         if graph not in scored_graphs:
             return {}
-        output = logits_of(model, params, graph)
-        return local.measure("local_", output, graph.y, graph.test_mask)
+        of = asked(graph, lambda own: logits_of(model, params, own))
+        local = of_clients(target).at(horizons(graph))
+        return local.measure("local_", *of(graph.test_mask))
 
     return score
 
@@ -317,8 +337,8 @@ def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -
 
 def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:
     """The means of the clients' scores, and the metrics of `evaluate` and `watch`."""
-    scores = executor.score(index, result.outbox)
-    taken = {} if executor.elsewhere else means(scores.values())
+    scores, merge = executor.score(index, result.outbox), merging(plan.each)
+    taken = {} if executor.elsewhere else merge(scores)
     own: dict[str, float] = {}
     if plan.evaluate is not None:
         states = MappingProxyType(executor.states)
@@ -327,7 +347,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
     if plan.watch is not None:
         with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
             own |= _numbers("watch", plan.watch(result.server_state), taken | own)
-    return (means(_without(own, scores, index).values()) if executor.elsewhere else taken) | own
+    return (merge(_without(own, scores, index)) if executor.elsewhere else taken) | own
 
 
 def _without(
@@ -351,10 +371,9 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
     """The metrics as numbers; raise if a name is in use."""
     check_names(name, metrics)
     for key in metrics:
-        if key in others:
-            raise ValueError(
-                f"Expected {name} to return metrics that nothing else has, but got {key!r} again"
-            )
+        reject_if(
+            key in others, f"{name} to return metrics that nothing else has", f"{key!r} again"
+        )
     return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
 
 
@@ -378,6 +397,70 @@ def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
         for name, value in score.items():
             pairs.setdefault(name, []).append(value if isinstance(value, tuple) else (value, 1))
     return {name: _rate([pair for pair in each if pair[1]]) for name, each in pairs.items()}
+
+
+def merging(
+    each: bool, graphs: Sequence[Graph] | None = None, lower: Collection[str] = ()
+) -> Callable[[Mapping[int, Mapping[str, Value]]], dict[str, float]]:
+    """A function that returns the means of clients' metrics, and with `each` more.
+
+    ``name/3`` is the metric of client 3, and ``worst_name`` the worst of all clients. A client
+    that lacks a metric has neither; with `graphs` a warning says which client, and why.
+
+    Args:
+        each: whether to add each client's metrics and the worst.
+        graphs: the graphs that clients are scored on, whose masks explain what is lacking.
+        lower: names of metrics, without their prefix, for which smaller is better.
+
+    Example:
+        >>> merging(True)({0: {"auc": 0.5}, 2: {"auc": 1.0}})
+        {'auc': 0.75, 'worst_auc': 0.5, 'auc/0': 0.5, 'auc/2': 1.0}
+    """
+    warned: set[str] = set()
+
+    def merge(scores: Mapping[int, Mapping[str, Value]]) -> dict[str, float]:
+        merged = means(scores.values())
+        if not each:
+            return merged
+        own: dict[str, dict[int, float]] = {name: {} for name in merged}
+        for client, score in scores.items():
+            for name, value in means([score]).items():
+                own[name][client] = value
+        for name in sorted(own.keys() - warned if graphs is not None else ()):
+            if lacking := [client for client in scores if client not in own[name]]:
+                warned.add(name)
+                warn(f"Clients {lacking} have no {name}: {_why_none(graphs, lacking[0], name)}")
+        worst = {f"worst_{name}": _worst(name, [*v.values()], lower) for name, v in own.items()}
+        of_clients = {f"{name}/{k}": v for name, values in own.items() for k, v in values.items()}
+        both = merged.keys() & (worst | of_clients).keys() - warned
+        if both:  # a client on another machine must not end the run
+            warned.update(both)
+            warn(f"Expected no metric of a client to be called {min(both)!r}, but got it")
+        return {**merged, **worst, **of_clients}
+
+    return merge
+
+
+def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
+    """The smallest value, or the largest if less is better; NaN if one is NaN."""
+    if any(map(math.isnan, values)):
+        return math.nan
+    name = name.removesuffix("_before")
+    less = less_is_better(name) or any(name == own or name.endswith(f"_{own}") for own in lower)
+    return max(values) if less else min(values)
+
+
+def _why_none(graphs: Any, client: int, name: str) -> str:
+    """The reason why a client has no metric, by its graph's mask and answers."""
+    mask_name = "val_mask" if name.startswith("val_") else "test_mask"
+    mask, y = getattr(graphs[client], mask_name), graphs[client].y
+    if mask is None or y is None:
+        return f"its score returns none for client {client}"
+    if not bool(mask.any()):
+        return f"client {client} has no example in {mask_name}"
+    if not y.is_floating_point():
+        return f"its score returns none for client {client}"
+    return f"client {client}'s {kind_of(y, mask)}"
 
 
 def _rate(pairs: Sequence[tuple[float, float]]) -> float:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import nn
 
-from ..checks import check_disk, check_number, did_you_mean, imported
+from ..checks import check_disk, check_number, did_you_mean, imported, reject_if
 from ..graph import Graph
 from ..kinds import explained
 from ..predict import predict
@@ -22,6 +22,8 @@ from ..targets import less_is_better, selected
 from .method.fedavg import deploy_received
 from .method.message import Message, Params, State
 from .method.method import Method
+
+LONGEST = 300  # characters of a reason that a history keeps
 
 
 class HasMetrics(Protocol):
@@ -351,8 +353,7 @@ class Result:
                 "one that was made by hand or pickled"
             )
         check_number("client", client, at_least=0, integer=True)
-        if client not in self.outbox:
-            raise ValueError(f"Expected client to be < {len(self.outbox)}, but got {client}")
+        reject_if(client not in self.outbox, f"client to be < {len(self.outbox)}", client)
         message, state = self.outbox[client], self.client_states.get(client, {})
         if not self.clients:
             if self.method.deploy is not deploy_received or self.method.own.models is not None:
@@ -477,3 +478,54 @@ def _equal(one: Params, other: Params) -> bool:
     return same and all(
         one[name].shape == other[name].shape and torch.equal(one[name], other[name]) for name in one
     )
+
+
+def reason(error: Exception) -> str:
+    """The reason why an upload was refused, as text for the history.
+
+    Example:
+        >>> reason(KeyError("w")), reason(ValueError("too large"))
+        ("KeyError: 'w'", 'too large')
+    """
+    text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """A text from a client, shortened and made printable for the history.
+
+    Example:
+        >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))
+        ('a?[2Jb', 300)
+    """
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return "".join(
+        letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text
+    )
+
+
+def of_whom(whys: Mapping[int, str]) -> str:
+    """The clients' reasons as text; equal reasons are joined.
+
+    Example:
+        >>> of_whom({0: "late", 1: "late", 2: "late", 3: "gone", 5: "late"})
+        'clients 0-2, 5: late; client 3: gone'
+    """
+    by_reason: dict[str, list[int]] = {}
+    for client, text in sorted(whys.items()):
+        by_reason.setdefault(text, []).append(client)
+    return "; ".join(
+        f"client{'s' if len(clients) > 1 else ''} {_spans(clients)}: {text}"
+        for text, clients in by_reason.items()
+    )
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Whole numbers in order as text, consecutive numbers as ``first-last``."""
+    ends: list[list[int]] = []
+    for number in numbers:
+        if ends and number == ends[-1][1] + 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ends)

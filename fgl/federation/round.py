@@ -16,13 +16,11 @@ from ..kinds import check_kind, explained
 from ..seeds import fold_in, stage
 from ..warn import warn
 from .executors import Answer, Executor
-from .gate.distances import Diverged, farthest
 from .gate.guard import ChangedInPlace
-from .gate.uploads import NO_MORE, Absent, Limits, of_whom, reason, sift
-from .history import Result, Round
+from .gate.uploads import NO_MORE, Absent, Diverged, Limits, farthest, sift
+from .history import Result, Round, of_whom, reason
 from .method.fedavg import accept_all
-from .method.inbox import Aggregate, Broadcast, Inbox
-from .method.message import Message, State, compact, num_bytes
+from .method.message import Aggregate, Broadcast, Inbox, Message, State, compact, num_bytes
 from .method.method import Evaluate, Method, Watch
 
 Dropouts = float | Callable[[int, int], bool]
@@ -53,6 +51,7 @@ class Plan:
     strict: bool = False
     limits: Limits = NO_MORE
     go_back: int = 0
+    each: bool = False
 
 
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
@@ -128,8 +127,10 @@ def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> 
     record = Round(index, invited)
     if method.rules.joining is not None and not result.history:
         record.bytes_up = join(method, executor, result, plan)
-    for client in invited:
-        record.bytes_down += num_bytes(result.outbox[client])
+    messages = {client: result.outbox[client] for client in invited}
+    sizes = {id(each): num_bytes(each) for each in {id(m): m for m in messages.values()}.values()}
+    for client, message in messages.items():
+        record.bytes_down += sizes[id(message)]
         if drops(plan, index, client):
             record.dropped[client] = DROPPED
     return record
@@ -389,7 +390,8 @@ def drops(plan: Plan, index: int, client: int) -> bool:
         lost: Any = plan.dropouts(index, client)
         check_kind("the value of dropouts", lost, bool)
         return bool(lost)
-    return fold_in(plan.seed, index, client, "dropout") < plan.dropouts * 2**63
+    chance = plan.dropouts * 2**63
+    return chance > 0 and fold_in(plan.seed, index, client, "dropout") < chance
 
 
 def participants(num_clients: int, participation: float, seed: int) -> list[int]:

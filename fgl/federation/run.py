@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 import torch
 
-from ..checks import check_number, check_share
+from ..checks import check_number, check_share, reject_if
 from ..graph import Graph
 from ..kinds import check_kind, check_takes, explained
 from ..seeds import one_thread
@@ -26,9 +26,8 @@ from .executors.loop import Score
 from .gate.guard import checked, unchanged
 from .gate.uploads import NO_MORE, Limits
 from .history import Result, Round
-from .method.inbox import Broadcast
-from .method.layers import short
-from .method.message import Message, State
+from .method.describe import short
+from .method.message import Broadcast, Message, State
 from .method.method import Evaluate, Method, Watch
 from .method.rules import without_noise
 from .process import memory_kept, young_only
@@ -61,6 +60,7 @@ def run(
     strict: bool = False,
     limits: Limits = NO_MORE,
     go_back: int = 0,
+    each: bool = False,
 ) -> Result:
     """Run a method on a federation.
 
@@ -110,6 +110,9 @@ def run(
         go_back: number of rounds by which the server goes back if most uploads of a round diverged
             from the model that it had sent; default never. It keeps as many older outboxes and
             states, also in checkpoints. The clients' own states stay as they are.
+        each: whether rounds also record each client's metrics of the task's score and of `score`,
+            ``test_accuracy/3`` of client 3, and the worst, ``worst_test_accuracy``; see
+            `fgl.experiment.spread`. An `evaluate` of one's own says it itself.
 
     Returns:
         The `Result`.
@@ -144,6 +147,7 @@ def run(
     """
     check_kinds(method, start, callbacks, limits, evaluate=evaluate, score=score, watch=watch)
     check_kind("strict", strict, bool)
+    check_kind("each", each, bool)
     check_kind("checkpoint", checkpoint, str | os.PathLike | None)
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
@@ -151,10 +155,10 @@ def run(
     place = _place(clients, on, clients_at_once, score, start)
     place.check(method)
     _check_participants(method, place.num_clients, participation)
-    guarded, evaluate = checked(method), evaluate or place.evaluate(method)
+    guarded, evaluate = checked(method), evaluate or place.evaluate(method, each=each)
     result = _first(method, place.num_clients, start)
     _check_go_back(method, go_back, result.server_state)
-    plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits, go_back)
+    plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits, go_back, each)
     values = {} if checkpoint is None else _identity(method, place, plan, config, start)
     with ExitStack() as stack:
         stack.enter_context(one_thread())
@@ -163,7 +167,7 @@ def run(
         stack.enter_context(running(method))
         before = result.unprotected
         result = _resumed(folder, method, place) or result
-        result.unprotected = before
+        result.unprotected = result.unprotected or before  # of an older checkpoint
         result.config = with_layers(method, config)
         result.method, result.clients = method, getattr(place, "graphs", ())
         result.select = getattr(getattr(place, "clients", None), "select", "")
@@ -309,8 +313,7 @@ def _place(
             DeprecationWarning,
             stacklevel=3,
         )
-        if clients is not None:
-            raise ValueError("Expected clients to be left out beside on, but got both")
+        reject_if(clients is not None, "clients to be left out beside on", "both")
         clients = on
     place: Any = clients
     if isinstance(place, type) or not hasattr(place, "identity"):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..sparse import SparseMatrix
 from ..sparse.matrix import dense
 from ..sparse.pattern import Pattern
@@ -77,10 +78,7 @@ def _examples(graph: Any, new: int) -> dict[str, Tensor]:
 def _more(graph: Any, fields: dict[str, Tensor]) -> dict[str, Tensor]:
     """The fields without a default, of the old nodes and edges and the new ones."""
     names = [*present(graph, UNFILLED)]
-    if {*fields} != {*names}:
-        raise ValueError(
-            f"Expected new nodes and edges to come with {names}, but got {list(fields)}"
-        )
+    reject_if({*fields} != {*names}, f"new nodes and edges to come with {names}", list(fields))
     return {name: torch.cat([getattr(graph, name), fields[name]]) for name in names}
 
 

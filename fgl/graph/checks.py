@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_mask as check_mask
+from ..checks import reject_if
 from ..sparse import SparseMatrix
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -22,10 +23,9 @@ def check_features(x: Any) -> None:
         raise TypeError(
             f"Expected x to be dense or a SparseMatrix, but got a {x.layout} tensor: x.to_dense()"
         )
-    if len(x.shape) != 2:
-        raise ValueError(
-            f"Expected x to have shape [num_nodes, num_features], but got {list(x.shape)}"
-        )
+    series = len(x.shape) == 3 and isinstance(x, Tensor)
+    shapes = "[num_nodes, num_features], or [num_nodes, num_times, num_features] for a series"
+    reject_if(len(x.shape) != 2 and not series, f"x to have shape {shapes}", list(x.shape))
     values = x.value if isinstance(x, SparseMatrix) else x
     if values is not None:
         _check_values(values)
@@ -39,8 +39,7 @@ def _check_values(values: Tensor) -> None:
         raise TypeError(f"Expected x to be floating point, but got {values.dtype}: {how}")
     check_constant("x", values)
     bad = sum(int((~torch.isfinite(part)).sum()) for part in values.split(ROWS))
-    if bad:
-        raise ValueError(f"Expected x to be finite, but got {bad} NaN or infinite values")
+    reject_if(bad, "x to be finite", f"{bad} NaN or infinite values")
 
 
 def check_constant(name: str, value: Tensor) -> None:
@@ -116,8 +115,7 @@ def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int
     """Raise unless pairs of nodes are inside one graph, and types are of pairs."""
     if pairs is not None:
         check_index("edge_label_index", pairs, (2, None), num_nodes)
-        if batch is not None:
-            raise ValueError("Expected edge_label_index or batch, but got both")
+        reject_if(batch is not None, "edge_label_index or batch", "both")
     elif pair_type is not None:
         raise ValueError("Expected edge_label_index beside edge_label_type, but got none")
 
@@ -125,8 +123,7 @@ def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:
     """Graphs one after the other, numbered from 0, each with a node, and no edge across two."""
     check_index("batch", batch, (num_nodes,), None)
-    if num_nodes == 0:
-        raise ValueError("Expected batch to name a graph, but got no nodes")
+    reject_if(num_nodes == 0, "batch to name a graph", "no nodes")
     if batch[0] != 0:
         raise ValueError(f"Expected batch to begin with 0, but got {int(batch[0])}")
     step = batch.diff()

@@ -20,6 +20,7 @@ from .fields import (
     changed_copy,
     taken,
 )
+from .windows import check_no_series
 
 
 def joined(graphs: Sequence[Any]) -> dict[str, Any]:
@@ -42,6 +43,7 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
 def _check_parts(graphs: Sequence[Any]) -> None:
     """Raise unless each is one graph with nodes, and all have the same number of features."""
     for i, graph in enumerate(graphs):
+        check_no_series(graph, "join")
         if graph.batch is not None or graph.num_nodes == 0:
             got = "none" if graph.num_nodes == 0 else "a batch"
             raise ValueError(f"Expected graph {i} to be one graph with nodes, but got {got}")

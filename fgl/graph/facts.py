@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from functools import cached_property
 from operator import is_not
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..sparse.pattern import outside, row_major
 from .fields import EDGE_FIELDS, taken
+from .windows import by_answer
 
 
 def answered(mask: Tensor, y: Tensor | None) -> Tensor:
@@ -53,6 +56,8 @@ class Facts:
     test_mask: Tensor | None
     batch: Tensor | None
     edge_label_index: Tensor | None
+    window_index: Tensor | None
+    horizon_index: Tensor | None
 
     def __repr__(self) -> str:
         """The shapes of the graph's fields, as PyG writes them."""
@@ -71,7 +76,7 @@ class Facts:
 
     @property
     def num_features(self) -> int:
-        return int(self.x.shape[1])
+        return int(self.x.shape[-1])
 
     @property
     def num_edges(self) -> int:
@@ -85,20 +90,28 @@ class Facts:
     def num_train(self) -> int:
         """Number of training examples; examples without a known answer do not count.
 
-        Every example trains where there is no training mask, and needs no answer without `y`.
+        Every example trains where there is no training mask, and needs no answer without `y`. A
+        window counts once for each node.
         """
         answers = self.y if self.y is not None and self.y.is_floating_point() else None
         read = [each for each in (self.train_mask, answers) if each is not None]
         if not read:
-            return self.num_examples
-        if any(each.is_inference() for each in read):  # it counts no changes
-            return int(answered(self.training_mask, self.y).sum())
+            return self.num_answers
+        try:
+            versions = [each._version for each in read]
+        except RuntimeError:  # an inference tensor counts no changes
+            return int(self._answered.sum())
         cached = self.__dict__.get("_counted")
-        versions = [each._version for each in read]
         if cached is None or cached[1] != versions or any(map(is_not, cached[0], read)):
-            count = int(answered(self.training_mask, self.y).sum())
+            count = int(self._answered.sum())
             cached = self.__dict__["_counted"] = read, versions, count
         return int(cached[2])
+
+    @property
+    def _answered(self) -> Tensor:
+        """Mask of the answers that train and are known."""
+        _, y, mask = by_answer(self, self.training_mask)
+        return answered(mask, y)
 
     @property
     def training_mask(self) -> Tensor:
@@ -107,10 +120,17 @@ class Facts:
 
     @property
     def num_examples(self) -> int:
-        """Number of examples: nodes, graphs of a `batch`, or pairs of `edge_label_index`."""
+        """Number of examples: nodes, graphs of a `batch`, asked pairs, or windows."""
         if self.edge_label_index is not None:
             return self.edge_label_index.shape[1]
+        if self.window_index is not None:
+            return self.window_index.shape[0]
         return self.num_nodes if self.batch is None else self.num_graphs
+
+    @property
+    def num_answers(self) -> int:
+        """Number of rows of answers: one an example, of a window one a node."""
+        return self.num_examples * (1 if self.window_index is None else self.num_nodes)
 
     @property
     def num_outputs(self) -> int:
@@ -121,6 +141,8 @@ class Facts:
         """
         if self.num_classes is not None:
             return self.num_classes
+        if self.horizon_index is not None:
+            return self.horizon_index.shape[1]
         if self.y is None or not self.y.is_floating_point():
             raise ValueError("Expected graph.y to say what a model learns, but got None")
         return 1 if self.y.dim() == 1 else self.y.shape[1]
@@ -159,7 +181,8 @@ class Facts:
             >>> fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=y, train_mask=mask).train_labels
             tensor([ 1, -1])
         """
-        if self.batch is not None or self.edge_label_index is not None:
+        others = (self.batch, self.edge_label_index, self.window_index)
+        if any(each is not None for each in others):
             raise ValueError("Expected examples to be nodes, whose labels are known in training")
         if self.y is None:
             return torch.full((self.num_nodes,), -1, device=self.device)
@@ -209,8 +232,7 @@ class Facts:
             tensor([[0, 1],
                     [1, 2]])
         """
-        if not self.has("edge_time"):
-            raise ValueError("Expected the graph to have edge_time, but got none")
+        reject_if(not self.has("edge_time"), "the graph to have edge_time", "none")
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
@@ -240,3 +262,57 @@ class Facts:
         source, target = self.edge_index
         with outside():
             return row_major(target, source, self.num_nodes)
+
+
+FROM = {
+    "Data": ": fgl.Graph.from_pyg(data)",
+    "Batch": ": fgl.Graph.from_pyg(batch)",
+    "DataBatch": ": fgl.Graph.from_pyg(batch)",
+    "HeteroData": ": fgl.data.from_hetero(data)",
+}
+
+
+def kind_of(value: object) -> str:
+    """Name of a value's type, and the call that turns such a value into a graph.
+
+    Example:
+        >>> kind_of([1, 2])
+        'list'
+    """
+    kind = type(value).__name__
+    return f"{kind}{FROM.get(kind, '')}"
+
+
+def check_graph(name: str, graph: Any) -> None:
+    """Raise a TypeError unless this is a graph.
+
+    Example:
+        >>> check_graph("whole", [1, 2])
+        Traceback (most recent call last):
+        TypeError: Expected whole to be a fgl.Graph, but got list
+    """
+    if not isinstance(graph, Facts):
+        raise TypeError(f"Expected {name} to be a fgl.Graph, but got {kind_of(graph)}")
+
+
+def check_graphs(clients: Iterable[Any]) -> None:
+    """Raise a TypeError unless every client is a graph.
+
+    Example:
+        >>> check_graphs([[1, 2]])
+        Traceback (most recent call last):
+        TypeError: Expected client 0 to be a Graph, but got list
+    """
+    if isinstance(clients, Facts):
+        raise TypeError("Expected clients to be a sequence of graphs, but got a Graph: [graph]")
+    for client, graph in enumerate(clients):
+        if not isinstance(graph, Facts):
+            cut = isinstance(graph, Tensor)  # the node ids of a partition
+            hint = (
+                ": fgl.data.partitions.partition_graph(graph, parts) makes the clients"
+                if cut
+                else ""
+            )
+            raise TypeError(
+                f"Expected client {client} to be a Graph, but got {kind_of(graph)}{hint}"
+            )

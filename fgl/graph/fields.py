@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import check_length
+from ..checks import check_length, reject_if
 from ..warn import warn
 from .checks import MASKS, check_constant, check_index, check_mask
 
@@ -44,14 +44,20 @@ FIELDS = {
     "edge_type": Field("edge"),
     "edge_time": Field("edge", "float or int64"),
     "edge_label_type": Field("pair"),
+    "z": Field("node"),
+    "pos": Field("node", "float", (None,)),
+    "u": Field("example", "float", (None,)),
+    "scale": Field("node", "float", (None,)),
+    "window_index": Field("time", "int64", (None,)),
+    "horizon_index": Field("time", "int64", (None,)),
     **{name: Field("example", "bool", default=0.0) for name in MASKS},
 }
-NODE_FIELDS, EDGE_FIELDS = (
+NODE_FIELDS, EDGE_FIELDS, TIME_FIELDS = (
     tuple(name for name, field in FIELDS.items() if field.owner == owner)
-    for owner in ("node", "edge")
+    for owner in ("node", "edge", "time")
 )
 TENSORS = ("x", "edge_index", *FIELDS, "edge_label_index", "batch", "y")
-EXAMPLE_FIELDS = ("y", "edge_label_type", *MASKS)
+EXAMPLE_FIELDS = ("y", "u", "edge_label_type", *MASKS)
 UNFILLED = tuple(  # the fields that new nodes and edges need
     name for name in (*EDGE_FIELDS, *NODE_FIELDS) if name not in ("edge_weight", "node_id")
 )
@@ -123,7 +129,7 @@ def check_field(name: str, value: Any, size: int) -> None:
     """Raise unless a field has `size` rows as `FIELDS` describes them, finite and constant."""
     field = FIELDS[name]
     if field.numbers == "int64":
-        return check_index(name, value, (size,), None)
+        return check_index(name, value, (size, *field.shape), None)
     if field.numbers == "bool":
         return check_mask(name, value, size)
     if not isinstance(value, Tensor):
@@ -138,8 +144,7 @@ def check_field(name: str, value: Any, size: int) -> None:
         got = list(value.shape)
         raise ValueError(f"Expected {name} to have shape [{size}, *], but got {got}")
     check_constant(name, value)
-    if not torch.isfinite(value).all():
-        raise ValueError(f"Expected {name} to be finite, but got NaN or infinite values")
+    reject_if(not torch.isfinite(value).all(), f"{name} to be finite", "NaN or infinite values")
 
 
 def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
@@ -155,12 +160,10 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
             f"but got {list(y.shape)}"
         )
     check_constant("y", y)
-    if y.isinf().any():
-        raise ValueError("Expected y to be finite, or NaN where it is unknown, but got infinity")
-    if num_classes is not None:
-        raise ValueError(
-            f"Expected num_classes to be left out beside y of {y.dtype}, but got {num_classes}"
-        )
+    reject_if(y.isinf().any(), "y to be finite, or NaN where it is unknown", "infinity")
+    reject_if(
+        num_classes is not None, f"num_classes to be left out beside y of {y.dtype}", num_classes
+    )
 
 
 def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..warn import warn
 
 MISSING = (None, "")
@@ -54,10 +55,7 @@ class Table(NamedTuple):
         values = self.column_with_gaps(name) if gaps else self.column(name)
         read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
         widths = {len(v) if isinstance(v, list) else 0 for v in read}
-        if len(widths) > 1:
-            raise ValueError(
-                f"Expected {name!r} to have one width in all {self.of}s, but got {sorted(widths)}"
-            )
+        reject_if(len(widths) > 1, f"{name!r} to have one width in all {self.of}s", sorted(widths))
         return torch.tensor(read, dtype=torch.get_default_dtype())
 
     def times(self, name: str) -> Tensor:
@@ -109,10 +107,9 @@ class Table(NamedTuple):
                 f"got none: {argument}={names}"
             )
         for row, value in zip(self.rows, values, strict=True):
-            if not _is_whole(value):
-                raise ValueError(
-                    f"Expected {name!r} to be integers, but got {value!r} of {self.of} {row!r}"
-                )
+            reject_if(
+                not _is_whole(value), f"{name!r} to be integers", f"{value!r} of {self.of} {row!r}"
+            )
         return torch.tensor([int(value) for value in values], dtype=torch.int64)
 
     def targets(self, name: str, classes: Sequence[Hashable] | None) -> Tensor:

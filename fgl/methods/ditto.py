@@ -20,7 +20,7 @@ OWN = "own."  # prefix of the names of the client's own model
 
 @fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
-    """FedAvg, and a personal model for each client that stays near the common one (Ditto, Alg. 1).
+    """FedAvg, plus a personal model per client with a penalty on its distance (Ditto, Alg. 1).
 
     In each local step, on the same examples, a client takes a step on ``loss(theta)``, from the
     received ``theta^t``, and one on ``loss(v_k) + lambda / 2 ||v_k - theta^t||^2``, from its own

@@ -40,7 +40,7 @@ def fedgm(
     fit_lr: Weight = 0.01,
     fit_decay: Weight = 5e-4,
 ) -> Method:
-    """Clients send small graphs that give a model the same gradients; the server trains on them.
+    """Train the server's model on small graphs that mimic the clients' gradients (FedGM).
 
     In its first round a client makes ``int(reduction n)`` nodes for its n training nodes, with
     about the same classes, features that begin as a drawn node's of the class, and edges
@@ -84,7 +84,7 @@ def fedgm(
 
     Example:
         >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)
-        fedgm(fedavg(GCN(...)), reduction=0.2)
+        fedgm(fedavg(GCN(...), ...), reduction=0.2, ...)
 
     Source: Zhang et al. 2025, FedGM; https://github.com/hanhan1900/FedGM
     """

@@ -74,7 +74,7 @@ def fedsage_plus(
     weight: Weight = 1.0,
     neighbours: Neighbours = random_neighbours,
 ) -> Method:
-    """Generators of neighbours that learn from all clients, and stay where they are (FedSage+).
+    """Train each client's generator of neighbours with gradients from all clients (FedSage+).
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
     (Eq. 9), H_i being its generated neighbours of training nodes; only the feature part learns.

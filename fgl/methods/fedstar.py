@@ -17,7 +17,7 @@ from .own_models import check_drawable, drawn
 
 @layer
 def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: bool = True) -> Method:
-    """FedAvg of the structure channel; what reads features is each client's own (FedStar, Eq. 6).
+    """FedAvg of the structure channel; each client keeps its own feature channel (FedStar, Eq. 6).
 
     Every client draws its own feature channel in its first round. It uses its own model with the
     structure channel that it is sent. The authors' clients keep their Adam between rounds

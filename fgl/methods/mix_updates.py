@@ -20,7 +20,7 @@ Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
 @layer(checks=[check_averages])
 def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -> Method:
-    """Every client's model moves by a mix of all updates (GPFL, Eq. 4 and 16).
+    """Change every client's model by a weighted mix of all updates (GPFL, Eq. 4 and 16).
 
     ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, dW_j being what client j changed.
 

@@ -18,7 +18,7 @@ from ..graph import Graph
 
 @fed.layer
 def retrained(fedavg: Method, *, client: Natural) -> Method:
-    """Any method whose server never counts one client: the result of its exact unlearning.
+    """The same method trained without one client, as a reference for unlearning that client.
 
     A client's randomness depends on the seed, the round and its number alone. So this is bit for
     bit the run in which that client was never reached, and what approximate unlearning is measured
@@ -64,7 +64,7 @@ def unlearned(
     far: Weight = 2.2,
     max_norm: Positive = 5.0,
 ) -> Method:
-    """FedAvg that forgets a client after some rounds, by ascent on the client's loss (PGA, Alg. 1).
+    """FedAvg that unlearns a client by gradient ascent on the client's loss (PGA, Alg. 1).
 
     After `at` rounds the server makes ``w_ref``, the mean of the others' models. In the next round
     the client that is to be forgotten maximises its loss from there, with its own steps and a new

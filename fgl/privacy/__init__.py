@@ -4,9 +4,8 @@ from . import masks as masks
 from . import signatures as signatures
 from .accountant import ORDERS, epsilon, noise_for
 from .clip import clip
-from .discrete_gaussian import discrete_gaussian, gap_of_sum
 from .fixed_point import DoesNotFit
-from .gaussian import gaussian, noisy_shares
+from .gaussian import discrete_gaussian, gap_of_sum, gaussian, noisy_shares
 from .shares import CannotUnmask
 
 __all__ = [

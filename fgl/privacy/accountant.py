@@ -1,19 +1,28 @@
-"""The accountant: the epsilon of noise after a number of rounds, by its privacy loss."""
+"""The accountant: the epsilon of noise after a number of rounds, and of several runs together."""
 
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ..checks import check_count, check_number, check_share, check_weight, install, reject_if
-from ..kinds import explained
+from ..checks import (
+    Chance,
+    Count,
+    Positive,
+    PositiveShare,
+    check_number,
+    check_share,
+    check_weight,
+    imported,
+    install,
+)
+from ..kinds import explained, typed
 
 OPACUS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
 ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # without these no epsilon is below log(1 / delta) / 62
@@ -124,8 +133,10 @@ def _of_losses(noise_multiplier: float) -> Any:
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
 
 
-@explained
-def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float = 1.0) -> float:
+@typed
+def noise_for(
+    *, epsilon: Positive, rounds: Count, delta: Chance, sample_rate: PositiveShare = 1.0
+) -> float:
     """The noise multiplier that gives an epsilon after `rounds` uses: the inverse of `epsilon`.
 
     Args:
@@ -144,10 +155,6 @@ def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float =
         >>> 7.9 < fgl.privacy.epsilon(noise_multiplier=noise, rounds=30, delta=1e-5) <= 8
         True
     """
-    check_number("epsilon", epsilon, above=0)
-    check_count(rounds=rounds)
-    check_number("delta", delta, above=0, below=1)
-    reject_if(not sample_rate, "sample_rate to be above 0", sample_rate)
     accounting = _dp_accounting("gaussian_mechanism")
     with np.errstate(divide="ignore"):
         one = accounting.gaussian_mechanism.get_sigma_gaussian(epsilon, delta)
@@ -193,14 +200,53 @@ def _quiet_about(text: str) -> Iterator[None]:
 
 def _dp_accounting(part: str = "") -> Any:
     """The package dp-accounting with one of its modules, imported when an epsilon is computed."""
-    try:
-        import dp_accounting
+    how = "to compute epsilon", install("private"), "dp-accounting 0.6"
+    if part:
+        imported(f"dp_accounting.{part}", *how)
+    return imported("dp_accounting", *how)
 
-        if part:
-            importlib.import_module(f"dp_accounting.{part}")
-    except ImportError as error:
-        raise ImportError(
-            "Expected dp-accounting 0.6 to be installed, which computes epsilon, but it is not: "
-            f"{install('private')}"
-        ) from error
-    return dp_accounting
+
+@explained
+def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
+    """The epsilon of Gaussian mechanisms of several kinds, one after the other, at a delta.
+
+    For one kind it is `fgl.privacy.epsilon`. Several kinds without sampling are one mechanism with
+    the sum of their ``1 / noise_multiplier^2``; sampled ones are composed by losses on one grid.
+
+    Args:
+        uses: (noise multiplier, sample rate) to number of uses; see `fgl.privacy.epsilon` for both.
+        delta: the probability with which the bound may fail, in (0, 1).
+
+    Returns:
+        Epsilon; 0 for no use, infinite if a use has no noise. It is for the neighbours of every
+        kind: replacing all of a client's data covers replacing one of its examples, not the other
+        way round.
+
+    Raises:
+        ImportError: without the extra `private`.
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> one = composed_epsilon({(1.0, 1.0): 10}, delta=1e-5)
+        >>> one == fgl.privacy.epsilon(noise_multiplier=1.0, rounds=10, delta=1e-5)
+        True
+        >>> composed_epsilon({(1.0, 1.0): 5, (1.0 + 1e-9, 1.0): 5}, delta=1e-5) - one < 1e-6
+        True
+    """
+    for (noise, rate), times in uses.items():
+        _check(noise, times, delta, rate)
+    used = {(noise, rate): times for (noise, rate), times in uses.items() if times and rate}
+    if not used:
+        return 0.0
+    if not all(noise for noise, _ in used):
+        return math.inf
+    if len(used) == 1:
+        (((noise, rate), times),) = used.items()
+        return epsilon(noise_multiplier=noise, sample_rate=rate, rounds=times, delta=delta)
+    if all(rate == 1 for _, rate in used):  # together one with the sum of the inverse squares
+        whole = math.sqrt(1 / sum(times / noise**2 for (noise, _), times in used.items()))
+        return epsilon(noise_multiplier=whole, rounds=1, delta=delta)
+    accountant = _of_losses(min(noise for noise, _ in used))
+    for (noise, rate), times in used.items():
+        accountant.compose(_event(noise, rate), times)
+    return float(accountant.get_epsilon(delta))

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .accountant import epsilon
-from .composed import composed_epsilon
+from .accountant import composed_epsilon, epsilon
 
 Record = Mapping[str, Tensor]
 KINDS = ("", "local_gaussian", "central_gaussian", "summed_gaussian", "per_example_gaussian")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ..checks import check_choice, imported, install
 from ..experiment.plots import band, over, save
-from ..experiment.tables import aligned, escaped, mean_and_deviation, spread, tabular
+from ..experiment.tables import aligned, escaped, mean_and_deviation, plus_minus, tabular
 from ..targets import less_is_better
 from .folder import Store, described, load_plan
 from .plan import Cell, Plan
@@ -288,7 +288,7 @@ class Study:
         cells = dict.fromkeys(self.plan.methods, "--")
         for name, mean in whole.items():
             numbers = mean_and_deviation([scale * value for value in scores[name]])
-            text = spread(*numbers, digits=1 if scale == 100 else 3).replace("±", r"\pm")
+            text = plus_minus(*numbers, digits=1 if scale == 100 else 3).replace("±", r"\pm")
             text = rf"\mathbf{{{text}}}" if mean == top else text
             test = self.tests.get((setting, name))
             cells[name] = f"${text}{r'^{*}' if test and test.survives else ''}$"
@@ -382,7 +382,7 @@ def _mean(scores: Sequence[float], scale: float) -> list[str]:
     if failed:
         return ["", f"{len(scores) - failed} of {len(scores)}"]
     mean = mean_and_deviation([scale * value for value in scores])
-    return [spread(*mean, digits=2 if scale == 100 else 4) if scores else "", str(len(scores))]
+    return [plus_minus(*mean, digits=2 if scale == 100 else 4) if scores else "", str(len(scores))]
 
 
 def _difference(test: Tested | None, scale: float) -> list[str]:

@@ -15,7 +15,7 @@ from ..data.copies import fingerprints
 from ..data.splits import EdgeSplit
 from ..data.splits.free_pairs import keys_of
 from ..graph import Graph
-from ..graph.arguments import check_graphs
+from ..graph.facts import check_graphs
 from ..warn import warn
 
 SCORED = ("val_mask", "test_mask")

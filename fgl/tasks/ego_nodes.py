@@ -85,8 +85,8 @@ def ego_node_task(
         logits = functional_call(model, params, (x.values,), {"trees": trees.values})
         return soft_cross_entropy(logits, labels.values, labels.mask)
 
-    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return evaluate_ego(method, trained, test)
+    def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
+        return evaluate_ego(method, trained, test, each=each)
 
     validate = validation(node_scores(model, test=False), "val_accuracy")
     train = Training(optimizer, batches=batches, epochs=epochs, keep_optimizer=True)

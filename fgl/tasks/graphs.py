@@ -63,8 +63,8 @@ def graph_task(
     warn_of_trained(clients)
     warn_of_copies(clients, tests)
 
-    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return evaluate_graphs(method, tests, trained, target=target)
+    def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
+        return evaluate_graphs(method, tests, trained, target=target, each=each)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     method = bounded(fedavg(model, train=train, target=target), clients)

@@ -98,7 +98,7 @@ def generator_task(
         return {"count_error": (count - of[graph].missing).abs().mean()}
 
     clients = [each.graph for each in hidden]
-    scores = partial(evaluate_own, score)
+    scores = partial(evaluate_own, score, lower={"error"})
     return Task(clients, bounded(method, clients), scores, "", validation(score, ""))
 
 
@@ -206,7 +206,7 @@ def mended(
     gen_wide: Count = 2048,
     gen_rounded: bool = False,
 ) -> Task:
-    """FedSage+: the same task on graphs to which generators have added missing neighbours.
+    """The same task on graphs to which trained generators have added missing neighbours (FedSage+).
 
     Every client trains a generator of its own, first alone, then with a new optimiser and the
     others' gradients (`fgl.methods.fedsage_plus`). What the generator makes of the graph without

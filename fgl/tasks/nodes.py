@@ -12,7 +12,7 @@ from torch import nn
 from .. import data
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
-from ..graph.arguments import check_graph
+from ..graph.facts import check_graph
 from ..kinds import typed
 from ..targets import CLASSES, Target
 from .apart import warn_of_trained
@@ -60,15 +60,16 @@ def node_task(
         check_graph("whole", whole)
     warn_of_trained(clients, whole)
 
-    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
+    def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
         if whole is None:
             both = [(own.val_mask, own.test_mask) for own in trained]
             masks = [mask for pair in both for mask in pair if mask is not None]
             required = not any(bool(mask.any()) for mask in masks)
             score = node_scores(model, target=target)
-            own = evaluate_own(score, method, trained, required=required)
+            how: dict[str, Any] = {"required": required, "each": each, "lower": target.lower}
+            own = evaluate_own(score, method, trained, **how)
             return with_pooled(own, method, trained, trained, target)
-        return evaluate_on(method, whole, trained, target=target)
+        return evaluate_on(method, whole, trained, target=target, each=each)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     method = bounded(fedavg(model, train=train, target=target), clients)

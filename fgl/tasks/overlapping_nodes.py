@@ -54,17 +54,15 @@ def overlapping_node_task(
         2
     """
     warn_of_trained(clients, union)
-    of_target = fed.supervised(model, target)
+    of_target, scopes = fed.supervised(model, target), (union, clients)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         total = of_target(params, graph, context)
         return total + l2 / 2 * params["convs.0.lin.weight"].square().sum() if l2 else total
 
-    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        scopes = (union, clients)
-        return fed.together(
-            *(fed.evaluate_on(method, each, trained, target=target) for each in scopes)
-        )
+    def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
+        how: dict[str, Any] = {"target": target, "each": each}
+        return fed.together(*(fed.evaluate_on(method, on, trained, **how) for on in scopes))
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     method = weighed_by_nodes(fed.fedavg(model, loss=loss, train=train))

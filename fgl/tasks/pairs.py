@@ -15,8 +15,7 @@ from ..checks import Count, Share, reject_if
 from ..data.splits.negatives import Window, checked_answers
 from ..federation import Evaluate, Loss, Method, Params, Ragged, Training
 from ..graph import Graph
-from ..graph.arguments import check_graphs
-from ..graph.facts import answered
+from ..graph.facts import answered, check_graphs
 from ..kinds import typed
 from ..nn import PairNet
 from ..predict import reads
@@ -115,8 +114,10 @@ def _task_of(
             "Expected a client to have test pairs, but got none: there will be no test metrics",
         )
 
-    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        own = fed.evaluate_on(method, clients, trained, score=node_scores(model, target=target))
+    def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
+        score = node_scores(model, target=target)
+        how: dict[str, Any] = {"target": target, "each": each}
+        own = fed.evaluate_on(method, clients, trained, score=score, **how)
         return with_pooled(own, method, trained, clients, target)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)

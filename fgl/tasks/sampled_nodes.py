@@ -79,8 +79,9 @@ def sampled_node_task(
 
     logits_of = partial(logits_in_blocks, block_size=block_size, hops=len(fanouts) + 1)
 
-    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return fed.evaluate_on(method, whole, trained, logits_of=logits_of, target=target)
+    def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
+        how: dict[str, Any] = {"logits_of": logits_of, "target": target, "each": each}
+        return fed.evaluate_on(method, whole, trained, **how)
 
     own_scores = node_scores(model, test=False, logits_of=logits_of, target=target)
     validate = validation(own_scores, target.select)

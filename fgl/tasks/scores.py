@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,19 +12,28 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from .. import federation as fed
-from .. import targets
 from ..checks import reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
 from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
 from ..graph import Graph
+from ..graph.windows import asked, by_answer, horizons
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
 from ..metrics import hit_rows
 from ..metrics.classes import hit_counts, on_host
 from ..metrics.ranking import auc_and_average_precision
 from ..sparse.batched_pattern import Member
-from ..targets import of_clients
+from ..targets import (
+    CLASSES,
+    Target,
+    checked_y,
+    of_clients,
+    scored_alone,
+    selected,
+    undefined_metrics,
+    warn_undefined,
+)
 from ..transfer import to_host
 
 
@@ -33,7 +43,7 @@ def node_scores(
     *,
     test: bool = True,
     logits_of: Callable[..., Any] = fed.predict,
-    target: targets.Target = targets.CLASSES,
+    target: Target = CLASSES,
 ) -> Score:
     """A score of a model on a client's own nodes, or on the graphs of its collection.
 
@@ -59,16 +69,17 @@ def node_scores(
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
-        y = targets.checked_y(target, graph.y)
-        with fed.in_mode(model, False):
-            output = logits_of(model, params, graph)
+        checked_y(target, graph.y)
         metrics: dict[str, Any] = {}
-        if graph.val_mask is not None:
-            first = target.metrics[target.first]
-            metrics[f"val_{target.first}"] = first(output, y, graph.val_mask)
-        if test and graph.test_mask is not None:
-            metrics |= of_clients(target).measure("test_", output, y, graph.test_mask)
-        return targets.scored_alone(on_host(metrics)[0])
+        with fed.in_mode(model, False):
+            of = asked(graph, lambda own: logits_of(model, params, own))
+            if graph.val_mask is not None:
+                first = target.metrics[target.first]
+                metrics[f"val_{target.first}"] = first(*of(graph.val_mask))
+            if test and graph.test_mask is not None:
+                own = of_clients(target).at(horizons(graph))
+                metrics |= own.measure("test_", *of(graph.test_mask))
+        return scored_alone(on_host(metrics)[0])
 
     return score
 
@@ -145,14 +156,20 @@ def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
 
     def validate(params: Params, graph: Graph) -> float:
         metrics: Mapping[str, Any] = score(params, graph)
-        return targets.selected(metrics, select)
+        return selected(metrics, select)
 
     return validate
 
 
 @typed
 def evaluate_own(
-    score: Score, method: Method, clients: Sequence[Graph], *, required: bool = True
+    score: Score,
+    method: Method,
+    clients: Sequence[Graph],
+    *,
+    required: bool = True,
+    each: bool = False,
+    lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
     """Score each client with the model that it deploys, and with the start of its last round.
 
@@ -163,11 +180,18 @@ def evaluate_own(
         method: the method with `deploy`.
         clients: the clients' graphs.
         required: whether it is an error if no client has a metric.
+        each: whether to add each client's own metrics, ``test_accuracy/3`` of client 3, and the
+            worst, ``worst_test_accuracy``.
+        lower: names of metrics, without ``test_`` or ``val_``, for which smaller is better, beside
+            losses, rmse and mae, to know the worst.
 
     Returns:
         ``(outbox, states) ->`` every metric as a mean over the clients that have it, then, where
         clients keep it, the same with ``_before`` at the end, and ``scored_clients``, how many have
         all of them. A mean over a client with NaN is NaN.
+
+    Warns:
+        UserWarning: with `each`, naming the clients that lack a metric, and why.
 
     Raises:
         ValueError: when called, if no client has a metric, or a model is not whole.
@@ -180,6 +204,7 @@ def evaluate_own(
         ['scored_clients', 'test_accuracy', 'val_accuracy']
     """
     model, models = method.model, fed.deployed(method, clients)
+    merge = fed.merging(each, clients, lower)
 
     def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
@@ -197,12 +222,14 @@ def evaluate_own(
         names = {name for own in metrics for name in own}
         reject_if(not names and required, "a client to have something to test on", "none")
         whole = sum(len(own) == len(names) for own in metrics) if names else 0
-        return {**fed.means(metrics), "scored_clients": float(whole)}
+        return {**merge(dict(enumerate(metrics))), "scored_clients": float(whole)}
 
     return evaluate
 
 
-def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evaluate:
+def evaluate_ego(
+    method: Method, clients: Sequence[Graph], test: Graph, *, each: bool = False
+) -> Evaluate:
     """Score each client's model on its own test nodes and on a graph that no client trained on.
 
     Micro-F1, which is accuracy where a node has one label. A client that has never taken part has
@@ -212,6 +239,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
         method: its model is called as ``model(graph.x, graph.adj)``.
         clients: the clients' graphs, with labels and masks.
         test: the common test graph; all of its nodes are scored.
+        each: whether to add the worst client's metrics, and all of each client's.
 
     Returns:
         ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
@@ -233,6 +261,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
     named = all(graph.node_id is not None for graph in clients)
     masks = zip(clients, unseen_nodes(clients) if named else [], strict=named)
     unseen = {graph: mask for graph, mask in masks if mask.any()}
+    merge = fed.merging(each)
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
         own, common = (functional_call(model, params, (each.x, each.adj)) for each in (graph, test))
@@ -261,7 +290,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
             for name in ("local_f1", "global_f1", "local_unseen_f1")
             if name in own
         }
-        return {**fed.means(metrics.values()), **counts, **of_clients}
+        return {**merge(metrics), **counts, **of_clients}
 
     return evaluate
 
@@ -278,7 +307,7 @@ def evaluate_pooled(
     clients: Sequence[Graph],
     *,
     tests: Sequence[Graph] | None = None,
-    target: targets.Target = targets.CLASSES,
+    target: Target = CLASSES,
 ) -> Evaluate:
     """Score all clients' test examples together, each by the model that its client deploys.
 
@@ -314,20 +343,24 @@ def evaluate_pooled(
         if mask is not None and bool(mask.any())
     }
     reject_if(not tested, "a client to have test examples", "none")
-    answers = torch.cat([targets.checked_y(target, own.y)[mask] for own, mask in tested.values()])
+    for own, _ in tested.values():
+        checked_y(target, own.y)
+    first, _ = next(iter(tested.values()))
+    target = target.at(horizons(first))
 
     @torch.no_grad()
     def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
-        outputs = []
+        parts: list[tuple[Tensor, Tensor]] = []
         with fed.in_mode(model, False):
             for client, (own, mask) in tested.items():
                 trained = client if client in used else 0
                 with method.at(clients[trained]):
-                    outputs.append(fed.predict(model, used[trained], own)[mask])
-        return targets.scored_alone(
-            on_host(target.measure("pooled_test_", torch.cat(outputs), answers))[0]
-        )
+                    of = asked(own, partial(fed.predict, model, used[trained]))
+                    output, y, rows = of(mask)
+                parts.append((output, y) if rows is None else (output[rows], y[rows]))
+        outputs, answers = (torch.cat(each) for each in zip(*parts, strict=True))
+        return scored_alone(on_host(target.measure("pooled_test_", outputs, answers))[0])
 
     return evaluate
 
@@ -337,30 +370,26 @@ def with_pooled(
     method: Method,
     clients: Sequence[Graph],
     tests: Sequence[Graph],
-    target: targets.Target,
+    target: Target,
 ) -> Evaluate:
     """The score, with `evaluate_pooled` beside it where a client's answers define no metric.
 
     A warning names these clients.
     """
-    targets.warn_undefined(target, [(own.y, own.val_mask) for own in tests], "val_")
-    questions = [(own.y, own.test_mask) for own in tests]
+    warn_undefined(target, [by_answer(own, own.val_mask)[1:] for own in tests], "val_")
+    questions = [by_answer(own, own.test_mask)[1:] for own in tests]
     answered = [(y, mask) for y, mask in questions if y is not None and mask is not None]
     if not answered:
         return evaluate
     instead, lost = _instead(target, answered)
-    if not targets.warn_undefined(target, questions, "test_", instead=instead) or lost:
+    if not warn_undefined(target, questions, "test_", instead=instead) or lost:
         return evaluate
     return fed.together(evaluate, evaluate_pooled(method, clients, tests=tests, target=target))
 
 
-def _instead(
-    target: targets.Target, answered: Sequence[tuple[Tensor, Tensor]]
-) -> tuple[str, list[str]]:
+def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
     """The end of a warning about undefined metrics, and the pooled metrics that are undefined."""
-    lost = targets.undefined_metrics(
-        target, *(torch.cat(part) for part in zip(*answered, strict=True))
-    )
+    lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost
     return "; pooled_test_... are of all clients' answers together", lost
@@ -372,7 +401,8 @@ def evaluate_graphs(
     tests: Sequence[Graph],
     clients: Sequence[Graph],
     *,
-    target: targets.Target = targets.CLASSES,
+    target: Target = CLASSES,
+    each: bool = False,
 ) -> Evaluate:
     """Score each client's model on its own test graphs.
 
@@ -390,6 +420,7 @@ def evaluate_graphs(
         clients: the clients' graphs, what they train on; with a validation mask, which only another
             target reads, what they are validated on.
         target: meaning of the values of ``graph.y``; default class labels.
+        each: as for `evaluate_own`.
 
     Returns:
         ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients; the
@@ -416,7 +447,7 @@ def evaluate_graphs(
     if any(graph.batch is None for graph in (*tests, *clients)):
         raise ValueError("Expected tests and clients to be collections, but got no batch")
     for graph in (*tests, *clients):
-        targets.checked_y(target, graph.y)
+        checked_y(target, graph.y)
     for client, graph in enumerate(tests):
         others = [name for name in ("train_mask", "val_mask") if getattr(graph, name) is not None]
         if others and graph.test_mask is None:
@@ -424,15 +455,15 @@ def evaluate_graphs(
                 f"Expected client {client}'s tests to have test_mask beside {others[0]}, but got "
                 "none: without it graphs that train would be tested; without masks all are tested"
             )
-    how = _evaluate_classes if target.metrics == targets.CLASSES.metrics else _evaluate_answers
+    how = _evaluate_classes if target.metrics == CLASSES.metrics else _evaluate_answers
     central = len(clients) == 1 and how is _evaluate_answers
     if len(clients) != len(tests) and not central:
         raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
-    return how(method, tests, clients, target)
+    return how(method, tests, clients, target, each)
 
 
 def _evaluate_answers(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: targets.Target
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
     """By client, and pooled over the clients; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
@@ -441,11 +472,11 @@ def _evaluate_answers(
         k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
     }
     questions: list[Any] = [(graph.y, graph.example_mask) for graph in tests]
-    targets.warn_undefined(target, questions, "test_", instead=_instead(target, questions)[0])
-    targets.warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
+    warn_undefined(target, questions, "test_", instead=_instead(target, questions)[0])
+    warn_undefined(target, [(own.y, own.val_mask) for own in clients], "val_")
     answers: list[Any] = [graph.y for graph in tests]
     held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
-    first = target.metrics[target.first]
+    first, merge = target.metrics[target.first], fed.merging(each, None, target.lower)
 
     def output_of(params: Params, graph: Graph, client: Graph) -> Any:
         with method.at(client):
@@ -459,17 +490,19 @@ def _evaluate_answers(
             calls = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
             outputs = [output_of(*each) for each in calls]
             val = {k: output_of(used[k], graph, clients[k]) for k, graph in validated.items()}
-        scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
-        scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
+        scores = {k: target.measure("test_", outputs[k], answers[k]) for k in range(len(tests))}
+        for k in val:
+            validation = {f"val_{target.first}": first(val[k], held_out[k], None)}
+            scores[k] = {**validation, **scores.get(k, {})}
         pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
-        *each, pooled = map(targets.scored_alone, on_host(*scores, pooled))
-        return {**fed.means(each), **pooled}
+        *own, pooled = map(scored_alone, on_host(*scores.values(), pooled))
+        return {**merge(dict(zip(scores, own, strict=True))), **pooled}
 
     return evaluate
 
 
 def _evaluate_classes(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: targets.Target
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
     """By accuracy, beside the control; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
@@ -479,8 +512,8 @@ def _evaluate_classes(
     hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
     majority = float(torch.stack(hits).mean())
     if method.own.models is not None or fed.batch_norms(model):  # nor do they train in a batch
-        return _one_by_one(method, tests, clients, {"majority_accuracy": majority})
-    cohort = Cohort(tests)
+        return _one_by_one(method, tests, clients, {"majority_accuracy": majority}, each)
+    cohort, merge = Cohort(tests), fed.merging(each)
 
     def hit_share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Member(index))
@@ -496,13 +529,21 @@ def _evaluate_classes(
         with fed.in_mode(model, False):
             stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
             shares = vmap(hit_share)(cohort.index, stack.stack("model"))
-        return {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
+        own = (
+            {k: {"test_accuracy": share} for k, share in enumerate(shares.tolist())} if each else {}
+        )
+        mean = {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
+        return {**merge(own), **mean}
 
     return evaluate
 
 
 def _one_by_one(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], control: dict[str, float]
+    method: Method,
+    tests: Sequence[Graph],
+    clients: Sequence[Graph],
+    control: dict[str, float],
+    each: bool,
 ) -> Evaluate:
     """Clients one after the other, such as those whose models differ."""
 
@@ -510,7 +551,7 @@ def _one_by_one(
         y: Any = graph.y
         return {"test_accuracy": hit_counts(fed.predict(method.model, params, graph), y)}
 
-    evaluate = fed.evaluate_on(method, tests, clients, score=score)
+    evaluate = fed.evaluate_on(method, tests, clients, score=score, each=each)
     return fed.together(evaluate, lambda outbox, states: control)
 
 

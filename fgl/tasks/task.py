@@ -14,7 +14,7 @@ from .. import federation as fed
 from ..checks import Natural, Weight
 from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
-from ..graph.arguments import check_graphs
+from ..graph.facts import check_graphs
 from ..kinds import typed
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
@@ -28,9 +28,11 @@ class Task:
     Args:
         clients: the clients' graphs.
         fedavg: FedAvg with the task's model, loss and local training; methods are made from it.
-        scores: ``(method, clients) -> evaluate``, see `evaluate`.
+        scores: ``(method, clients) -> evaluate``, see `evaluate`; takes `each` by name if the task
+            has each client's own scores.
         select: the metric whose largest value decides which round is best, or with a minus before
-            it the smallest, ``"-val_rmse"``; "" if the protocol has no validation.
+            it the smallest, ``"-val_rmse"``; "" if the protocol has no validation. With
+            ``"worst_val_accuracy"`` the worst client's decides.
         validate: ``(params, graph) -> score``, a client's own validation of a model, larger is
             better; NaN if it has no validation examples.
         whole: the graph for centralized training; default none.
@@ -45,21 +47,27 @@ class Task:
 
     clients: Sequence[Graph]
     fedavg: Method
-    scores: Callable[[Method, Sequence[Graph]], Evaluate]
+    scores: Callable[..., Evaluate]
     select: str
     validate: Callable[[Params, Graph], float]
     whole: Graph | None = None
     bytes_before: int = 0
     new_nodes: int | None = None
 
-    def evaluate(self, method: Method) -> Evaluate:
-        """The score of a method, a function ``(outbox, client_states) -> metrics``."""
-        return self.scores(method, self.clients)
+    def evaluate(self, method: Method, *, each: bool = False) -> Evaluate:
+        """The score of a method, a function ``(outbox, client_states) -> metrics``.
+
+        With `each`, or if `select` is a worst client's metric, also each client's own metrics and
+        the worst, see `fgl.evaluate_on`.
+        """
+        if not (each or self.select.removeprefix("-").startswith("worst_")):
+            return self.scores(method, self.clients)
+        return self.scores(method, self.clients, each=True)
 
 
 @typed
 def centralized(task: Task) -> Task:
-    """Centralized training: the task with one client, which has the data of all.
+    """The same task with one client that holds all data (centralized training).
 
     The task is scored as before.
 
@@ -76,7 +84,7 @@ def centralized(task: Task) -> Task:
             "Expected a task with a whole graph to train on centrally, but got none: make the task "
             "with whole=graph (fgl.tasks.graph_task takes it)"
         )
-    most = max(task.whole.num_nodes, task.fedavg.rules.max_examples)
+    most = max(task.whole.num_nodes, task.whole.num_answers, task.fedavg.rules.max_examples)
     return replace(task, clients=[task.whole], fedavg=_bounded(task.fedavg, most))
 
 
@@ -111,10 +119,11 @@ def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     """The method, which refuses an upload that reports more examples than the largest client has.
 
-    Examples are nodes, graphs if clients hold collections, or pairs if pairs have answers.
+    Examples are nodes, graphs if clients hold collections, pairs if pairs have answers, or windows,
+    which count once for each node.
     """
     check_graphs(clients)
-    return _bounded(fedavg, max((own.num_examples for own in clients), default=0))
+    return _bounded(fedavg, max((own.num_answers for own in clients), default=0))
 
 
 def _bounded(fedavg: Method, most: float) -> Method:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -57,7 +58,7 @@ def with_unseen(task: Task, count: int) -> Task:
             )
         _ = own.labels  # numbers have no accuracy
 
-    def scores(method: Method, clients: Sequence[Graph]) -> Evaluate:
+    def scores(method: Method, clients: Sequence[Graph], **how: Any) -> Evaluate:
         score = node_scores(method.model)
 
         def newcomers(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
@@ -74,7 +75,7 @@ def with_unseen(task: Task, count: int) -> Task:
                     each.append({"unseen_accuracy": means(own)["test_accuracy"]})
             return means(each) if each else {}
 
-        return together(task.scores(method, clients), newcomers)
+        return together(task.scores(method, clients, **how), newcomers)
 
     return replace(task, clients=members, scores=scores, whole=_held_by(members, task.whole))
 

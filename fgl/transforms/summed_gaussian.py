@@ -15,8 +15,7 @@ from ..checks import Chance, Positive, Several, check_number
 from ..federation import Inbox, Message, Method, Params, State, combine, layer, pick, trainable
 from ..graph import Graph
 from ..privacy import clip, discrete_gaussian
-from ..privacy.discrete_gaussian import COARSEST, FARTHEST, LARGEST
-from ..privacy.gaussian import truncated
+from ..privacy.gaussian import COARSEST, FARTHEST, LARGEST, truncated
 from ..privacy.record import Noise
 from ..transfer import to_device
 from .clipped import clipped
@@ -53,7 +52,7 @@ def summed_gaussian(
     bound: float = 1024.0,
     unprotected: bool = False,
 ) -> Method:
-    """The method whose server learns a noisy sum of clipped updates, and nothing else.
+    """Make the server learn only a noisy sum of clipped updates.
 
     ``(sum_k clip(update_k) + g_k) / K`` over the K clients in a `secure_sum`. A client
     puts its clipped update on the grid of ``2^-bits``, rounding towards 0, and adds a share of the

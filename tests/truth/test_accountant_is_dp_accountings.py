@@ -61,7 +61,7 @@ def test_several_uses_are_composed_as_by_dp_accounting(uses: Any) -> None:
             event = dp.GaussianDpEvent(noise)
             other.compose(dp.PoissonSampledDpEvent(rate, event) if rate < 1 else event, times)
     want = other.get_epsilon(1e-5)
-    assert privacy.composed.composed_epsilon(uses, delta=1e-5) == pytest.approx(want, rel=0.01)
+    assert privacy.accountant.composed_epsilon(uses, delta=1e-5) == pytest.approx(want, rel=0.01)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])

@@ -1,17 +1,11 @@
 """Partitions: which client gets which nodes or graphs."""
 
-from .communities import community_clients
-from .dirichlet import dirichlet_partition, gpfl_partition
+from ..scaffolds import scaffold_partition
+from .cuts import ldg_partition, leiden_partition, louvain_partition, metis_partition
 from .graphs import cut_loss, partition_graph, union_graph
-from .ldg import ldg_partition
-from .louvain import leiden_partition, louvain_partition
 from .major_label import major_label_partition
-from .metis import metis_partition
-from .overlapping import PROPORTIONS, overlapping_partition
-from .quantiles import quantile_labels
-from .random import random_partition
-from .scaffold import scaffold_partition
-from .skewed import Skew, sorted_partition
+from .random import PROPORTIONS, community_clients, overlapping_partition, random_partition
+from .skewed import Skew, dirichlet_partition, gpfl_partition, quantile_labels, sorted_partition
 
 __all__ = [
     "PROPORTIONS",

@@ -7,17 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
-from ...checks import check_number
-from ...graph import Graph
+from ...checks import reject_if
 from ...graph.checks import check_index
 from ...progress import shown
 
 
 def check_num_clients(num_clients: int, total: int) -> None:
-    """Raise a ValueError unless every client can get an example, a TypeError for no integer."""
-    check_number("num_clients", num_clients, integer=True)
-    if not 1 <= num_clients <= total:
-        raise ValueError(f"Expected num_clients to be in [1, {total}], but got {num_clients}")
+    """Raise a ValueError unless every client can get an example."""
+    reject_if(not 1 <= num_clients <= total, f"num_clients to be in [1, {total}]", num_clients)
 
 
 def check_labels(y: Any) -> None:
@@ -27,8 +24,6 @@ def check_labels(y: Any) -> None:
             f"Expected y to be an int64 tensor, but got {y.dtype}: "
             "fgl.data.partitions.quantile_labels makes labels of numbers"
         )
-    if isinstance(y, Graph):
-        raise TypeError("Expected y to be an int64 tensor, but got Graph: graph.y")
     check_index("y", y, (None,), None)
 
 

@@ -14,7 +14,7 @@ from ...graph import Graph
 from ...graph.checks import check_index
 from ...kinds import typed
 from ...warn import warn
-from ..features_on_disk import map_features
+from ..features import map_features
 
 
 @typed

@@ -1,10 +1,13 @@
-"""Random clients of the same size."""
+"""Random clients: of one size, of shares of a community, or with nodes in common."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
+from ...checks import Count, Share, reject_if
 from ...graph import Graph
 from ...kinds import typed
 from ...seeds import fold_in
@@ -36,3 +39,119 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
     generator = torch.Generator().manual_seed(fold_in(seed, "partition"))
     order = torch.randperm(n, generator=generator)
     return [part.sort().values.to(graph.device) for part in order.tensor_split(num_clients)]
+
+
+@typed
+def community_clients(
+    communities: Sequence[Tensor], clients: Count, *, share: Share = 0.5, seed: int = 0
+) -> list[Tensor]:
+    """Several clients of every community, each with a share of its nodes, drawn by itself.
+
+    Clients of one community overlap: of two that draw half of it, half of their nodes are common.
+
+    Args:
+        communities: int64 node ids, one tensor per community, such as `metis_partition` returns.
+        clients: of each community.
+        share: of the nodes of its community that a client draws, rounded down.
+        seed: of the draws.
+
+    Returns:
+        One sorted int64 tensor of node ids per client: those of the first community, of the second,
+        and so on.
+
+    Raises:
+        ValueError: if `clients` or `share` is out of range.
+
+    Example:
+        >>> communities = [torch.arange(5), torch.arange(5, 12)]
+        >>> [part.tolist() for part in community_clients(communities, 2)]
+        [[0, 4], [3, 4], [5, 8, 9], [6, 7, 8]]
+
+    Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206
+    """
+    generator = torch.Generator().manual_seed(seed)
+    parts = []
+    for community in communities:
+        n = community.numel()
+        for _ in range(clients):
+            chosen = torch.randperm(n, generator=generator)[: int(share * n)].sort().values
+            parts.append(community[chosen.to(community.device)])
+    return parts
+
+
+# The clients' shares of the nodes in FedGL's settings: its Table 2, and D1 to D4 of its Table 5.
+PROPORTIONS = {
+    "table2": (0.3, 0.4, 0.5, 0.5, 0.6, 0.7),
+    "D1": (0.3, 0.4, 0.5),
+    "D2": (0.2, 0.4, 0.6),
+    "D3": (0.5, 0.6, 0.7, 0.8),
+    "D4": (0.2, 0.4, 0.5, 0.7, 0.7, 0.9),
+}
+
+
+@typed
+def overlapping_partition(
+    graph: Graph, proportions: Iterable[float], *, common: float | None = None, seed: int = 0
+) -> list[Tensor]:
+    """Every client draws its share of the nodes by itself, so that clients overlap (FedGL).
+
+    Args:
+        graph: the graph.
+        proportions: one share of the nodes in ``[0, 1]`` per client, rounded to whole nodes.
+        common: share of nodes that all clients hold (the paper's overlap ratio, its Table 6): they
+            are drawn first, and no other node is held by all. Default: independent draws, of which
+            about the product of the proportions is common to all.
+        seed: of the draws.
+
+    Returns:
+        One sorted int64 tensor of node ids per client; parts overlap, some nodes may be in none.
+
+    Raises:
+        ValueError: if a share is out of range or smaller than `common`, or if the shares leave no
+            room for a node outside.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
+        >>> [part.numel() for part in fgl.data.partitions.overlapping_partition(graph, [0.3, 0.5])]
+        [3, 5]
+
+    Source: FedGL, Information Sciences 2024
+    """
+    n = graph.num_nodes
+    proportions = list(proportions)
+    generator = torch.Generator().manual_seed(seed)
+    low = 0.0 if common is None else common
+    for client, share in enumerate(proportions):
+        reject_if(not 0 <= low <= share <= 1, f"client {client}'s share in [{low}, 1]", share)
+    reject_if(not proportions, "proportions to be at least one", "none")
+    sizes = [round(share * n) for share in proportions]
+    shared = torch.randperm(n, generator=generator)[: round(low * n)]
+    owns = torch.zeros(len(sizes), n, dtype=torch.bool)
+    owns[:, shared] = True
+    for client, size in enumerate(sizes):
+        order = torch.randperm(n, generator=generator)
+        rest = order[~owns[client, order]]
+        owns[client, rest[: size - shared.numel()]] = True
+    if common is not None:
+        _move_apart(owns, shared, generator)
+    return [own.nonzero().squeeze(1).to(graph.device) for own in owns]
+
+
+def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
+    """Swap each node that all clients hold, except `shared`, for another node in one client."""
+    everywhere = owns.all(0)
+    everywhere[shared] = False
+    for node in everywhere.nonzero().flatten().tolist():
+        for client in torch.randperm(len(owns), generator=generator).tolist():
+            others = owns.sum(0) - owns[client].int()
+            free = (~owns[client] & (others < len(owns) - 1)).nonzero().flatten()
+            if free.numel():
+                chosen = free[torch.randint(free.numel(), (), generator=generator)]
+                owns[client, node] = False
+                owns[client, chosen] = True
+                break
+        else:
+            raise ValueError(
+                "Expected proportions to leave each node outside of some client, but got "
+                f"{owns.sum(1).tolist()} of {owns.shape[1]} nodes"
+            )

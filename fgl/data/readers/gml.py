@@ -12,9 +12,7 @@ import torch
 from ...graph import Graph
 from ..features import one_hot_degree
 from ..undirected import undirected
-from .parsing import INTEGER, contiguous
-from .paths import need
-from .unread import warn_unread
+from .parsing import INTEGER, contiguous, need, warn_unread
 
 TOKEN = re.compile(
     r'\s*(?:#[^\n]*|(?P<open>\[)|(?P<close>\])|"(?P<quoted>[^"]*)"|(?P<word>[^\s"#\[\]]+))'

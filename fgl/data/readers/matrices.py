@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import MASKS
 from ...graph.checks import has_shape
 from ...sparse import SparseMatrix
@@ -20,8 +21,7 @@ COLUMNS = 2**31  # a file that claims more has no such features, and no model co
 
 def check_columns(name: str, columns: int) -> None:
     """Raise a ValueError for more columns of features than `COLUMNS`."""
-    if columns > COLUMNS:
-        raise ValueError(f"Expected {name} to have at most {COLUMNS} columns, but got {columns}")
+    reject_if(columns > COLUMNS, f"{name} to have at most {COLUMNS} columns", columns)
 
 
 def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
@@ -63,8 +63,7 @@ def checked_labels(name: str, value: Any, num_nodes: int) -> Tensor:
 
 def check_size(path: Path, size: int, expected: int, what: str) -> None:
     """Raise a ValueError unless a file has this many of something."""
-    if size != expected:
-        raise ValueError(f"Expected {path} to have {expected} {what}, but got {size}")
+    reject_if(size != expected, f"{path} to have {expected} {what}", size)
 
 
 def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> None:

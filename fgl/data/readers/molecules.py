@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...checks import install
+from ...checks import imported, install, reject_if
 from ...graph import Graph
 from ...progress import shown
 from ...warn import warn
-from .parsing import FLOAT
-from .paths import need
-from .unread import warn_unread
+from .parsing import FLOAT, need, warn_unread
 
 MANY = 2000  # molecules; rdkit reads as many in about a second
 UNKNOWN = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#na", "?"}
@@ -85,7 +83,10 @@ def read_molecules(
     """
     (path,) = need(folder, [f"{name}.csv"])
     lines, strings, values = _table(path, targets, smiles, ignore)
-    parse = _from_smiles() if parse is None else parse
+    if parse is None:
+        how = "to read molecules", install("molecules")
+        imported("rdkit", *how)  # PyG asks for it when it is called
+        parse = imported("torch_geometric.utils", *how).from_smiles
     with shown(f"reading {name}", long=len(strings) > MANY):
         graphs = [_graph(text, parse) for text in strings]
     readable = [row for row, graph in enumerate(graphs) if graph is not None]
@@ -105,8 +106,7 @@ def _warn_unreadable(
 ) -> None:
     """Warn of rows that are no molecules; raise if no row is one."""
     example = f"line {lines[wrong[0]]}: {strings[wrong[0]][:60]!r}"
-    if len(wrong) == total:
-        raise ValueError(f"Expected {path} to hold molecules, but got none to read, {example}")
+    reject_if(len(wrong) == total, f"{path} to hold molecules", f"none to read, {example}")
     warn(
         f"{len(wrong)} of {total} molecules in {path} cannot be read and are left out, the first "
         f"in {example}"
@@ -122,19 +122,6 @@ def _graph(text: str, parse: Parse) -> Graph | None:
     if not len(data.x):
         return None
     return Graph(data.x.float(), data.edge_index, edge_attr=data.edge_attr.float())
-
-
-def _from_smiles() -> Parse:
-    try:
-        import rdkit  # noqa: F401  # PyG asks for it when it is called
-        from torch_geometric.utils import from_smiles
-    except ImportError as error:
-        raise ImportError(
-            "Expected rdkit and torch_geometric to be installed to read molecules, but got none: "
-            f"{install('molecules')}"
-        ) from error
-    parse: Parse = from_smiles
-    return parse
 
 
 def _table(
@@ -182,8 +169,7 @@ def _rows(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
                 rows.append(row)
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"Expected {path} to be a table with commas, but got {error}") from error
-    if not rows and len(header) > 1:
-        raise ValueError(f"Expected {path} to hold molecules, but got none")
+    reject_if(not rows and len(header) > 1, f"{path} to hold molecules", "none")
     return header, lines, rows
 
 
@@ -209,8 +195,7 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
     if isinstance(columns, str):
         raise TypeError(f"Expected {name} to be a list of columns, but got {columns!r}")
     wrong = [column for column in columns if header.count(column) != 1]
-    if wrong:
-        raise ValueError(f"Expected {name} to be among the columns {header}, but got {wrong}")
+    reject_if(wrong, f"{name} to be among the columns {header}", wrong)
 
 
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:

@@ -12,23 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...checks import reject_if
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..features import one_hot_degree
 from ..undirected import directed, undirected
-from .matrices import (
-    check_size,
-    checked_array,
-    checked_csr,
-    checked_edges,
-    checked_labels,
-    dense_features,
-    masks_of,
-    sparse_features,
-)
-from .parsing import read_json
-from .paths import need
-from .unread import warn_unread
+from . import matrices
+from .parsing import need, read_json, warn_unread
 
 CSR = ("data", "indices", "indptr", "shape")
 NAMES = re.compile(r".*(_names|_to_.*)|metadata.*|type|name")  # of gnn-benchmark, and of GraphData
@@ -67,13 +57,10 @@ def read_npz(
         graph = _heterophilous(path, arrays, name.endswith("_directed"), split or 0)
         warn_unread(path, unread, ignore)
         return graph
-    if split is not None:
-        raise ValueError(
-            f"Expected split to be left out for {path}, which holds none, but got {split}"
-        )
+    reject_if(split is not None, f"split to be left out for {path}, which holds none", split)
     edges, n = _edges(path, arrays, "adj_")
     x = _features(path, arrays, edges, n)
-    labels = checked_labels(f"labels in {path}", _one(path, arrays, "labels"), n)
+    labels = matrices.checked_labels(f"labels in {path}", _one(path, arrays, "labels"), n)
     warn_unread(path, unread, ignore)
     return Graph(x, edges, y=labels)
 
@@ -84,14 +71,14 @@ def _features(
     """The sparse or dense features in an archive of gnn-benchmark, or degrees."""
     if any(f"attr_{part}" in arrays for part in CSR):
         matrix = _csr(path, arrays, "attr_")
-        check_size(path, matrix.shape[0], num_nodes, "rows of features")
-        return sparse_features(path, matrix)
+        matrices.check_size(path, matrix.shape[0], num_nodes, "rows of features")
+        return matrices.sparse_features(path, matrix)
     if "attr_matrix" not in arrays:
         return one_hot_degree(edges, num_nodes)
-    dense = checked_array(
+    dense = matrices.checked_array(
         f"attr_matrix in {path}", arrays["attr_matrix"], "biuf", (num_nodes, None)
     )
-    return dense_features(path, dense)
+    return matrices.dense_features(path, dense)
 
 
 def _heterophilous(
@@ -99,22 +86,26 @@ def _heterophilous(
 ) -> Graph:
     """The graph of such an archive, with one of its splits."""
     features, labels, edges, *roles = (_one(path, arrays, key) for key in HETEROPHILOUS)
-    x = checked_array(f"node_features in {path}", features, "biuf", (None, None))
+    x = matrices.checked_array(f"node_features in {path}", features, "biuf", (None, None))
     n, what = len(x), f"edges in {path}"
-    ends = checked_edges(what, checked_array(what, edges, "iu", (None, 2)).astype(np.int64).T, n)
+    ends = matrices.checked_edges(
+        what, matrices.checked_array(what, edges, "iu", (None, 2)).astype(np.int64).T, n
+    )
     splits, masks = None, []
     for key, role in zip(ROLES, roles, strict=True):
-        masks.append(checked_array(f"{key} in {path}", role, "biu", (splits, n)).astype(bool))
+        masks.append(
+            matrices.checked_array(f"{key} in {path}", role, "biu", (splits, n)).astype(bool)
+        )
         splits = len(masks[0])
     if not 0 <= split < len(masks[0]):
         raise ValueError(
             f"Expected split to be in [0, {len(masks[0])}) for {path}, but got {split}"
         )
     return Graph(
-        dense_features(path, x),
+        matrices.dense_features(path, x),
         directed(ends, n) if is_directed else undirected(ends, n),
-        y=checked_labels(f"node_labels in {path}", labels, n),
-        **masks_of(path, [torch.from_numpy(mask[split]) for mask in masks], n),  # type: ignore[arg-type]
+        y=matrices.checked_labels(f"node_labels in {path}", labels, n),
+        **matrices.masks_of(path, [torch.from_numpy(mask[split]) for mask in masks], n),  # type: ignore[arg-type]
     )
 
 
@@ -135,22 +126,22 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
     adj, feats, class_map, role = need(folder, files)
     arrays = _load(adj, CSR)[0]
     edges, n = _edges(adj, arrays, "")
-    matrix = checked_array(str(feats), _array(feats), "biuf", (n, None))
+    matrix = matrices.checked_array(str(feats), _array(feats), "biuf", (n, None))
     classes = read_json(class_map)
     if not isinstance(classes, dict) or {*classes} != {str(node) for node in range(n)}:
         raise ValueError(f"Expected {class_map} to map the nodes 0 to {n - 1}, but got other keys")
-    labels = checked_labels(str(class_map), [classes[str(node)] for node in range(n)], n)
+    labels = matrices.checked_labels(str(class_map), [classes[str(node)] for node in range(n)], n)
     roles = read_json(role)
     parts = []
     for key in ("tr", "va", "te"):
         if not isinstance(roles, dict) or key not in roles:
             raise ValueError(f"Expected {role} to have 'tr', 'va' and 'te', but got no {key!r}")
         what = f"{key!r} in {role}"
-        nodes = checked_array(what, roles[key], "iu", (None,)).astype(np.int64)
-        parts.append(checked_edges(what, nodes, n))
-    masks: dict[str, Any] = masks_of(role, parts, n)
+        nodes = matrices.checked_array(what, roles[key], "iu", (None,)).astype(np.int64)
+        parts.append(matrices.checked_edges(what, nodes, n))
+    masks: dict[str, Any] = matrices.masks_of(role, parts, n)
     warn_unread(adj, _weights(arrays, "data"), ignore)
-    return Graph(dense_features(feats, matrix), edges, y=labels, **masks)
+    return Graph(matrices.dense_features(feats, matrix), edges, y=labels, **masks)
 
 
 def _load(
@@ -187,8 +178,7 @@ def _not_arrays(path: Path, error: Exception) -> ValueError:
 
 
 def _one(path: Path, arrays: dict[str, NDArray[Any]], key: str) -> NDArray[Any]:
-    if key not in arrays:
-        raise ValueError(f"Expected {path} to hold {key}, but got {', '.join(arrays) or 'nothing'}")
+    reject_if(key not in arrays, f"{path} to hold {key}", ", ".join(arrays) or "nothing")
     return arrays[key]
 
 
@@ -196,17 +186,16 @@ def _csr(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
     parts = [_one(path, arrays, f"{prefix}{part}") for part in CSR]
     kinds = ("biuf", "iu", "iu", "iu")
     data, indices, indptr, shape = (
-        checked_array(f"{prefix}{part} in {path}", array, kind, (None,))
+        matrices.checked_array(f"{prefix}{part} in {path}", array, kind, (None,))
         for part, kind, array in zip(CSR, kinds, parts, strict=True)
     )
-    return checked_csr(path, data, indices, indptr, tuple(shape.tolist()))
+    return matrices.checked_csr(path, data, indices, indptr, tuple(shape.tolist()))
 
 
 def _edges(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> tuple[Tensor, int]:
     """Undirected edges from an adjacency matrix, and its number of nodes."""
     matrix = _csr(path, arrays, prefix)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"Expected {path} to hold a square matrix, but got {matrix.shape}")
+    reject_if(matrix.shape[0] != matrix.shape[1], f"{path} to hold a square matrix", matrix.shape)
     matrix.eliminate_zeros()  # an explicit zero is an absent edge
     pairs = matrix.tocoo()
     edges = np.stack([pairs.row, pairs.col]).astype(np.int64)

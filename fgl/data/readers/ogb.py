@@ -14,8 +14,7 @@ from ...graph import Graph
 from ...progress import shown
 from ..undirected import undirected
 from .matrices import check_size, checked_edges, checked_labels, dense_features, masks_of
-from .paths import need
-from .unread import warn_unread
+from .parsing import need, warn_unread
 
 FILES = ("num-node-list", "num-edge-list", "edge", "node-feat", "node-label")
 ROLES = ("train", "valid", "test")

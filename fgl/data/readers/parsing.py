@@ -1,4 +1,4 @@
-"""Numbers in text files, and JSON; the errors name the file and the line."""
+"""Parts of all readers: paths of files, numbers in text, JSON. Errors name file and line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import re
 import warnings
+from collections.abc import Collection, Iterable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,40 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from ...warn import warn
+
+
+def need(folder: Path, files: Sequence[str]) -> list[Path]:
+    """The paths of files that must be there."""
+    paths = [there(folder, file) for file in files]
+    missing = [file for file, path in zip(files, paths, strict=True) if path is None]
+    if missing:
+        what = "1 file" if len(files) == 1 else f"{len(files)} files"
+        raise ValueError(f"Expected {folder} to hold {what}, but got none named {missing}")
+    return [path for path in paths if path is not None]
+
+
+def there(folder: Path, file: str) -> Path | None:
+    """The path of a file, if it is there; a text may be packed, as ``FILE.txt.xz``."""
+    names = (file, f"{file}.xz") if file.endswith(".txt") else (file,)
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads: str = "") -> None:
+    """Warn, once for a file, of the names that are not read and not ignored.
+
+    Args:
+        path: the file or folder.
+        names: what is not read.
+        ignore: the names that need not be read.
+        reads: the argument that reads them, if there is one.
+    """
+    left = [name for name in dict.fromkeys(names) if name not in ignore]
+    if left:
+        how = f"{reads}, or leave them out by " if reads else "leave them out by "
+        warn(f"{path} holds {left}, which are not read: {how}ignore={left}")
+
 
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

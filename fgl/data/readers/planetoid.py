@@ -14,7 +14,7 @@ from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..undirected import undirected
 from .matrices import check_inside, checked_csr
-from .paths import need
+from .parsing import need
 from .pickles import read_pickle
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")

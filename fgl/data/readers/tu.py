@@ -15,9 +15,7 @@ from ...graph import Graph
 from ..features import one_hot_degree
 from ..undirected import undirected
 from .matrices import check_size, dense_features
-from .parsing import bad_row, check_range, contiguous, floats, integers
-from .paths import need, there
-from .unread import warn_unread
+from .parsing import bad_row, check_range, contiguous, floats, integers, need, there, warn_unread
 
 READ = ("A", "graph_indicator", "graph_labels", "node_attributes", "node_labels")
 ROWS = "lines, one per node"

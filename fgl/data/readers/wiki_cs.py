@@ -15,9 +15,7 @@ from ...graph import Graph
 from ...kinds import typed
 from ..undirected import undirected
 from .matrices import checked_array, checked_edges, checked_labels, dense_features
-from .parsing import read_json
-from .paths import need
-from .unread import warn_unread
+from .parsing import need, read_json, warn_unread
 
 KNOWN = ("stopping_masks",)
 KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")

@@ -1,17 +1,18 @@
-"""Splits of nodes: which of them train, validate and test."""
+"""Splits of nodes and of molecules: which of them train, validate and test."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
 
-from ...checks import check_number
+from ...checks import Natural, reject_if
 from ...graph import MASKS, Graph
 from ...graph.checks import check_mask
 from ...kinds import typed
 from ...warn import warn
+from ..scaffolds import scaffold_groups
 from .reverses import units_of
 
 # (train_per_class, num_val) of FGSSL: floor(0.6 n / num_classes) and round(0.2 n).
@@ -53,9 +54,9 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
 def class_capped_split(
     graph: Graph,
     *,
-    train_per_class: int | None = None,
+    train_per_class: Natural | None = None,
     num_val: int | None = None,
-    num_test: int | None = None,
+    num_test: Natural | None = None,
     seed: int = 0,
 ) -> Graph:
     """At most a number of training nodes per class, then validation nodes, the rest for the test.
@@ -100,7 +101,6 @@ def class_capped_split(
         train_per_class = int(0.6 * n / graph.num_classes)
     if num_val is None:
         num_val = round(0.2 * n)
-    check_number("train_per_class", train_per_class, at_least=0, integer=True)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     y = labels.cpu()[order]
     train = torch.zeros(n, dtype=torch.bool)
@@ -109,8 +109,6 @@ def class_capped_split(
     rest = order[~train[order]]
     if not 0 <= num_val <= rest.numel():
         raise ValueError(f"Expected num_val to be in [0, {rest.numel()}], but got {num_val}")
-    if num_test is not None:
-        check_number("num_test", num_test, at_least=0, integer=True)
     test = rest[num_val:][:num_test]
     parts = order[train[order]], rest[:num_val], test
     warn_of_empty(shares, [len(part) for part in parts])
@@ -213,7 +211,61 @@ def public_split(graph: Graph) -> Graph:
 
 
 def _with_masks(graph: Graph, *nodes: Tensor) -> Graph:
+    if graph.window_index is not None:
+        raise ValueError(
+            "Expected examples that can be split at random, but got windows, which others read: "
+            "fgl.data.splits.windows(graph, shares=...) splits them in the order of time"
+        )
     masks = torch.zeros(len(MASKS), graph.num_examples, dtype=torch.bool)
     for mask, chosen in zip(masks, nodes, strict=True):
         mask[chosen] = True
+    return graph.replace(**dict(zip(MASKS, masks.to(graph.device), strict=True)))
+
+
+@typed
+def scaffold_split(
+    graph: Graph, scaffolds: Sequence[Hashable], *, train: float = 0.8, val: float = 0.1
+) -> Graph:
+    """Molecules that share a scaffold train, validate or test together; nothing is drawn.
+
+    The groups of `scaffold_groups`, the largest first, train as long as they fit into
+    ``train n`` molecules; a group that does not fit validates where train and validation together
+    stay within ``(train + val) n``, and is tested otherwise.
+
+    Args:
+        graph: a collection of n molecules.
+        scaffolds: one a molecule, as `murcko_scaffolds` finds them, or any other ids.
+        train, val: shares of the molecules.
+
+    Returns:
+        The collection with its three masks replaced; every molecule is in exactly one. A warning
+        says which of them got none of its share.
+
+    Raises:
+        ValueError: unless there is a scaffold per molecule, and the shares are at least 0 and their
+            sum at most 1.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> graph = fgl.Graph(torch.ones(5, 1), none, batch=torch.arange(5))
+        >>> graph = scaffold_split(graph, ["a", "b", "a", "a", "c"], train=0.6, val=0.2)
+        >>> graph.train_mask.tolist(), graph.test_mask.tolist()
+        ([True, False, True, True, False], [False, True, False, False, False])
+
+    Source: Wu et al. 2018, MoleculeNet, https://arxiv.org/abs/1703.00564
+    """
+    n = graph.num_examples
+    reject_if(len(scaffolds) != n, f"scaffolds to be {n}, one a molecule", len(scaffolds))
+    check_shares(train, val)
+    masks = torch.zeros(len(MASKS), n, dtype=torch.bool)
+    trained = validated = 0
+    for group in scaffold_groups(scaffolds):
+        if trained + len(group) <= train * n:
+            role, trained = 0, trained + len(group)
+        elif trained + validated + len(group) <= (train + val) * n:
+            role, validated = 1, validated + len(group)
+        else:
+            role = 2
+        masks[role, group] = True
+    warn_of_empty((train, val, 1 - train - val > 1e-9), masks.sum(1).tolist())
     return graph.replace(**dict(zip(MASKS, masks.to(graph.device), strict=True)))

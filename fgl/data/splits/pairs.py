@@ -9,14 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_length
+from ...checks import check_length, reject_if
 from ...graph import EDGE_FIELDS, MASKS, Graph
 from ...graph.fields import taken
 from ...kinds import typed
 from ...transfer import to_device
 from ...warn import warn
-from .relations import check_relations, check_reverses, warn_of_copies
-from .reverses import all_reversed, heads_of, lacking_reverse, units_of
+from .reverses import (
+    all_reversed,
+    check_relations,
+    check_reverses,
+    heads_of,
+    lacking_reverse,
+    units_of,
+    warn_of_copies,
+)
 
 SHARES = (0.5, 0.25, 0.1, 0.15)  # messages, then pairs that train, validate and test
 PARTS = ("messages", *MASKS)
@@ -62,8 +69,7 @@ def split_by_time(
         (tensor([7, 6]), tensor([[0, 0],
                 [2, 1]]), tensor([False,  True]))
     """
-    if not graph.has("edge_time"):
-        raise ValueError("Expected the graph to have edge_time, but got none")
+    reject_if(not graph.has("edge_time"), "the graph to have edge_time", "none")
     _check_split(graph, y, shares)
     if y is None:
         graph = _at_once(graph)

@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
-from ...graph import Graph
-from ...graph.arguments import check_graphs
+from ...graph import EDGE_FIELDS, NODE_FIELDS, TIME_FIELDS, Graph
+from ...graph.facts import check_graphs
 from ...predict import reads
 from ..gate.guard import checked
 from ..method.message import State
@@ -29,7 +29,7 @@ class TaskLike(Protocol):
     def clients(self) -> Sequence[Graph]: ...
 
     @property
-    def evaluate(self) -> Callable[[Method], Evaluate]: ...
+    def evaluate(self) -> Callable[..., Evaluate]: ...
 
 
 class Place(Protocol):
@@ -54,8 +54,8 @@ class Place(Protocol):
         """Raise if these clients cannot run the method."""
         ...
 
-    def evaluate(self, method: Method) -> Evaluate | None:
-        """The place's default score of a method."""
+    def evaluate(self, method: Method, *, each: bool = False) -> Evaluate | None:
+        """The place's default score of a method; `each` as for `fgl.run`."""
         ...
 
     def identity(self, method: Method) -> Mapping[str, Any]:
@@ -148,10 +148,10 @@ class Here:
                     f"{graph.x.dtype}: graph.replace(x={narrow}), or model.to({graph.x.dtype})"
                 )
 
-    def evaluate(self, method: Method) -> Evaluate | None:
+    def evaluate(self, method: Method, *, each: bool = False) -> Evaluate | None:
         if self.clients is None or isinstance(self.clients, Sequence):
             return None
-        return self.clients.evaluate(method)
+        return self.clients.evaluate(method, **({"each": True} if each else {}))
 
     def number_at_once(self, method: Method) -> int | Literal["all"]:
         """Number of clients that train as one batch, given or chosen."""
@@ -195,7 +195,7 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
 
 def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
     """Raise if only some graphs have a field that the model reads; no weight means 1."""
-    for name in ("edge_attr", "edge_type", "edge_time", "node_type"):
+    for name in (*EDGE_FIELDS[1:], *NODE_FIELDS, *TIME_FIELDS, "u"):
         lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
         if 0 < len(lacking) < len(clients) and name in reads(model).names:
             raise ValueError(

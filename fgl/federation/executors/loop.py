@@ -118,12 +118,11 @@ class Loop:
         ready = with_start([self._received(index, outbox[client], client) for client in group])
         trained = self._trained(index, ready)
         answers = []
-        for one, done in zip(ready, trained, strict=True):
+        for one, done, record in zip(ready, trained, records(trained), strict=True):
             with stage(self.seed, index, one.client, "send"):
-                context = with_training(one.context, done)
+                context = _with(one.context, trained=record)
                 message, new = self.method.send(done.params, context, one.state, one.graph)
-                check_own(one.client, message, owners)
-                check_own(one.client, new, owners)
+                check_own(one.client, [message, new], owners)
             if self.method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
             self._new[one.client] = new
@@ -203,8 +202,9 @@ def _with(context: Any, **entries: Any) -> Any:
     return new
 
 
-def with_training(context: Any, done: Trained) -> Any:
-    """The context for `send`, with the record of training under ``"trained"``."""
-    steps = torch.tensor(len(done.losses))
-    losses = torch.tensor(done.losses, dtype=torch.float64)
-    return _with(context, trained={"num_steps": steps, "losses": losses})
+def records(trained: Sequence[Trained]) -> list[State]:
+    """The record of each client's training, which is ``"trained"`` in the context for `send`."""
+    counts = [len(done.losses) for done in trained]
+    losses = torch.tensor([loss for done in trained for loss in done.losses], dtype=torch.float64)
+    pairs = zip(torch.tensor(counts).unbind(), losses.split(counts), strict=True)
+    return [{"num_steps": steps, "losses": own} for steps, own in pairs]

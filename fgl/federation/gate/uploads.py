@@ -2,22 +2,297 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ...checks import check_number
-from ..method.message import Message, State, check_message, num_bytes
+from ...checks import Count, Natural, reject_if
+from ...kinds import typed
+from ..method.message import (
+    STRIDE,
+    Message,
+    Params,
+    State,
+    check_message,
+    first_not_finite,
+    leaves,
+    num_bytes,
+    whole,
+)
 from ..method.method import Method
-from .distances import Change, Diverged, changes
+
+NOTHING: Message = {}
+FEW = 2**17  # entries of tensors that are compared in one call
+
+
+class Diverged(ValueError):
+    """Numbers that are not finite, or far larger than before.
+
+    Example:
+        >>> issubclass(Diverged, ValueError)
+        True
+    """
+
+
+class Change(NamedTuple):
+    """Two root mean squares of an entry: of its change, and of its value before.
+
+    Args:
+        moved: root mean square of the difference from the entry that was sent.
+        size: root mean square of the entry that was sent; None if it was not sent.
+
+    Example:
+        >>> Change(2.0, None).moved
+        2.0
+    """
+
+    moved: float
+    size: float | None
+
+
+def changes(
+    uploads: Mapping[int, Message],
+    sent: Mapping[int, Message],
+    forms: Mapping[int, Any] | None = None,
+) -> tuple[dict[int, dict[str, Change]], dict[int, Diverged]]:
+    """The distance of each entry of every upload from the entry that was sent.
+
+    All norms are read from the device together, since each read waits for it.
+
+    Args:
+        uploads: the messages by client, dicts of tensors.
+        sent: the server's messages by client; an entry that they lack counts as 0.
+        forms: an object for each client; uploads with one object have the same names and shapes,
+            and are measured together. Default one for each client.
+
+    Returns:
+        The `Change` by client and key, without ``"num_examples"`` and keys that have no
+        floating-point tensor; and the errors, by client, of uploads that are not finite.
+
+    Example:
+        >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
+        >>> uploads[4] = {"w": torch.tensor(float("nan"))}
+        >>> found, wrong = changes(uploads, {3: {"model": {"w": torch.ones(1)}}})
+        >>> found[3], str(wrong[4])
+        ({'model': Change(moved=2.0, size=1.0)}, 'w is not finite')
+    """
+    groups: dict[Any, list[int]] = {}
+    for client in uploads:
+        form = id(forms[client]) if forms else client
+        groups.setdefault((form, id(sent.get(client, NOTHING))), []).append(client)
+    norms, entries = _Norms(), []
+    for clients in groups.values():
+        first, was = uploads[clients[0]], sent.get(clients[0], NOTHING)
+        for key, value in first.items():
+            new, old = floats(value), floats(was.get(key, NOTHING))
+            old = {name: t for name, t in old.items() if name in new and new[name].shape == t.shape}
+            rows = {name: _of_each(uploads, clients, key, name) for name in new}
+            moved = [norms.add(rows[name], old.get(name)) for name in new]
+            before = [norms.add([tensor], None) for tensor in old.values()]
+            if new:
+                entries.append((clients, key, moved, before, sum(map(Tensor.numel, new.values()))))
+    lengths = norms.read()
+    by_client: dict[int, dict[str, Change]] = {client: {} for client in uploads}
+    wrong: dict[int, Diverged] = {}
+    for clients, key, moved, before, count in entries:
+        root = math.sqrt(count) or 1.0  # without an entry all lengths are 0
+        size = math.hypot(*(lengths[place][0] for place in before)) / root if before else None
+        columns = zip(*(lengths[place] for place in moved), strict=True)
+        for client, column in zip(clients, columns, strict=True):
+            change = math.hypot(*column) / root
+            bad = None if math.isfinite(change) else first_not_finite({key: uploads[client][key]})
+            if bad is not None:
+                wrong.setdefault(client, Diverged(f"{bad} is not finite"))
+            elif key != "num_examples":
+                by_client[client][key] = Change(change, size)
+    return by_client, wrong
+
+
+def _of_each(
+    uploads: Mapping[int, Message], clients: Sequence[int], key: str, name: str
+) -> list[Tensor]:
+    """The entries in memory of one tensor of each client."""
+    values = [uploads[client][key] for client in clients]
+    tensors = [value[name] for value in values] if isinstance(values[0], Mapping) else values
+    strided = tensors[0].layout == torch.strided
+    return tensors if strided else [values_of(tensor) for tensor in tensors]
+
+
+def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> list[int]:
+    """The clients in the order of their distances, the farthest first.
+
+    A tensor's distance is the root mean square of its change, divided by the round's median for
+    this tensor; whole numbers count too. A tensor is infinitely far if most clients have another
+    dtype or shape there. A client's distance is the largest of its tensors'.
+
+    Args:
+        uploads: client to message.
+        sent: the server's messages by client; a tensor that they lack counts as 0.
+
+    Example:
+        >>> uploads = {k: {"n": torch.tensor(n)} for k, n in enumerate((3, 2, 10**9, 4))}
+        >>> farthest(uploads, {})
+        [2, 3, 0, 1]
+    """
+    sizes_of: dict[str, dict[int, float]] = {}
+    kinds: dict[tuple[str, str], dict[int, Any]] = {}
+    for client, message in uploads.items():
+        before = dict(leaves(sent.get(client, {})))
+        for path, tensor in leaves(message):
+            change, old = _in_double(tensor), before.get(path)
+            if old is not None and _in_double(old).shape == change.shape:
+                change = change - _in_double(old)
+            size = float(change.abs().square().mean().sqrt()) if change.numel() else 0.0
+            sizes_of.setdefault(path, {})[client] = size
+            kinds.setdefault((path, "dtype"), {})[client] = tensor.dtype
+            kinds.setdefault((path, "shape"), {})[client] = tensor.shape
+    distance = dict.fromkeys(uploads, 0.0)
+    for sizes in sizes_of.values():
+        positive = [size for size in sizes.values() if size > 0]
+        median = statistics.median_low(positive) if positive else 1.0
+        for client, size in sizes.items():
+            distance[client] = max(distance[client], size / median)
+    for kind in kinds.values():
+        usual, count = Counter(kind.values()).most_common(1)[0]
+        odd = [client for client, own in kind.items() if own != usual and 2 * count > len(kind)]
+        distance |= dict.fromkeys(odd, float("inf"))
+    return sorted(uploads, key=lambda client: (-distance[client], client))
+
+
+def _in_double(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor of any dtype, in double precision."""
+    return values_of(tensor).to(torch.complex128)
+
+
+def root_mean_square(tensors: Iterable[Tensor]) -> float:
+    """``sqrt(sum_i x_i^2 / n)`` over all entries of the tensors; 0 if there are none.
+
+    Example:
+        >>> root_mean_square([torch.tensor([3.0]), torch.tensor([4.0, 0.0, 0.0])])
+        2.5
+    """
+    norms, each = _Norms(), list(tensors)
+    for tensor in each:
+        norms.add([tensor], None)
+    count = sum(tensor.numel() for tensor in each)
+    return math.hypot(*(length for (length,) in norms.read())) / math.sqrt(count) if count else 0.0
+
+
+def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: float) -> None:
+    """Raise `Diverged` if a message or a state is not finite, or far larger than before.
+
+    Args:
+        new: dict of tensors, at most one dict deep.
+        old: the message or state that it replaces; entries that this lacks count as of size 1.
+        name: its name in errors.
+        most: factor by which a root mean square may grow, if it is larger than 1.
+
+    Example:
+        >>> check_jump({"w": torch.full((2,), 1e30)}, {"w": torch.ones(2)}, "state", 1e6)
+        Traceback (most recent call last):
+        fgl.federation.gate.uploads.Diverged: Expected state['w'] to grow by at most 1e+06, ...
+    """
+    for key, value in new.items():
+        parts = floats(value)
+        if not parts:
+            continue
+        size = root_mean_square(parts.values())
+        if size <= most:
+            continue
+        bad = first_not_finite({key: value})
+        if bad is not None:
+            raise Diverged(f"Expected {name} to be finite, but got {bad} that is not")
+        last = root_mean_square(floats(old.get(key, {})).values())
+        if size > most * max(last, 1.0):
+            raise Diverged(
+                f"Expected {name}[{key!r}] to grow by at most {most:g}, but got {size:.4g} "
+                f"after {last:.4g}"
+            )
+
+
+def floats(value: Any) -> Params:
+    """The floating-point tensors of an entry, by name.
+
+    Example:
+        >>> floats({"w": torch.ones(1), "n": torch.tensor(3)})
+        {'w': tensor([1.])}
+    """
+    inner = value if isinstance(value, Mapping) else {"": value}
+    return {name: values_of(tensor) for name, tensor in inner.items() if tensor.is_floating_point()}
+
+
+def values_of(tensor: Tensor) -> Tensor:
+    """The entries of a tensor that are in memory: the values of a sparse tensor.
+
+    Example:
+        >>> values_of(torch.eye(2).to_sparse())
+        tensor([1., 1.])
+    """
+    if tensor.layout == torch.strided:
+        return tensor
+    return tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
+
+
+class _Norms:
+    """Euclidean norms of tensors, or of differences, that are read together."""
+
+    def __init__(self) -> None:
+        self.sources: list[tuple[Sequence[Tensor], Tensor | None]] = []
+        self.norms: list[list[Tensor]] = []
+
+    def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
+        """Register tensors from which `old` is subtracted; returns their place in `read`."""
+        self.sources.append((tensors, old))
+        self.norms.append(list(_norms(tensors, old)))
+        return len(self.norms) - 1
+
+    def read(self) -> list[list[float]]:
+        """The norms of the tensors that were added, in this order."""
+        devices: dict[torch.device, list[Tensor]] = {}
+        for norm in itertools.chain(*self.norms):
+            devices.setdefault(norm.device, []).append(norm.double())
+        read = {device: iter(torch.cat(some).tolist()) for device, some in devices.items()}
+        out = []
+        for (tensors, old), norms in zip(self.sources, self.norms, strict=True):
+            lengths = [next(read[norm.device]) for norm in norms for _ in range(len(norm))]
+            pairs = zip(lengths, tensors, strict=True)  # the squares may be too large for a dtype
+            out.append([n if math.isfinite(n) else _long_norm(each, old) for n, each in pairs])
+        return out
+
+
+def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
+    """Norms of tensors or of differences, ``[k]`` each; as many at once as fit into a cache."""
+    first = tensors[0]
+    turned = first.dim() == 2 and first.mT.is_contiguous() and not first.is_contiguous()
+    if turned:  # all in the order of memory
+        tensors, old = [tensor.mT for tensor in tensors], None if old is None else old.mT
+    old = None if old is None else old.to(first).contiguous()
+    alike = len({*map(attrgetter("shape", "dtype", "device"), tensors)}) == 1
+    rows = whole(tensors) if alike else tensors
+    some = max(1, FEW // max(first.numel(), 1)) if alike else 1
+    for start in range(0, len(tensors), some):
+        each = rows[start : start + some]
+        each = each if isinstance(each, Tensor) else torch.stack([*each])
+        change = each if old is None else each - old.to(each)
+        yield change.flatten(1).norm(dim=1) if change.dim() > 1 else change.abs()
+
+
+def _long_norm(tensor: Tensor, old: Tensor | None) -> float:
+    """Norm of one pair in double precision."""
+    change = tensor.double() if old is None else tensor.double() - old.to(tensor).double()
+    return float(torch.linalg.vector_norm(change))
+
 
 TIMES = 16  # the model, at most, in one upload
 ROOM = 2**24  # bytes of an upload beside that
@@ -25,6 +300,7 @@ RAGGED = 2**30  # bytes more where the sizes of entries depend on a client's dat
 NOTE = 2**20  # bytes of the data beside a message
 
 
+@typed
 @dataclass(frozen=True)
 class Limits:
     """Bounds on uploads and on empty rounds: ``fgl.run(..., limits=Limits(metrics=20))``.
@@ -50,19 +326,11 @@ class Limits:
         (20, 1000)
     """
 
-    upload_bytes: int | None = None
-    note_bytes: int | None = None
-    metrics: int = 100
-    metric_length: int = 100
-    empty_rounds: int | None = 3
-
-    def __post_init__(self) -> None:
-        for name in ("metrics", "metric_length"):
-            check_number(name, getattr(self, name), at_least=0, integer=True)
-        for name in ("upload_bytes", "note_bytes", "empty_rounds"):
-            value = getattr(self, name)
-            if value is not None:
-                check_number(name, value, at_least=1, integer=True)
+    upload_bytes: Count | None = None
+    note_bytes: Count | None = None
+    metrics: Natural = 100
+    metric_length: Natural = 100
+    empty_rounds: Count | None = 3
 
     def of_upload(self, method: Method) -> int:
         """The largest size of an upload in bytes."""
@@ -101,18 +369,16 @@ class Limits:
             Traceback (most recent call last):
             ValueError: Expected the names of metrics to have at most 100 letters, but got 200
         """
-        if len(names) > self.metrics:
-            raise ValueError(
-                f"Expected a score to have at most {self.metrics} metrics, but got {len(names)}"
-            )
+        reject_if(
+            len(names) > self.metrics, f"a score to have at most {self.metrics} metrics", len(names)
+        )
         for name in names:
             if len(name) > self.metric_length:
                 raise ValueError(
                     f"Expected the names of metrics to have at most {self.metric_length} letters, "
                     f"but got {len(name)}"
                 )
-            if not name.isprintable():
-                raise ValueError(f"Expected the names of metrics to be printable, but got {name!a}")
+            reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
         """Names of the metrics to leave out, the rarest ones; empty if all fit.
@@ -126,7 +392,6 @@ class Limits:
         return {name for name, _ in counts.most_common()[self.metrics :]}
 
 
-LONGEST = 300  # characters of a reason that a history keeps
 NO_MORE = Limits()
 AGREED = 3  # clients that must agree on a form before later rounds require it
 LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
@@ -134,6 +399,7 @@ DTYPES = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
     *(torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
 }
+LOOK = attrgetter("shape", "dtype", "layout", "requires_grad", "is_meta", "is_nested")
 Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 
 
@@ -196,7 +462,8 @@ def sift(
         model changed by 1e+38, which is over 300 times the median, 2; model/weight is not finite
     """
     forms, malformed = _forms(method, uploads, limits)
-    change_of, infinite = changes({client: uploads[client] for client in forms}, sent)
+    alike = None if method.rules.ragged else forms
+    change_of, infinite = changes({client: uploads[client] for client in forms}, sent, alike)
     whole = {client: uploads[client] for client in sorted(forms.keys() - infinite)}
     refused = {**infinite, **_not_accepted(method, whole, state)}
     # Hostile clients cannot agree on a form that `accept` refuses.
@@ -239,17 +506,40 @@ def _forms(
     template = method.common()
     forms: dict[int, Form] = {}
     malformed: dict[int, Exception] = {}
-    last: Form | None = None
+    last: Form = {}
+    look: Any = None
     for client in sorted(uploads):
         try:
-            own = form_of(uploads[client], method.rules.ragged)
-            if own != last or method.rules.ragged:  # else it equals the last one, which was checked
+            own_look = _look(uploads[client])
+            if own_look is None or own_look != look:  # else it looks like the last, checked one
+                last, look = form_of(uploads[client], method.rules.ragged), None
                 check_message(uploads[client], model=template, name="the upload")
                 limits.check_bytes(method, num_bytes(uploads[client]))
-            forms[client] = last = own
+                look = own_look
+            forms[client] = last
         except Exception as error:  # an upload may be anything
             malformed[client] = error
     return forms, malformed
+
+
+def _look(message: Any) -> Any:
+    """Everything on which the checks of an upload's form depend; None if it is no usual upload."""
+    if type(message) is not dict:
+        return None
+    names: list[Any] = []
+    sizes: list[int] = []
+    tensors: list[Any] = []
+    for key, value in message.items():
+        inner = value if type(value) is dict else None
+        names += [key, *(inner or ())]
+        tensors += [value] if inner is None else inner.values()
+        sizes.append(-1 if inner is None else len(inner))
+    if {*map(type, names)} != {str} or {*map(type, tensors)} != {Tensor}:
+        return None
+    try:
+        return names, sizes, [*map(LOOK, tensors)], [*map(STRIDE, tensors)]
+    except RuntimeError:  # a sparse tensor has no strides
+        return None
 
 
 def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
@@ -271,7 +561,7 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
         check_message(message, name="the upload")  # raises
     form: Form = {key: {} for key in message}  # in its order; an empty dict counts too
     for path, tensor in _entries(message):
-        names = all(type(name) is str for name in path)
+        names = {*map(type, path)} == {str}
         if not names or not isinstance(tensor, Tensor) or tensor.requires_grad:
             check_message(message, name="the upload")  # raises, and says what is wrong
         _check_numbers(path, tensor, path[0] in ragged)
@@ -302,8 +592,7 @@ def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
         got = f"a {type(tensor).__name__}, {kind}"
         raise TypeError(f"Expected {name!r} to be a tensor of numbers in memory, but got {got}")
     if layout != torch.strided:
-        if ragged:
-            raise ValueError(f"Expected {name!r} to be dense, but got {layout}")
+        reject_if(ragged, f"{name!r} to be dense", layout)
     elif _is_expanded(tensor):
         raise ValueError(f"Expected {name!r} to be whole, but got an expanded tensor")
 
@@ -332,10 +621,7 @@ def _most_common(forms: Mapping[int, Form]) -> Form:
 
 def _check_form(form: Form, usual: Form) -> None:
     """Raise an error that names the first difference between an upload and the others."""
-    if not usual:
-        raise ValueError(
-            "Expected one form of upload to have more clients than any other, but got no majority"
-        )
+    reject_if(not usual, "one form of upload to have more clients than any other", "no majority")
     got, want = _flat(form), _flat(usual)
     for word, paths in (("missing", want.keys() - got), ("extra", got.keys() - want)):
         if paths:
@@ -368,8 +654,7 @@ def _check_count(message: Message, most: float) -> None:
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():
-        if not 0 <= value <= most:
-            raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
+        reject_if(not 0 <= value <= most, f"num_examples to be from 0 to {most:g}", f"{value:g}")
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
@@ -399,54 +684,3 @@ def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict
             text = f"{key} changed by {delta:.4g}, which is {bound}"
             diverged.setdefault(client, Diverged(text))
     return diverged
-
-
-def reason(error: Exception) -> str:
-    """The reason why an upload was refused, as text for the history.
-
-    Example:
-        >>> reason(KeyError("w")), reason(ValueError("too large"))
-        ("KeyError: 'w'", 'too large')
-    """
-    text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-    return shortened(text)
-
-
-def shortened(text: str) -> str:
-    """A text from a client, shortened and made printable for the history.
-
-    Example:
-        >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))
-        ('a?[2Jb', 300)
-    """
-    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-    return "".join(
-        letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text
-    )
-
-
-def of_whom(whys: Mapping[int, str]) -> str:
-    """The clients' reasons as text; equal reasons are joined.
-
-    Example:
-        >>> of_whom({0: "late", 1: "late", 2: "late", 3: "gone", 5: "late"})
-        'clients 0-2, 5: late; client 3: gone'
-    """
-    by_reason: dict[str, list[int]] = {}
-    for client, text in sorted(whys.items()):
-        by_reason.setdefault(text, []).append(client)
-    return "; ".join(
-        f"client{'s' if len(clients) > 1 else ''} {_spans(clients)}: {text}"
-        for text, clients in by_reason.items()
-    )
-
-
-def _spans(numbers: Sequence[int]) -> str:
-    """Whole numbers in order as text, consecutive numbers as ``first-last``."""
-    ends: list[list[int]] = []
-    for number in numbers:
-        if ends and number == ends[-1][1] + 1:
-            ends[-1][1] = number
-        else:
-            ends.append([number, number])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ends)

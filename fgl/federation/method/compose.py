@@ -12,9 +12,9 @@ from typing import Any, ParamSpec, overload
 
 from torch import nn
 
+from ...checks import reject_if
 from ...kinds import binder, check_kind, explained
-from .describe import described, short_name
-from .layers import FUNCTIONS, Layer, short
+from .describe import FUNCTIONS, Layer, described, short, short_name
 from .method import Method, Training
 
 P = ParamSpec("P")
@@ -185,10 +185,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
     """
     names = [inner] if isinstance(inner, str) else inner
     for name in (layer.name for each in method.layers for layer in each.all):
-        if name in names:
-            raise ValueError(
-                f"Expected {outer} to be given a method without {name}, but got {method}: {why}"
-            )
+        reject_if(name in names, f"{outer} to be given a method without {name}", f"{method}: {why}")
 
 
 @explained

@@ -11,14 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...checks import check_number
+from ...checks import Natural, Positive, reject_if
 from ...graph import Graph
-from ...kinds import check_kind, check_takes
+from ...kinds import check_kind, check_takes, typed
 from ...predict import standing_in
-from .describe import hides
-from .inbox import Aggregate
-from .layers import FUNCTIONS, HOOKS, Layer, short, written
-from .message import Message, Params, State
+from .describe import FUNCTIONS, HOOKS, Layer, hides, short, written
+from .message import Aggregate, Message, Params, State
 from .models import is_under, without
 from .old_names import GROUPS, takes_old_names
 from .rules import Own, Privacy, Rules
@@ -36,6 +34,7 @@ Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, floa
 Watch = Callable[[State], Mapping[str, float]]
 
 
+@typed
 @dataclass(frozen=True)
 class Training:
     """Settings of a client's local training.
@@ -71,25 +70,16 @@ class Training:
     """
 
     optimizer: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
-    num_steps: int | None = None
+    num_steps: Natural | None = None
     batches: Batches | None = None
-    epochs: int | None = None
-    max_grad_norm: float | None = None
+    epochs: Natural | None = None
+    max_grad_norm: Positive | None = None
     keep_optimizer: bool = False
     adjust: Adjust | None = None
     settle: Settle | None = None
     settle_moments: bool = False
 
     def __post_init__(self) -> None:
-        if not callable(self.optimizer):
-            raise TypeError(
-                "Expected optimizer to make an optimiser of a list of tensors, such as "
-                f"functools.partial(torch.optim.SGD, lr=0.1), but got {self.optimizer!r}"
-            )
-        if self.num_steps is not None:
-            check_number("num_steps", self.num_steps, at_least=0, integer=True)
-        if self.epochs is not None:
-            check_number("epochs", self.epochs, at_least=0, integer=True)
         if self.num_steps is not None and self.batches is not None:
             raise ValueError(
                 f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
@@ -97,8 +87,6 @@ class Training:
         for name, arguments in TRAINING.items():
             if (function := getattr(self, name)) is not None:
                 check_takes(name, function, arguments)
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
-            raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
 
     def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
         """The gradients after `adjust`, if there is one."""
@@ -199,10 +187,7 @@ class Method:
             if not any(is_under(name, [module]) for name in names):
                 raise ValueError(f"Expected own to name modules of {names}, but got {module!r}")
         taken = [name for name in self.own.personal if name in names]
-        if taken:
-            raise ValueError(
-                f"Expected personal to have names that the model has not, but got {taken}"
-            )
+        reject_if(taken, "personal to have names that the model has not", taken)
 
     def __repr__(self) -> str:
         return written(self.made_of)

@@ -1,18 +1,65 @@
-"""Groups of a method's fields: rules of a round, privacy, and the parts that a client owns."""
+"""Groups of a method's fields: rules of a round, privacy, parts of a client; ragged tensors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from ...checks import check_count
+from ...checks import Count, reject_if
 from ...graph import Graph
-from .inbox import Aggregate, Inbox
-from .message import Message, State
+from ...kinds import typed
+from ...sparse import SparseMatrix
+from .message import Aggregate, Inbox, Message, State
 from .models import Models
+
+
+class Ragged:
+    """A tensor whose first dimension differs from client to client, with a mask of its rows.
+
+    A batch of clients pads such a tensor with zeros, so a loss must know what is padding: put it
+    into the context as ``Ragged(tensor)``, read it as ``context[key].values``, and leave out the
+    rows that ``context[key].mask`` excludes. Without a batch the mask is true everywhere.
+
+    Args:
+        values: ``[n, ...]``, or a `SparseMatrix` of n rows.
+        mask: bool ``[n]``; default all.
+
+    Raises:
+        TypeError: if `values` is neither.
+        ValueError: if `values` has no dimension, or `mask` not one entry per row.
+
+    Example:
+        >>> pairs = Ragged(torch.tensor([[0, 1], [1, 2], [2, 0]]))
+        >>> pairs.values.shape, pairs.mask
+        (torch.Size([3, 2]), tensor([True, True, True]))
+    """
+
+    def __init__(self, values: Any, mask: Tensor | None = None) -> None:
+        if not isinstance(values, Tensor | SparseMatrix):
+            got = type(values).__name__
+            raise TypeError(f"Expected values to be a tensor or a SparseMatrix, but got {got}")
+        shape = tuple(values.shape)
+        reject_if(not shape, "values to have a first dimension", "a scalar")
+        if mask is not None and tuple(mask.shape) != shape[:1]:
+            raise ValueError(
+                f"Expected mask to have shape [{shape[0]}], but got {list(mask.shape)}"
+            )
+        self.values: Any = values
+        if mask is None:
+            mask = torch.ones(shape[0], dtype=torch.bool, device=values.device)
+        self.mask = mask
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    def __repr__(self) -> str:
+        return f"Ragged({list(self.values.shape)})"
+
 
 Costs = Callable[[Message], Mapping[str, float]]
 Account = Callable[[Inbox, State], State]
@@ -44,6 +91,7 @@ class Joining:
     max_examples: float = math.inf
 
 
+@typed
 @dataclass(frozen=True)
 class Rules:
     """Rules of a method's rounds: who takes part, what is told, and what the server accepts.
@@ -77,8 +125,8 @@ class Rules:
         10.0
     """
 
-    exchange: int = 1
-    participants: int = 1
+    exchange: Count = 1
+    participants: Count = 1
     silent: bool = False
     ragged: Collection[str] = frozenset()
     max_examples: float = math.inf
@@ -86,12 +134,9 @@ class Rules:
     joining: Joining | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        check_count(exchange=self.exchange, participants=self.participants)
         for name in ("max_examples", "max_change"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not value > 0:  # nor is NaN
-                raise ValueError(f"Expected {name} to be a number > 0, but got {value!r}")
-        _check_names(ragged=self.ragged)
+            reject_if(not value > 0, f"{name} to be a number > 0", value)  # NaN is not
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
@@ -104,6 +149,7 @@ def without_noise(message: Message) -> Mapping[str, float]:
     return {"noise_multiplier": 0.0}
 
 
+@typed
 @dataclass(frozen=True)
 class Privacy:
     """Privacy costs of a method's messages, and who counts them.
@@ -129,10 +175,8 @@ class Privacy:
     onward: Collection[str] = field(default=(), compare=False)
     account: Account | None = field(default=None, compare=False)
 
-    def __post_init__(self) -> None:
-        _check_names(onward=self.onward)
 
-
+@typed
 @dataclass(frozen=True)
 class Own:
     """Parts of a model, and tensors beside it, that each client has for itself.
@@ -164,13 +208,5 @@ class Own:
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        _check_names(modules=self.modules)
         if self.models is not None and not self.modules:
             raise ValueError("Expected modules to name a module beside models, but got none")
-
-
-def _check_names(**values: object) -> None:
-    """Raise if several names are given as one string, which is a collection of its letters."""
-    for name, value in values.items():
-        if isinstance(value, str):
-            raise TypeError(f"Expected {name} to be several names, but got the string {value!r}")

@@ -13,8 +13,7 @@ from ...aggregate import mean
 from ...kinds import check_takes, explained
 from ...warn import warn
 from .describe import short_name
-from .inbox import Aggregate, Inbox
-from .message import Message, Params, State
+from .message import Aggregate, Inbox, Message, Params, State
 
 
 class Means(Mapping[str, Params]):

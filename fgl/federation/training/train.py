@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...graph import Graph
 from ...kinds import explained
-from ...predict import stand_in
+from ...predict import stand_in, with_ties
 from ...seeds import set_seed
 from ..method.message import Params
 from ..method.method import Adjust, Method, OptimizerFactory, Settle
@@ -85,7 +85,7 @@ def train(
             layout=Layout(params, graph),
             keep=how.keep_optimizer,
         )
-    return done
+    return done._replace(params=with_ties(method.model_of(graph), done.params))
 
 
 @explained

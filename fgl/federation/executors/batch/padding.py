@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ....predict import reads, stand_in
 from ....seeds import set_seed
 from ...method.message import Params, leaves
-from ...method.ragged import Ragged
+from ...method.rules import Ragged
 from ...training.train import in_mode, trainable
 from .cohort import ONE_BY_ONE, Cohort
 from .steps import View
@@ -63,9 +63,10 @@ def check_padding(
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
     """Kinds of padding in a batch, each with the client of `left` that is padded most."""
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
-    if cohort.graphs[0].edge_label_index is not None:
-        sizes["pairs"] = [graph.num_examples for graph in cohort.graphs]
-    for context in contexts:
+    if cohort.graphs[0].edge_label_index is not None or cohort.graphs[0].has("window_index"):
+        sizes["examples"] = [graph.num_examples for graph in cohort.graphs]
+    shared = all(context is contexts[0] for context in contexts)  # then no client is padded
+    for context in () if shared else contexts:
         for path, value in leaves(context if isinstance(context, Mapping) else {"": context}):
             if isinstance(value, Ragged):
                 sizes.setdefault(f"context/{path}", []).append(len(value))

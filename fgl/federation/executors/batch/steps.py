@@ -16,7 +16,7 @@ from ....seeds import set_seed
 from ....sparse.batched_pattern import Member
 from ...method.message import Params
 from ...method.method import Method, Training
-from ...method.ragged import Ragged
+from ...method.rules import Ragged
 from ...training.minibatches import local_steps, with_train_mask
 from ...training.optimizer import Layout, named
 from ...training.train import check_scalar
@@ -234,8 +234,7 @@ class StepPlan:
         graphs = [pair[0] if pair else None for pair in pairs]
         if all(g is None or _base(g) is mine for g, mine in zip(graphs, own, strict=True)):
             return self.cohort, self.given, self._masks(graphs)
-        batches = [(pair or idle)[0] for pair in pairs]
-        return Cohort(batches, self.cohort.clients), self.given, None
+        return self.cohort.of_step(graphs), self.given, None
 
     def _masks(self, graphs: Sequence[Graph | None]) -> Tensor | None:
         """The examples that each client trains on, if a step uses only some of them."""

@@ -1,6 +1,6 @@
 """Traced steps: a cohort's losses and gradients as a flat list of operations.
 
-`torch.fx` records the operations of one step, below `vmap` and autograd. Repeating the list gives
+A `Recorder` records the operations of one step, below `vmap` and autograd. Repeating the list gives
 the same bits and skips the Python of both. A list holds for one cohort; parameters, buffers,
 contexts and masks are its inputs.
 """
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ....predict import stand_in
 from ....sparse.pattern import scalar
+from ....sparse.recording import Recorder
 from ...method.message import Params
 from ...training.train import check_has_gradient, check_reached
 from .cohort import Cohort
@@ -267,11 +268,6 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
     Raises:
         RuntimeError: if the loss cannot be recorded, since it reads a number from a tensor.
     """
-    # These imports take half a second, which few runs need.
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    from .replay import compiled
-
     names = [*leaves, *(name for name in stacks if name not in set(leaves))]
     keys = view.read()
     inputs, form = _inputs(view, stacks, names, keys)
@@ -289,17 +285,10 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
             grads = torch.autograd.grad(losses, trained, ones, allow_unused=True)
         return [losses.detach(), *grads]
 
-    module = make_fx(step)(*inputs)
-    _leave_out_detach(module)
-    return Trace(compiled(module), names, leaves, keys, form, holdings, pinned)
-
-
-def _leave_out_detach(module: Any) -> None:
-    """Leave out `detach`, which does nothing where no gradient is asked for."""
-    for node in list(module.graph.nodes):
-        if node.target is torch.ops.aten.detach.default:
-            node.replace_all_uses_with(node.args[0])
-            module.graph.erase_node(node)
+    with Recorder(inputs) as recorder:
+        outputs = step(*inputs)
+    call = recorder.function(outputs)
+    return Trace(call, names, leaves, keys, form, holdings, pinned)
 
 
 def _inputs(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ....checks import check_number
+from ....checks import check_number, reject_if
 from ....graph import Graph
 from ....predict import OtherWidth, predict
 from ....seeds import stage
@@ -26,7 +26,7 @@ from ...training.train import in_mode
 from .. import Answer, Value
 from ..loop import Loop, Score
 from .ledger import Ledger
-from .problems import Refusal
+from .replies import Refusal
 from .shelf import Shelf
 from .wire import pack, unpack
 
@@ -101,7 +101,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]))
         >>> check_width(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), graph, 4)
         Traceback (most recent call last):
-        fgl.federation.executors.remote.problems.Refusal: Expected client 4 to have as many ...
+        fgl.federation.executors.remote.replies.Refusal: Expected client 4 to have as many ...
     """
     model = method.model_of(graph)
     try:
@@ -162,8 +162,7 @@ def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> 
     """
     if path is None:
         return
-    if state is None:
-        raise Refusal("Expected a state folder beside a list of approved plans, but got none")
+    reject_if(state is None, "a state folder beside a list of approved plans", "none", Refusal)
     if unknown:
         raise Refusal(
             "Expected to know all settings of a run, since this site approves plans, but got "

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import torch
 
 from ....warn import warn
-from ...gate.uploads import Limits, of_whom, reason, shortened
+from ...gate.uploads import Limits
+from ...history import of_whom, reason, shortened
 from ...method.message import Message, State, to
 from ...method.method import Method
 from .. import Answer, Value
-from . import problems, replies
+from . import replies
 from .client import Note, agreement, check_agreement
-from .post import Post, Reply
+from .replies import Post, Reply
 
 AGAIN = (3, 4, 5, 8)  # errors that pass: a message or a node was lost, an app died
 SLOWEST = 30.0  # seconds between two questions to an app that dies of each
@@ -170,7 +171,7 @@ class RemoteClients:
         if isinstance(content, str):
             raise ValueError(content)
         note = self.post.note(content)
-        if problem := problems.said(note, self._site(self.nodes[client])):
+        if problem := replies.said(note, self._site(self.nodes[client])):
             raise ValueError(problem)
         for name, value in self._note(index, client)._asdict().items():
             if note.get(name) != str(value):
@@ -354,7 +355,7 @@ class RemoteClients:
         if cause := self._too_large(reply.content):
             raise ValueError(f"{site}: {cause}")
         note = self.post.note(reply.content)
-        if cause := problems.said(note, site):
+        if cause := replies.said(note, site):
             raise ValueError(cause)
         return replies.handshake(note)
 

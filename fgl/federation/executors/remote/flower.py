@@ -34,8 +34,7 @@ from .client import (
 )
 from .executor import RemoteClients
 from .ledger import Ledger
-from .post import Reply
-from .problems import LOG, Refusal, during, logged, refusing, told
+from .replies import LOG, Refusal, Reply, during, logged, refusing, told
 from .shelf import Shelf, StateFolder, make_room
 from .wire import names, pack, unpack
 
@@ -289,7 +288,7 @@ class Flower:
     def check(self, method: Method) -> None:
         """Do nothing: each client checks whether it can run the method."""
 
-    def evaluate(self, method: Method) -> None:
+    def evaluate(self, method: Method, *, each: bool = False) -> None:
         """None: the server has no score, since clients score their own models."""
 
     def identity(self, method: Method) -> Mapping[str, Any]:

@@ -1,16 +1,170 @@
-"""Replies: the data beside a client's message, read field by field, whatever they hold."""
+"""Replies of remote clients: how they arrive, read field by field; and a client's problems."""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from reprlib import repr as brief
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from ....checks import reject_if
 from ...gate.uploads import Limits
+from ...history import shortened
+from ...method.message import Message
 from .. import Value
+
+
+class Reply(NamedTuple):
+    """A reply: the letter it answers, its node, and an error's code and message or a content."""
+
+    number: str
+    node: int
+    error: tuple[int, str] | None
+    content: Any
+
+
+class Post(Protocol):
+    """An interface that carries letters to nodes and replies back; see `fgl.federation.Flower`."""
+
+    @property
+    def num_clients(self) -> int: ...
+
+    @property
+    def timeout(self) -> float: ...
+
+    @property
+    def poll(self) -> float: ...
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    def nodes(self) -> dict[int, tuple[str, ...]]:
+        """The registered nodes, and the verified names of each."""
+        ...
+
+    def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
+        """Make a content for each client."""
+        ...
+
+    def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
+        """Send each node its content; returns the numbers of the accepted letters."""
+        ...
+
+    def pull(self, numbers: Sequence[str]) -> Iterable[Reply]:
+        """The replies that have arrived."""
+        ...
+
+    def note(self, content: Any) -> Mapping[str, Any]:
+        """The note in a content; its integers are strings of digits."""
+        ...
+
+    def message(self, content: Any) -> Message:
+        """The message in a content."""
+        ...
+
+    def size(self, content: Any) -> tuple[int, int]:
+        """Sizes in bytes of the message in a content, and of the data beside it."""
+        ...
+
+
+LOG = logging.getLogger("fgl")
+
+
+class Refusal(ValueError):
+    """The reason why a client does not answer, without any data, so that its server may read it.
+
+    For any other error only the type crosses the wire, since the message may quote the data.
+
+    Example:
+        >>> told(Refusal("Expected round 3, but got 2"), "train")["text"]
+        'Expected round 3, but got 2'
+    """
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """A context that turns errors into a `Refusal`, for code whose messages quote no data.
+
+    Example:
+        >>> with refusing():
+        ...     raise ValueError("Expected client to be an integer, but got '1'")
+        Traceback (most recent call last):
+        fgl.federation.executors.remote.replies.Refusal: Expected client to be an integer, ...
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise Refusal(str(error)) from error
+
+
+@contextmanager
+def during(stage: str) -> Iterator[None]:
+    """A context that notes its stage in an error, unless an inner one did.
+
+    Example:
+        >>> try:
+        ...     with during("build"):
+        ...         raise KeyError("graphs")
+        ... except KeyError as error:
+        ...     told(error, "query")["stage"]
+        'build'
+    """
+    try:
+        yield
+    except Exception as error:
+        vars(error).setdefault("stage", stage)
+        raise
+
+
+def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
+    """The record of an error for the server: a code, the stage and the type of the error.
+
+    Args:
+        error: the error.
+        stage: the client's task; a stage noted in the error comes first, such as ``"loss"``.
+        full: whether to send the error's message. A `Refusal`'s is always sent.
+
+    Example:
+        >>> told(ValueError("patient 7 has no age"), "train")
+        {'error': 'raised', 'stage': 'train', 'type': 'ValueError', 'text': ''}
+    """
+    refused = isinstance(error, Refusal)
+    return {
+        "error": "refused" if refused else "raised",
+        "stage": str(vars(error).get("stage", stage)),
+        "type": type(error).__name__,
+        "text": shortened(str(error)) if refused or full else "",
+    }
+
+
+def logged(error: Exception, stage: str) -> None:
+    """Write the whole error to the site's log, for its operator."""
+    where = vars(error).get("stage", stage)
+    LOG.error("The client's %s failed; its server is told the type", where, exc_info=error)
+
+
+def said(note: Mapping[str, Any], site: str) -> str:
+    """A client's problem as text for the history; "" if the note has none.
+
+    Args:
+        note: the note of a reply, which may hold anything.
+        site: name of the sender.
+
+    Example:
+        >>> said({"error": "raised", "stage": "loss", "type": "KeyError", "text": ""}, "clinic 3")
+        'loss at clinic 3: KeyError (its log has the words)'
+    """
+    if "error" not in note:
+        return ""
+    stage, kind, text = (shortened(str(note.get(key, ""))) for key in ("stage", "type", "text"))
+    words = text if text and note["error"] == "refused" else f"{kind}: {text}"
+    words = words if text else f"{kind} (its log has the words)"
+    return shortened(f"{stage} at {site}: {words}")
+
 
 Note = Mapping[str, Any]
 
@@ -65,8 +219,7 @@ def trained(note: Note) -> Told:
     if not isinstance(losses, list) or not all(type(loss) in (int, float) for loss in losses):
         raise ValueError(f"Expected losses to be a list of numbers, but got {brief(losses)}")
     number = whole(note, "num_examples")
-    if number < 0:
-        raise ValueError(f"Expected num_examples to be at least 0, but got {number}")
+    reject_if(number < 0, "num_examples to be at least 0", number)
     paid = whole(note, "paid") if "paid" in note else 0
     return Told(yes(note, "keeps"), [float(loss) for loss in losses], number, paid)
 
@@ -116,8 +269,7 @@ def table(note: Note, name: str) -> Mapping[str, Any]:
 
 
 def _field(note: Note, name: str) -> Any:
-    if name not in note:
-        raise ValueError(f"Expected the reply to tell {name}, but got nothing of it")
+    reject_if(name not in note, f"the reply to tell {name}", "nothing of it")
     return note[name]
 
 

@@ -1,0 +1,162 @@
+"""Groups of clients: distances of sequences (DTW), clusters (FINCH), minimum cuts."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_rows, reject_if
+from ..kinds import explained
+from .features import unit
+
+
+@explained
+def dtw_distances(sequences: Tensor) -> Tensor:
+    """Distance of every two sequences under the best warping, for all pairs at once.
+
+    ``d_ij = sqrt(min_path sum_{(a, b) in path} (s_i[a] - s_j[b])^2)``. A path leads from the first
+    entries to the last, and goes on in one sequence or in both with each step. That is the distance
+    of the package ``dtaidistance``, which GCFL's code calls.
+
+    Args:
+        sequences: float ``[k, L]``, one client's sequence per row.
+
+    Returns:
+        float ``[k, k]``, symmetric, 0 on the diagonal; all 0 where L is 0.
+
+    Raises:
+        TypeError: if `sequences` is not floating point.
+        ValueError: if it is not a matrix, or not finite; the error names the client.
+
+    Example:
+        >>> dtw_distances(torch.tensor([[0.0, 0.0, 3.0], [0.0, 3.0, 3.0], [0.0, 0.0, 5.0]]))
+        tensor([[0.0000, 0.0000, 2.0000],
+                [0.0000, 0.0000, 2.8284],
+                [2.0000, 2.8284, 0.0000]])
+
+    Source: Sakoe and Chiba 1978; Xie et al. 2021, https://arxiv.org/abs/2106.13423
+    """
+    check_rows("sequences", sequences, "k, L")
+    clients, length = sequences.shape
+    start = sequences.new_zeros(clients, clients)
+    never = start + torch.inf
+    before = [start, *[never] * length]  # the best costs of paths that end one entry earlier
+    for own in sequences.T:
+        now = [never]
+        for place, other in enumerate(sequences.T):
+            reached = torch.minimum(torch.minimum(before[place], before[place + 1]), now[place])
+            now.append((own[:, None] - other).square() + reached)
+        before = now
+    return before[-1].sqrt()
+
+
+@explained
+def finch(rows: Tensor) -> Tensor:
+    """Clusters of rows by first neighbours: the coarsest partition that is not a single cluster.
+
+    Args:
+        rows: float ``[n, d]``, n at least 1.
+
+    Returns:
+        int64 ``[n]``, a cluster for each.
+
+    Example:
+        >>> finch(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]))
+        tensor([0, 0, 1, 1])
+
+    Source: Sarfraz et al. 2019, https://arxiv.org/abs/1902.11266
+    """
+    labels = linked(rows)
+    while True:
+        size = int(labels.max()) + 1
+        if size == 1:
+            return labels
+        centres = torch.stack([rows[labels == c].mean(0) for c in range(size)])
+        coarser = linked(centres)[labels]
+        left = int(coarser.max()) + 1
+        if left == 1 or left == size:
+            return labels
+        labels = coarser
+        if size - left == 1:
+            return labels
+
+
+def linked(rows: Tensor) -> Tensor:
+    """Clusters of rows that are joined by first neighbours, or have the same one.
+
+    Example:
+        >>> linked(torch.tensor([[1.0, 0.0], [1.0, 0.1]]))
+        tensor([0, 0])
+    """
+    if len(rows) == 1:
+        return torch.zeros(1, dtype=torch.int64, device=rows.device)
+    from scipy.sparse import csr_matrix  # slow to import
+    from scipy.sparse.csgraph import connected_components
+
+    nearest = nearest_rows(rows, 1)[:, 0].cpu().numpy()
+    ones = torch.ones(len(nearest)).numpy()
+    edges = csr_matrix((ones, (range(len(nearest)), nearest)), shape=(len(nearest),) * 2)
+    labels = connected_components(edges, directed=False)[1]
+    return torch.from_numpy(labels).long().to(rows.device)
+
+
+@explained
+def nearest_rows(rows: Tensor, count: int) -> Tensor:
+    """The nearest other rows of each row by cosine, int64 ``[n, count]``, all if there are fewer.
+
+    Example:
+        >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()
+        tensor([1, 0, 1])
+    """
+    directions = unit(rows)
+    cosine = directions @ directions.T
+    most = min(count, len(rows) - 1)
+    return cosine.fill_diagonal_(-2).topk(most, dim=1).indices
+
+
+@explained
+def min_cut(weight: Tensor) -> Tensor:
+    """The smaller part under the cut of least weight (Stoer and Wagner).
+
+    ``argmin_S sum_{i in S, j not in S} w_ij`` over all sets S but the empty and the whole one.
+
+    Args:
+        weight: float ``[k, k]``, symmetric and non-negative, with two clients or more; the diagonal
+            does not count. An entry that is negative by rounding, above -1e-6, counts as 0.
+
+    Returns:
+        bool ``[k]``, True in the smaller part; of two parts of one size the first client's is
+        False.
+
+    Raises:
+        TypeError: if `weight` is not floating point.
+        ValueError: if it is not square, not finite, not symmetric up to rounding, or negative, or
+            there are fewer than two clients.
+
+    Example:
+        >>> min_cut(torch.tensor([[0.0, 5.0, 1.0], [5.0, 0.0, 2.0], [1.0, 2.0, 0.0]]))
+        tensor([False, False,  True])
+
+    Source: Stoer and Wagner 1997, as ``networkx.stoer_wagner``
+    """
+    import networkx
+
+    check_rows("weight", weight, "k, k")
+    clients = len(weight)
+    reject_if(clients < 2, "weight to be of two clients or more", clients)
+    if not torch.allclose(weight, weight.T, atol=1e-6 * float(weight.abs().max())):
+        raise ValueError("Expected weight to be symmetric, but got a matrix that is not")
+    if float(weight.min()) < -1e-6:
+        raise ValueError(f"Expected weight to be at least 0, but got {float(weight.min())}")
+    network: Any = networkx.Graph()
+    values = weight.clamp(min=0).tolist()
+    for i, j in combinations(range(clients), 2):  # an edge of weight 0 is one too
+        network.add_edge(i, j, weight=values[i][j])
+    _, parts = networkx.stoer_wagner(network)
+    smaller = min(parts, key=lambda part: (len(part), 0 in part))
+    chosen = torch.zeros(clients, dtype=torch.bool)
+    chosen[smaller] = True
+    return chosen

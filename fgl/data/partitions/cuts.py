@@ -1,0 +1,360 @@
+"""Cuts with few edges between clients: communities (Louvain, Leiden), METIS and LDG."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...checks import Count, Natural, Weight, imported, install
+from ...graph import Graph
+from ...kinds import typed
+from ...progress import shown
+from ...warn import warn
+from ..undirected import pairs, undirected
+from .checks import announced, check_num_clients, filled
+
+SLOW = 1_000_000  # undirected edges above which networkx takes minutes
+
+
+@typed
+def louvain_partition(
+    graph: Graph,
+    num_clients: int,
+    *,
+    delta: Natural = 20,
+    resolution: Weight = 1.0,
+    seed: int = 0,
+    engine: Literal["networkx", "igraph"] = "networkx",
+) -> list[Tensor]:
+    """Louvain communities, dealt out to clients of about the same size (FGSSL).
+
+    With ``s = floor(num_nodes / num_clients)``, a community of more than ``s - delta`` nodes is cut
+    into chunks of that size, in order of node id; the remainder stays a community. Communities are
+    dealt in order of size, largest first, round-robin; a client that would exceed ``s + delta``
+    nodes is skipped. Left open by the rule: chunks have at least one node; among communities of
+    equal size that with the smallest node id is first; one that fits nowhere goes to the smallest
+    client (among equals the first).
+
+    Args:
+        graph: taken as undirected and unweighted.
+        num_clients: number of clients; each gets at least one node.
+        delta: slack of the sizes, at least 0; for small clients give less than the default, which
+            would cut their communities into pieces (with a warning).
+        resolution: at least 0; above 1 for more and smaller communities.
+        seed: of Louvain.
+        engine: whose Louvain. ``"networkx"`` made the published tables; ``"igraph"`` (the extra
+            `partitions`) finds other communities, as good, and is the one for a large graph. Above
+            1,000,000 edges networkx warns.
+
+    Returns:
+        One sorted int64 tensor of node ids per client; every node is in exactly one.
+
+    Raises:
+        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or another number out of range.
+        ImportError: if the engine is not installed.
+
+    Example:
+        >>> graph = fgl.data.load("synthetic")
+        >>> [part.numel() for part in fgl.data.partitions.louvain_partition(graph, 3)]
+        [928, 880, 900]
+
+    Source: Huang et al., Federated Graph Semantic and Structural Learning, IJCAI 2023;
+    https://github.com/alibaba/FederatedScope
+    """
+    check_num_clients(num_clients, graph.num_nodes)
+    edges = pairs(graph.edge_index.cpu(), graph.num_nodes)
+    if engine == "networkx":
+        communities = _networkx(edges, graph.num_nodes, resolution, seed)
+    else:
+        communities = _igraph(edges, graph.num_nodes, seed, "multilevel", resolution=resolution)
+    return deal(communities, graph, num_clients, delta)
+
+
+@typed
+def leiden_partition(
+    graph: Graph,
+    num_clients: int,
+    *,
+    delta: Natural = 20,
+    resolution: Weight = 1.0,
+    iterations: Count = 2,
+    seed: int = 0,
+) -> list[Tensor]:
+    """Leiden communities by igraph, dealt out as `louvain_partition` does.
+
+    Leiden mends Louvain's communities that are not connected. It needs the extra `partitions`.
+
+    Args:
+        graph: taken as undirected and unweighted.
+        num_clients: number of clients; each gets at least one node.
+        delta: slack of the sizes, at least 0.
+        resolution: at least 0; above 1 for more and smaller communities.
+        iterations: of the algorithm, at least 1; each iteration starts from the last one's result.
+        seed: of Leiden.
+
+    Returns:
+        One sorted int64 tensor of node ids per client; every node is in exactly one.
+
+    Raises:
+        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or another number out of range.
+        ImportError: if igraph is not installed.
+
+    Example:
+        >>> graph = fgl.data.load("synthetic")
+        >>> parts = fgl.data.partitions.leiden_partition(graph, 3)
+        >>> sum(part.numel() for part in parts), max(part.numel() for part in parts) <= 922 + 20
+        (2708, True)
+
+    Source: Traag et al., From Louvain to Leiden, https://arxiv.org/abs/1810.08473
+    """
+    check_num_clients(num_clients, graph.num_nodes)
+    communities = _igraph(
+        pairs(graph.edge_index.cpu(), graph.num_nodes),
+        graph.num_nodes,
+        seed,
+        "leiden",
+        objective_function="modularity",
+        resolution=resolution,
+        n_iterations=iterations,
+    )
+    return deal(communities, graph, num_clients, delta)
+
+
+def _networkx(
+    edges: Tensor, num_nodes: int, resolution: float, seed: int
+) -> Iterable[Iterable[int]]:
+    from networkx import Graph as Network
+    from networkx.algorithms.community import louvain_communities
+
+    if len(edges) > SLOW:
+        warn(
+            f"networkx takes minutes to hours for {len(edges)} edges; Louvain by igraph does "
+            'not: engine="igraph", or partition louvain_igraph of a task',
+        )
+    network: Network[int] = Network()
+    network.add_nodes_from(range(num_nodes))
+    network.add_edges_from(edges.tolist())
+    with announced("Louvain by networkx", len(edges), SLOW // 4):
+        return list(louvain_communities(network, resolution=resolution, seed=seed))
+
+
+def _igraph(
+    edges: Tensor, num_nodes: int, seed: int, method: str, **options: Any
+) -> list[list[int]]:
+    """Communities by one of igraph's methods, whose random numbers are Python's."""
+    igraph = imported("igraph", "for its communities", install("partitions"))
+    igraph.set_random_number_generator(random.Random(seed))
+    try:
+        with announced(f"{method} by igraph", len(edges), 10 * SLOW):
+            network = igraph.Graph(n=num_nodes, edges=edges.numpy())
+            communities = partial(getattr(network, f"community_{method}"), **options)()
+    finally:
+        igraph.set_random_number_generator(random)  # as igraph itself begins
+    label = torch.tensor(communities.membership, dtype=torch.int64)
+    return [own.tolist() for own in label.argsort(stable=True).split(label.bincount().tolist())]
+
+
+def deal(
+    communities: Iterable[Iterable[int]], graph: Graph, num_clients: int, delta: int
+) -> list[Tensor]:
+    """The communities as clients of about the same size."""
+    size = graph.num_nodes // num_clients
+    chunk = max(size - delta, 1)
+    whole = [sorted(nodes) for nodes in communities]
+    if num_clients > 1 and 2 * delta > size and max(map(len, whole)) > chunk:
+        warn(
+            f"Expected delta to be at most half of the {size} nodes of a client, but got {delta}: "
+            f"communities are cut into pieces of {chunk}, and few edges stay. Try "
+            f"delta={size // 5}",
+        )
+    chunks = [
+        nodes[start : start + chunk] for nodes in whole for start in range(0, len(nodes), chunk)
+    ]
+    parts: list[list[int]] = [[] for _ in range(num_clients)]
+    turn = 0
+    for nodes in sorted(chunks, key=lambda nodes: (-len(nodes), nodes[0])):
+        order = [(turn + i) % num_clients for i in range(num_clients)]
+        fits = (c for c in order if len(parts[c]) + len(nodes) <= size + delta)
+        client = next(fits, None)
+        if client is None:
+            client = min(range(num_clients), key=lambda c: len(parts[c]))
+        parts[client] += nodes
+        turn = (client + 1) % num_clients
+    return [torch.tensor(sorted(part), device=graph.device) for part in parts]
+
+
+@typed
+def metis_partition(
+    graph: Graph, num_clients: int, *, seed: int = 0, recursive: bool | None = None
+) -> list[Tensor]:
+    """Clients of almost equal size with few edges between them, by METIS.
+
+    A part that METIS leaves empty (where there are few nodes) takes the first node of the largest.
+    It needs the extra `partitions`.
+
+    Args:
+        graph: taken as undirected and unweighted.
+        num_clients: number of clients; each gets at least one node.
+        seed: of METIS; -1 is the one that METIS has without a seed.
+        recursive: whether to cut in two again and again, or into all parts at once (k-way); default
+            the former up to 8 clients, as pymetis does.
+
+    Returns:
+        One sorted int64 tensor of node ids per client; every node is in exactly one.
+
+    Raises:
+        ValueError: if `num_clients` is not in ``[1, num_nodes]``.
+        ImportError: if pymetis is not installed.
+
+    Example:
+        >>> graph = fgl.data.load("synthetic")
+        >>> parts = fgl.data.partitions.metis_partition(graph, 3)
+        >>> sum(part.numel() for part in parts), max(part.numel() for part in parts) < 1.05 * 903
+        (2708, True)
+
+    Source: Karypis & Kumar, https://doi.org/10.1137/S1064827595287997
+    """
+    pymetis = imported("pymetis", "for METIS", install("partitions"))
+    n = graph.num_nodes
+    check_num_clients(num_clients, n)
+    source, target = undirected(graph.edge_index.cpu(), n).to(torch.int32)  # METIS counts in these
+    begins = np.zeros(n + 1, np.int32)
+    np.cumsum(target.bincount(minlength=n).numpy(), out=begins[1:])
+    del target
+    owner = torch.zeros(n, dtype=torch.int64)
+    if num_clients > 1:
+        options = pymetis.Options(seed=seed + (seed >= 0))  # C's generator takes 0 for 1
+        adjacency = pymetis.CSRAdjacency(begins, source.numpy())
+        with announced("METIS", source.numel() // 2, 10_000_000):
+            cut = pymetis.part_graph(num_clients, adjacency, options=options, recursive=recursive)
+        owner = torch.tensor(cut.vertex_part)
+    return [part.to(graph.device) for part in filled(owner, num_clients)]
+
+
+BLOCKS = 64  # of the smallest graphs; a block that is the whole graph would place it blindly
+LARGEST = 2**14  # nodes of a block: a table of them and 100 parts takes 13 MB
+
+
+@typed
+def ldg_partition(
+    graph: Graph,
+    num_clients: int,
+    *,
+    passes: Count = 10,
+    slack: Weight = 0.05,
+    block: Count | None = None,
+    seed: int = 0,
+) -> list[Tensor]:
+    """Clients of bounded size with few edges between them, placed in a stream of nodes (LDG).
+
+    With C the capacity ``ceil((1 + slack) * n / num_clients)``, a node v goes to the part i of the
+    largest ``|N(v) in P_i| * (1 - |P_i| / C)``. A node without a placed neighbour goes to the
+    smallest part, as does one whose part is full. Each further pass places all nodes anew, and a
+    neighbour that it has not placed yet counts where the pass before put it.
+
+    Nodes come in blocks of consecutive ids. Nodes of one block do not see each other's new places,
+    which makes it fast; the capacity holds all the same. Beside the edges and a table of block x
+    clients it needs about 30 bytes a node and one an edge. Edges that are sorted by target may lie
+    in a mapped file.
+
+    Args:
+        graph: each edge counts for its target, so a directed graph should have both directions.
+        num_clients: number of clients; each gets at least one node.
+        passes: how often all nodes are placed; 1 is LDG, more are restreamed LDG.
+        slack: by how much a client may be larger than the mean, as a share of it.
+        block: nodes that are placed at once; 1 is the published rule. Default a 64th of the nodes,
+            at most 16,384, and fewer for over 100 clients.
+        seed: of the order of the blocks, the same in each pass.
+
+    Returns:
+        One sorted int64 tensor of node ids per client; every node is in exactly one, and none has
+        more than C.
+
+    Raises:
+        ValueError: if `num_clients` is not in ``[1, num_nodes]``, `passes` or `block` is below 1,
+            or `slack` is negative.
+
+    Example:
+        >>> graph = fgl.data.load("synthetic")
+        >>> parts = fgl.data.partitions.ldg_partition(graph, 3)
+        >>> sum(part.numel() for part in parts), max(part.numel() for part in parts) <= 948
+        (2708, True)
+
+    Source: Stanton & Kliot 2012, https://doi.org/10.1145/2339530.2339722 (the rule); Nishimura &
+    Ugander 2013, https://doi.org/10.1145/2487575.2487696 (more passes)
+    """
+    n = graph.num_nodes
+    check_num_clients(num_clients, n)
+    if block is None:
+        block = max(1, min(n // BLOCKS, LARGEST, 100 * LARGEST // num_clients))
+    capacity = math.ceil(round(n * (1 + slack) / num_clients, 6))  # 1.1 is a little more
+    ends, sources = _by_target(graph.edge_index.cpu(), n)
+    generator = torch.Generator().manual_seed(seed)
+    starts = (torch.randperm(-(-n // block), generator=generator) * block).tolist()
+    owner = torch.full((n,), num_clients, dtype=torch.int32)  # one more part for the unplaced
+    with shown("LDG", passes * len(starts), unit="block") as advance:
+        for _ in range(passes):
+            size = torch.zeros(num_clients, dtype=torch.int64)
+            for start in starts:
+                stop = min(start + block, n)
+                begin, end = (int(ends[start - 1]) if start else 0), int(ends[stop - 1])
+                degree = ends[start:stop].diff(prepend=ends.new_tensor([begin]))
+                owners = owner.index_select(0, sources[begin:end])
+                part = _placed(_counts(degree, owners, num_clients), size, capacity)
+                owner[start:stop] = part
+                size += part.bincount(minlength=num_clients)
+                advance(1)
+    return [part.to(graph.device) for part in filled(owner.long(), num_clients)]
+
+
+def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Ends of each node's edges, int64 ``[n]``, and the sources of the edges, node by node."""
+    source, target = edge_index
+    if bool((target[1:] < target[:-1]).any()):
+        source = source[target.argsort(stable=True)]
+    return target.bincount(minlength=num_nodes).cumsum(0), source
+
+
+def _counts(degree: Tensor, owners: Tensor, num_parts: int) -> Tensor:
+    """Neighbours of each node of a block in each part, int64 ``[block, parts]``."""
+    base = torch.arange(0, len(degree) * (num_parts + 1), num_parts + 1)
+    key = base.repeat_interleave(degree, output_size=len(owners)).add_(owners)
+    count = key.bincount(minlength=len(degree) * (num_parts + 1))
+    return count.view(len(degree), num_parts + 1)[:, :num_parts]
+
+
+def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
+    """The parts of a block's nodes, int64 ``[block]``; no part grows beyond the capacity."""
+    score = count * (1 - size.double() / capacity)
+    part = score.argmax(1)
+    part[score.amax(1) <= 0] = len(size)  # no neighbour, or only full parts
+    order = part.argsort(stable=True)  # within a part, by number
+    demand = part.bincount(minlength=len(size) + 1)
+    rank = torch.arange(len(part)) - (demand.cumsum(0) - demand)[part[order]]
+    room = torch.cat([capacity - size, size.new_zeros(1)])
+    rest = order[rank >= room[part[order]]].sort().values
+    part[rest] = len(size)
+    grown = size + part.bincount(minlength=len(size) + 1)[: len(size)]
+    part[rest] = _smallest(grown, len(rest))
+    return part
+
+
+def _smallest(size: Tensor, count: int) -> Tensor:
+    """Parts for `count` nodes, placed one after the other, each in the smallest part so far."""
+    if not count:
+        return size.new_zeros(0)
+    low = size.sort().values
+    rises = (low * torch.arange(1, len(low) + 1) - low.cumsum(0) < count).sum()  # parts that grow
+    top = (low[:rises].sum() + count) // rises + 1  # no part grows beyond it
+    room = (top - size).clamp(min=0)
+    part = torch.arange(len(size)).repeat_interleave(room)
+    rank = torch.arange(len(part)) - (room.cumsum(0) - room)[part]
+    level = size[part] + rank  # a part's size before each node that it may get
+    return part[(level * len(size) + part).argsort()][:count]

@@ -1,0 +1,106 @@
+"""The spread of a metric over clients: the worst, the tenth percentile, and groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..checks import check_choice
+from ..federation import Result, Round
+from ..kinds import typed
+from ..targets import less_is_better
+
+
+@typed
+def spread(
+    run: Result | Round,
+    metric: str = "test_accuracy",
+    *,
+    groups: Sequence[Hashable] | None = None,
+    lower: bool | None = None,
+) -> dict[str, Any]:
+    """The spread of a metric over the clients of a run with ``fgl.run(..., each=True)``.
+
+    Args:
+        run: a result, of which the round with the best validation counts, or the last one without
+            a validation; or a round, such as ``result.history[-1]``.
+        metric: a metric that clients have, without ``/3``.
+        groups: the group of each client, such as its region; default no groups.
+        lower: whether smaller is better; default whether the metric is a loss, rmse or mae.
+
+    Returns:
+        ``mean`` over clients, each with weight 1; ``worst`` and ``worst_client``; ``tenth``, the
+        tenth percentile from the worst on, linear between clients; ``deviation``, whose divisor is
+        the number of clients; ``clients``, how many have the metric; and ``groups``, the mean of
+        each. All are NaN if a client's metric is NaN.
+
+    Raises:
+        ValueError: if no client has the metric, or there is not a group for each client.
+
+    Example:
+        >>> metrics = {"test_auc/0": 0.9, "test_auc/1": 0.5, "test_auc/4": 0.7}
+        >>> spread(fgl.federation.Round(0, [0], metrics=metrics), "test_auc")
+        {'mean': 0.69..., 'worst': 0.5, 'worst_client': 1, 'tenth': 0.54, 'deviation': 0.163...,
+         'clients': 3, 'groups': {}}
+    """
+    record = run if isinstance(run, Round) else round_of(run)
+    values = of_clients(record, metric)
+    numbers = np.array([*values.values()])
+    less = less_is_better(metric) if lower is None else lower
+    unknown = [client for client, value in values.items() if math.isnan(value)]
+    worst = (unknown or sorted(values, key=lambda k: values[k], reverse=less))[0]
+    return {
+        "mean": float(numbers.mean()),
+        "worst": values[worst],
+        "worst_client": worst,
+        "tenth": float(np.quantile(numbers, 0.9 if less else 0.1)),
+        "deviation": float(numbers.std()),
+        "clients": len(values),
+        "groups": {} if groups is None else _by_group(values, groups),
+    }
+
+
+def round_of(result: Result) -> Round:
+    """The round with the best validation, or the last one without a validation.
+
+    Example:
+        >>> round_of(fgl.Result({}, {}, {}, [Round(0, [0]), Round(1, [0])])).round
+        1
+    """
+    if not result.history:
+        raise ValueError("Expected a result of at least one round, but got none")
+    return result.best() if result.selects else result.history[-1]
+
+
+def of_clients(record: Round, metric: str) -> dict[int, float]:
+    """A metric of each client that has it.
+
+    Example:
+        >>> of_clients(Round(0, [0], metrics={"auc": 0.5, "auc/3": 0.5}), "auc")
+        {3: 0.5}
+    """
+    pairs = [(*name.rpartition("/")[::2], value) for name, value in record.metrics.items()]
+    values = {int(k): v for name, k, v in pairs if name == metric and k.isdecimal()}
+    if not values:
+        own = list(dict.fromkeys(name for name, k, _ in pairs if k.isdecimal() and name))
+        if not own:
+            raise ValueError(
+                f"Expected metrics of each client, such as {metric}/0, but got "
+                f"{list(record.metrics)}: fgl.run(..., each=True) records them"
+            )
+        check_choice("metric", metric, own)
+    return dict(sorted(values.items()))
+
+
+def _by_group(values: dict[int, float], groups: Sequence[Hashable]) -> dict[Hashable, float]:
+    """The mean of each group, over its clients that have the metric."""
+    if len(groups) <= max(values):
+        raise ValueError(
+            f"Expected groups to have one for each client, at least {max(values) + 1}, but got "
+            f"{len(groups)}"
+        )
+    own = {group: [v for k, v in values.items() if groups[k] == group] for group in groups}
+    return {group: sum(each) / len(each) for group, each in own.items() if each}
