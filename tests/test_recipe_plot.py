@@ -27,4 +27,4 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_run(
 ) -> None:
     with pytest.raises(SystemExit):
         go("--plot", str(tmp_path))
-    assert "--plot: Expected plot to name a file, but got the folder" in capsys.readouterr().err
+    assert "--plot: Expected plot to name a file that can be" in capsys.readouterr().err

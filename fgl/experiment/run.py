@@ -8,13 +8,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 
-from ..checks import about, check_count, check_disk, check_number
+from ..checks import Count, Natural, PositiveShare, about, check_count, check_disk, check_number
 from ..federation import Callback, Evaluate, Method, Result, Round, Watch, choose, run
+from ..kinds import typed
 from .callbacks import early_stop, progress, tell_memory
 from .plots import plot
 from .report import DESCRIBED, report, to_json
@@ -30,6 +32,7 @@ NOT_CONFIG = (
 _ORIGIN: ContextVar[dict[str, Any]] = ContextVar("_ORIGIN")  # see `command`
 
 
+@typed
 @dataclass(frozen=True)
 class Run:
     """Settings of a method's run on a task, and of its report.
@@ -48,17 +51,17 @@ class Run:
         ValueError: Expected rounds to be an integer >= 0, but got -1
     """
 
-    rounds: int = 200
+    rounds: Natural = 200
     """The number of rounds, including the rounds before a resume."""
-    seed: int = 0
+    seed: Annotated[int, partial(check_number, at_least=0, below=2**63, integer=True)] = 0
     """The seed of the split, the partition, the first model and all training."""
-    participation: float = 1.0
+    participation: PositiveShare = 1.0
     """The share of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
     """The number of clients that train as one batch, all, or as `fgl.federation.choose` decides."""
-    threads: int = 1
+    threads: Count = 1
     """The threads of torch; small graphs are fastest on one."""
-    patience: int | None = None
+    patience: Count | None = None
     """Stop after this number of rounds without a better validation, or never."""
     checkpoint: str | None = None
     """The folder where every round is saved; a run that finds one goes on from it."""
@@ -70,14 +73,8 @@ class Run:
     """Record each client's own metrics in every round, and the worst."""
 
     def __post_init__(self) -> None:
-        check_number("rounds", self.rounds, at_least=0, integer=True)
-        check_number("seed", self.seed, at_least=0, below=2**63, integer=True)
-        check_number("participation", self.participation, above=0, at_most=1)
         if self.clients_at_once not in ("all", "auto"):
             _check_at_once(self.clients_at_once)
-        check_count(threads=self.threads)
-        if self.patience is not None:
-            check_count(patience=self.patience)
         for name in ("json", "plot"):
             if getattr(self, name):
                 _check_file(name, Path(getattr(self, name)))
@@ -210,18 +207,15 @@ def command(origin: dict[str, Any]) -> Iterator[None]:
 
 def _check_file(name: str, path: Path) -> None:
     """Raise now, and not after hours, if a file cannot be written there."""
-    if path.is_dir():
-        text = f"Expected {name} to name a file, but got the folder {path}"
-        raise about(name, ValueError(text))
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if existing != path and not existing.is_dir():
-        text = f"Expected {name} to name a file in a folder, but got {path} in a file"
-        raise about(name, ValueError(text))
-    if not os.access(existing, os.W_OK):
-        text = (
-            f"Expected {name} to name a file that can be written, but got {path}: {existing} is "
-            "read-only for you"
-        )
+    problems = {
+        f"the folder {path}": path.is_dir(),
+        f"{path} in a file": existing != path and not existing.is_dir(),
+        f"{path}: {existing} is read-only for you": not os.access(existing, os.W_OK),
+    }
+    got = next((text for text, wrong in problems.items() if wrong), "")
+    if got:
+        text = f"Expected {name} to name a file that can be written, but got {got}"
         raise about(name, ValueError(text))
 
 
