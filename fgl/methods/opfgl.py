@@ -17,7 +17,7 @@ from ..federation import Broadcast, Message, Method, OfSums, Outbox, Params, Rag
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn.observe import outputs
-from ..sparse.degrees import check_degrees
+from ..sparse.matrix import check_degrees
 from ..sparse.rows import widened
 from ..warn import warn
 from . import surrogate
