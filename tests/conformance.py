@@ -19,6 +19,7 @@ from torch_geometric import nn as pyg
 import fgl
 from fgl import Method, Training, client_network, methods, tasks
 from fgl.aggregate.robust import geometric_median, krum, median, multi_krum, norm_bound
+from fgl.data.traffic import traffic
 from fgl.methods import (
     ditto,
     fedamp,
@@ -53,6 +54,7 @@ from fgl.methods import (
     unlearned,
 )
 from fgl.tasks import Task
+from fgl.tasks.forecast import Forecaster
 from fgl.tasks.mended import mend
 from fgl.transforms import (
     attacked,
@@ -189,6 +191,7 @@ def links(dropout: float, dtype: torch.dtype) -> Task:
 
 
 FOUR = partial(fgl.federation.graph_minibatches, batch_size=4, num_epochs=1)
+TWENTY = partial(fgl.federation.window_minibatches, batch_size=20)
 COLLECTION = Training(ADAM.optimizer, batches=FOUR, keep_optimizer=True)
 
 
@@ -296,6 +299,39 @@ def pairs(dropout: float, dtype: torch.dtype, negatives: bool = False) -> Task:
     return tasks.pair_task(clients, model, SGD, negatives=negatives)
 
 
+class DistMult(nn.Module):
+    """Vectors of entities, which are the numbers in x, and of relations."""
+
+    def __init__(self, entities: int, relations: int, width: int) -> None:
+        super().__init__()
+        self.ent, self.rel = nn.Embedding(entities, width), nn.Embedding(relations, width)
+
+    def forward(self, x: Any, adj: Any, *, edge_label_index: Any, edge_label_type: Any) -> Any:
+        head, tail = self.ent(x[:, 0].long())[edge_label_index]
+        return (head * self.rel(edge_label_type) * tail).sum(1)
+
+
+def knowledge(seed: int = 0, num: int = 240) -> fgl.Graph:
+    """Random triples of 30 entities and 8 relations; half train, a quarter validates."""
+    generator = torch.Generator().manual_seed(seed)
+    key = torch.randperm(8 * 30 * 30, generator=generator)[:num]
+    pairs, kind, part = torch.stack([key // 30 % 30, key % 30]), key // 900, torch.arange(num) % 4
+    train = part < 2
+    return fgl.Graph(
+        torch.arange(30.0)[:, None], pairs[:, train], edge_type=kind[train],
+        edge_label_index=pairs, edge_label_type=kind, y=torch.ones(num),
+        train_mask=train, val_mask=part == 2, test_mask=part == 3,
+    )  # fmt: skip
+
+
+def triples(dropout: float, dtype: torch.dtype) -> Task:
+    """Clients that know some relations of a knowledge graph each."""
+    whole = cast(knowledge(), dtype)
+    clients = fgl.data.partitions.relation_partition(whole.replace(y=whole.y.to(dtype)), K)  # type: ignore[union-attr]
+    model = first(partial(DistMult, 30, 8, 6), dtype)
+    return tasks.pair_task(clients, model, SGD, negatives=2, ranking=tasks.ranking(ks=(1, 3)))
+
+
 def types(dropout: float, dtype: torch.dtype) -> Task:
     """Clients of a typed graph, who share conferences."""
     whole = cast(fgl.data.bibliography(80), dtype)
@@ -353,6 +389,48 @@ def molecules(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.graph_task(clients, clients, first(make, dtype), COLLECTION, target=target)
 
 
+def windows(dropout: float, dtype: torch.dtype) -> Task:
+    """Districts of unequal size, some of whose values are unknown, that forecast their series."""
+    whole = traffic(30, 80)
+    y: Any = whole.y
+    whole = whole.replace(x=whole.x.to(dtype), y=y.to(dtype), edge_weight=None)
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(3))
+    clients = fgl.data.partitions.partition_graph(whole, order.split([12, 5, 9, 4]))
+    how: Any = {"horizons": (1, 3), "scaled": True}
+    clients = [fgl.data.splits.windows(own, 6, **how) for own in clients]
+    model = first(partial(Forecaster, 2, 8, steps=6, num_horizons=2), dtype)
+    train = Training(ADAM.optimizer, batches=TWENTY, keep_optimizer=True)
+    return tasks.node_task(None, clients, model, train, target=fgl.targets.FORECAST)
+
+
+class Atoms(nn.Module):
+    """Sums over the atoms of a molecule, by their kinds and places; no features and no edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.inner, self.out = nn.Embedding(9, 4), nn.Linear(7, 8), nn.Linear(9, 1)
+
+    def forward(self, z: Any, pos: Any, batch: Any, u: Any) -> Any:
+        h = self.inner(torch.cat([self.embed(z), pos], 1)).tanh()
+        pooled = h.new_zeros(len(u), 8).index_add(0, batch, h)
+        return self.out(torch.cat([pooled, u], 1))
+
+
+def positions(dropout: float, dtype: torch.dtype) -> Task:
+    """Clients whose molecules are kinds and places of atoms."""
+    whole = fgl.Graph.join(*fgl.data.small_graphs(60))
+    generator, n = torch.Generator().manual_seed(5), whole.num_nodes
+    pos, u = (torch.randn(*shape, generator=generator) for shape in ((n, 3), (60, 1)))
+    z = torch.randint(9, (n,), generator=generator)
+    y, none = pos.new_zeros(60).index_add(0, whole.batch, pos[:, 0]), whole.edge_index[:, :0]
+    fields: Any = {"pos": pos.to(dtype), "u": u.to(dtype), "y": y.to(dtype), "batch": whole.batch}
+    graph = fgl.Graph(pos[:, :0].to(dtype), none, z=z, **fields)
+    parts = fgl.data.partitions.random_partition(graph, K)
+    clients = [fgl.data.splits.random_split(graph.select(part)) for part in parts]
+    target = fgl.targets.REGRESSION
+    return tasks.graph_task(clients, clients, first(Atoms, dtype), COLLECTION, target=target)
+
+
 TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "nodes": nodes,
     "gat": partial(nodes, kind=fgl.nn.GAT),
@@ -382,8 +460,11 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "half-known answers": half_known_answers,
     "signs of pairs": pairs,
     "next edges": partial(pairs, negatives=True),
+    "triples": triples,
     "types": types,
     "molecules": molecules,
+    "windows": windows,
+    "positions": positions,
     "rows": lambda dropout, dtype: without_edges(nodes(dropout, dtype)),
 }
 SHARED = {  # what FedPer lets travel
@@ -394,6 +475,7 @@ SHARED = {  # what FedPer lets travel
     "ego": ["reduction", "convs.0"],
     "own": ["conv1", "conv_mu"],
     "links": ["conv1"],
+    "triples": ["ent"],
     "graphs": ["convs"],
     "a PyG model": ["model.one"],
 }
@@ -531,7 +613,7 @@ NODES = ("nodes",)
 DIFFER = ("clients that differ",)  # who have FedPer for FedAvg
 # What users bring: of methods that need neither classes nor probe graphs.
 BROUGHT = ("float targets", "half-known answers", "a PyG model", "molecules")
-OTHERS = ("signs of pairs", "next edges", "types")  # other examples, other edges
+OTHERS = ("signs of pairs", "next edges", "types", "triples", "windows", "positions")
 
 ROWS: dict[str, Row] = {
     # fgl.methods
@@ -559,7 +641,7 @@ ROWS: dict[str, Row] = {
     ),
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
-    "fedper": Row(fedper_, (*ANY, *BROUGHT), first=FIRST),
+    "fedper": Row(fedper_, (*ANY, *BROUGHT, "triples"), first=(*FIRST, "triples")),
     "fedper apart": Row(lambda t: t.fedavg, DIFFER),
     "fedprox of fedper apart": Row(lambda t: fedprox(t.fedavg, mu=0.5), DIFFER),
     "scaffold of fedper apart": Row(lambda t: scaffold(t.fedavg), DIFFER, by_examples=False),

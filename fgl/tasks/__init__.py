@@ -12,11 +12,12 @@ from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import OwnNodes, own_node_task
 from .pairs import Pairs, pair_task
 from .presets import fedgcn, fedsage, preset
+from .ranking import ranking
 from .sampled_nodes import SampledNodes, sampled_node_task
 from .scores import evaluate_graphs, evaluate_own, evaluate_pooled, link_scores, node_scores
 from .structure import with_spectrum, with_structure
 from .subgraph_nodes import SubgraphNodes, subgraph_node_task
-from .task import Local, Task, centralized
+from .task import Local, Task, centralized, earlier
 from .typed_nodes import TypedNodes
 from .unseen import with_unseen
 
@@ -37,6 +38,7 @@ __all__ = [
     "TypedNodes",
     "adapted",
     "centralized",
+    "earlier",
     "ego_node_task",
     "evaluate_graphs",
     "evaluate_own",
@@ -54,6 +56,7 @@ __all__ = [
     "own_node_task",
     "pair_task",
     "preset",
+    "ranking",
     "sampled_node_task",
     "subgraph_node_task",
     "with_spectrum",

@@ -156,10 +156,10 @@ def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
     if pairs is None or mask is None or y is None or not mask.any():
         return {}
     n, (source, target) = graph.num_nodes, graph.edge_index
-    edges = source * n + target
+    edges, key, back = source * n + target, pairs[0] * n + pairs[1], pairs[1] * n + pairs[0]
     if graph.edge_label_type is not None and graph.edge_type is not None:
-        edges = edges[torch.isin(graph.edge_type, graph.edge_label_type)]
-    key, back = pairs[0] * n + pairs[1], pairs[1] * n + pairs[0]
+        edges = edges + graph.edge_type * n * n  # the same ends may have another relation
+        key, back = (own + graph.edge_label_type * n * n for own in (key, back))
     binary = y.is_floating_point() and y.dim() == 1 and bool(((y == 0) | (y == 1)).all())
     positive, negative = (mask & (y == 1), mask & (y == 0)) if binary else (mask, mask & ~mask)
     trains = key[graph.training_mask & ~mask]

@@ -1,6 +1,7 @@
 """Partitions: which client gets which nodes or graphs."""
 
 from ..scaffolds import scaffold_partition
+from ..triples import relation_partition
 from .cuts import ldg_partition, leiden_partition, louvain_partition, metis_partition
 from .graphs import cut_loss, partition_graph, union_graph
 from .major_label import major_label_partition
@@ -23,6 +24,7 @@ __all__ = [
     "partition_graph",
     "quantile_labels",
     "random_partition",
+    "relation_partition",
     "scaffold_partition",
     "sorted_partition",
     "union_graph",

@@ -1,0 +1,155 @@
+"""Knowledge graphs: triples of a head, a relation and a tail, and clients of some relations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..checks import Count
+from ..graph import MASKS, Graph
+from ..graph.fields import EXAMPLE_FIELDS, taken
+from ..kinds import typed
+from ..warn import warn
+
+FILES = ("train.txt", "valid.txt", "test.txt")
+Names = Sequence[str]
+
+
+@typed
+def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
+    """A knowledge graph from ``train.txt``, ``valid.txt`` and ``test.txt`` in a folder.
+
+    A line is a triple: the names of head, relation and tail between tabs. All files share the
+    numbers of entities and of relations, which are the places of the names in order.
+
+    Args:
+        folder: folder with the three files, in UTF-8.
+
+    Returns:
+        The graph, the names of its nodes, and the names of its relations. The triples of all files
+        are pairs with `edge_label_type` and `y` 1, and the masks say which file has them; those
+        that train are edges with `edge_type` too. The only feature of a node is its number, for an
+        ``Embedding``.
+
+    Raises:
+        ValueError: for a line that has not three names, or a file without triples.
+        OSError: if a file cannot be read.
+
+    Warns:
+        UserWarning: if a triple is in two files, where training tells its answer; and if one is
+            twice in a file, where it is read once.
+
+    Example:
+        >>> folder = getfixture("tmp_path")
+        >>> for name in ("train", "valid", "test"):
+        ...     _ = (folder / f"{name}.txt").write_text(f"Ann\\tknows\\t{name}")
+        >>> graph, entities, relations = load_triples(folder)
+        >>> graph.edge_label_index.tolist(), graph.edge_label_type.tolist()
+        ([[0, 0, 0], [2, 3, 1]], [0, 0, 0])
+        >>> entities, relations
+        (['Ann', 'test', 'train', 'valid'], ['knows'])
+    """
+    lines = [_read(Path(folder) / name) for name in FILES]
+    every = [triple for each in lines for triple in each]
+    counts = torch.tensor([len(each) for each in lines])
+    if twice := len(every) - len(set(every)):
+        warn(
+            f"Expected triples to be in one file each, but {twice} are in two, where training may "
+            "tell the answer",
+        )
+    entities = sorted({name for head, _, tail in every for name in (head, tail)})
+    relations = sorted({relation for _, relation, _ in every})
+    node, kind = ({n: i for i, n in enumerate(names)} for names in (entities, relations))
+    pairs = torch.tensor([[node[head], node[tail]] for head, _, tail in every]).T
+    types = torch.tensor([kind[relation] for _, relation, _ in every])
+    part = torch.arange(3).repeat_interleave(counts)
+    masks: dict[str, Any] = {name: part == number for number, name in enumerate(MASKS)}
+    graph = Graph(
+        torch.arange(len(entities)).float()[:, None],
+        pairs[:, part == 0],
+        edge_type=types[part == 0],
+        edge_label_index=pairs,
+        edge_label_type=types,
+        y=torch.ones(len(every)),
+        **masks,
+    )
+    return graph, entities, relations
+
+
+def _read(path: Path) -> list[tuple[str, ...]]:
+    """The triples of a file, each once."""
+    rows: list[tuple[str, ...]] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        row = tuple(name.strip() for name in line.split("\t"))
+        if row == ("",):
+            continue
+        if len(row) != 3 or not all(row):
+            raise ValueError(
+                f"Expected line {number} of {path} to have a head, a relation and a tail between "
+                f"tabs, but got {line!r}"
+            )
+        rows.append(row)
+    if not rows:
+        raise ValueError(f"Expected {path} to have triples, but got none")
+    distinct = list(dict.fromkeys(rows))
+    if len(distinct) < len(rows):
+        warn(f"{path} has {len(rows) - len(distinct)} triples twice; each is read once")
+    return distinct
+
+
+@typed
+def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> list[Graph]:
+    """Clients that each have all triples of some relations, and the entities of these triples.
+
+    Relations are dealt at random; the numbers of relations differ by at most one.
+
+    Args:
+        graph: with `edge_type`, and with `edge_label_type` if it has pairs.
+        num_clients: number of clients.
+        seed: of the deal.
+
+    Returns:
+        One graph per client; relations keep their numbers, and `node_id` has those of the nodes.
+
+    Raises:
+        ValueError: if edges or pairs have no relations, or there are fewer than clients.
+
+    Example:
+        >>> edges, kinds = torch.tensor([[0, 1, 0], [1, 2, 2]]), torch.tensor([0, 1, 1])
+        >>> one, two = relation_partition(fgl.Graph(torch.eye(3), edges, edge_type=kinds), 2)
+        >>> one.node_id.tolist(), two.node_id.tolist()
+        ([0, 1, 2], [0, 1])
+
+    Source: the clients of Chen et al. 2021, FedE, https://arxiv.org/abs/2010.12882
+    """
+    pairs = graph.edge_label_index
+    lacks = graph.edge_type is None or (pairs is not None and graph.edge_label_type is None)
+    if lacks or graph.batch is not None:
+        raise ValueError(
+            "Expected a graph whose edges have edge_type, and its pairs edge_label_type, but got "
+            f"{graph}"
+        )
+    types = [t for t in (graph.edge_type, graph.edge_label_type) if t is not None]
+    relations = torch.cat(types).unique()
+    if num_clients > len(relations):
+        raise ValueError(
+            f"Expected num_clients to be at most {len(relations)}, the number of relations, but "
+            f"got {num_clients}"
+        )
+    order = torch.randperm(len(relations), generator=torch.Generator().manual_seed(seed))
+    return [_of_relations(graph, own) for own in relations[order].tensor_split(num_clients)]
+
+
+def _of_relations(graph: Graph, relations: torch.Tensor) -> Graph:
+    """The part of a graph that has these relations, with the nodes that are joined there."""
+    own: Graph = graph.with_edges(torch.isin(graph.edge_type, relations))  # type: ignore[arg-type]
+    ends = [own.edge_index]
+    if own.edge_label_index is not None:
+        which = torch.isin(own.edge_label_type, relations).nonzero().squeeze(1)  # type: ignore[arg-type]
+        ends.append(own.edge_label_index[:, which])
+        own = own.replace(edge_label_index=ends[1], **taken(own, EXAMPLE_FIELDS, which))
+    return own.subgraph(torch.cat(ends, 1).unique())

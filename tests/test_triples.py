@@ -1,0 +1,278 @@
+"""Knowledge graphs: files, clients of some relations, ranks, negatives, and chance on noise."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conformance import SGD, DistMult, case, first, knowledge
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+import fgl
+from fgl.data import load_triples
+from fgl.data.partitions import relation_partition
+from fgl.tasks import pair_task, ranking
+from fgl.tasks.ranking import _is_true
+
+one_by_one = partial(fgl.run, clients_at_once=1)
+
+
+def net(width: int = 6) -> DistMult:
+    return first(partial(DistMult, 30, 8, width), torch.float32)
+
+
+def task_of(clients: list[fgl.Graph], model: Any = None, train: Any = SGD, **how: Any) -> Any:
+    how = {"negatives": 2, "ranking": ranking(), **how}
+    return pair_task(clients, net() if model is None else model, train, **how)
+
+
+def by_loops(model: Any, graph: fgl.Graph, mask: Any, filtered: bool, both: bool) -> list[float]:
+    """Ranks, question by question and node by node."""
+    pairs: Any = graph.edge_label_index
+    triples = [*zip(*pairs.tolist(), graph.edge_label_type.tolist(), strict=True)]  # type: ignore[union-attr]
+    true = {t for t, y in zip(triples, graph.y.tolist(), strict=True) if y == 1}  # type: ignore[union-attr]
+    ranks = []
+    for which in mask.nonzero().flatten().tolist():
+        head, tail, kind = triples[which]
+        for end in (1, 0)[: 1 + both]:
+            asked = [(head, e, kind) if end else (e, tail, kind) for e in range(graph.num_nodes)]
+            h, t, r = map(torch.tensor, zip(*asked, strict=True))
+            score = model(
+                graph.x, graph.adj, edge_label_index=torch.stack([h, t]), edge_label_type=r
+            )
+            own = score[tail if end else head]
+            rank = 1.0
+            for other, value in zip(asked, score, strict=True):
+                if other == triples[which] or (filtered and other in true):
+                    continue
+                rank += 1.0 if value > own else 0.5 if value == own else 0.0
+            ranks.append(rank)
+    return ranks
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+@pytest.mark.parametrize("both", [True, False])
+def test_ranks_are_those_of_loops(filtered: bool, both: bool) -> None:
+    graph = knowledge(num=60)
+    y = (torch.arange(60) % 7 > 0).float()  # some answers are no
+    graph = graph.replace(y=y, x=graph.x // 2)  # and every node has a tie
+    model = net()
+    ranks = torch.tensor(by_loops(model, graph, graph.test_mask & (y == 1), filtered, both))  # type: ignore[operator]
+    for chunk in (1, 100, 2**20):
+        score = ranking(ks=[2, 5], filtered=filtered, both=both, chunk=chunk)(model)
+        metrics = score(dict(model.state_dict()), graph)
+        assert metrics["test_mrr"] == pytest.approx(float((1 / ranks).mean()), rel=1e-6)
+        for k in (2, 5):
+            assert metrics[f"test_hits@{k}"] == pytest.approx(float((ranks <= k).float().mean()))
+    assert list(ranking()(model, test=False)(dict(model.state_dict()), graph)) == ["val_mrr"]
+
+
+def test_a_constant_model_has_the_mean_rank_and_a_diverged_one_none() -> None:
+    graph, model = knowledge(), net()
+    for value, wanted in ((0.0, 2 / 31), (float("nan"), float("nan"))):
+        params = {name: torch.full_like(p, value) for name, p in model.state_dict().items()}
+        metrics = ranking(filtered=False)(model)(params, graph)
+        assert metrics["test_mrr"] == pytest.approx(wanted, nan_ok=True)
+        assert metrics["test_hits@10"] == pytest.approx(0 * wanted, nan_ok=True)
+
+
+def test_noise_scores_chance() -> None:
+    """A uniform rank among C candidates has the mean reciprocal H_C / C."""
+    adam = fgl.Training(partial(torch.optim.Adam, lr=0.05), num_steps=20, keep_optimizer=True)
+    scores, chance, count = [], [], 0
+    for seed in range(4):
+        graph = knowledge(seed)
+        task = task_of([graph], net(32), train=adam, negatives=8)
+        result = one_by_one(task.fedavg, task, num_rounds=8, seed=seed)
+        assert result.history[-1].loss < 0.1 < result.history[0].loss  # it remembers what it read
+        scores.append(result.history[-1].metrics["test_mrr"])
+        pairs, kind, n = graph.edge_label_index, graph.edge_label_type, graph.num_nodes
+        for end in (0, 1):
+            key = kind * n + pairs[end]  # type: ignore[index,operator]
+            others = (key[:, None] == key).sum(1)[graph.test_mask] - 1
+            chance += [sum(1 / i for i in range(1, n - o + 1)) / (n - o) for o in others.tolist()]
+            count += len(others)
+    error = 0.21 / count**0.5  # the deviation of 1 / rank among 30
+    assert abs(sum(scores) / 4 - sum(chance) / len(chance)) < 3 * error
+
+
+def test_one_client_with_everything_is_a_plain_loop() -> None:
+    graph = knowledge()
+    task = task_of([graph], first(partial(DistMult, 30, 8, 6), torch.float32))
+    drawn: list[Any] = []
+
+    def recorded(graph: fgl.Graph, context: Any) -> Any:
+        for own, told in task.fedavg.train.batches(graph, context):
+            drawn.append(told["negatives"].values.clone())
+            yield own, told
+
+    method = replace(task.fedavg, train=replace(task.fedavg.train, batches=recorded))
+    result = one_by_one(method, [graph], num_rounds=3)
+    model = first(partial(DistMult, 30, 8, 6), torch.float32)
+    optimizer: Any = None
+    for step, others in enumerate(drawn):
+        if step % 2 == 0:
+            optimizer = SGD.optimizer(list(model.parameters()))
+        pairs, kind = (
+            graph.edge_label_index[:, graph.train_mask],
+            graph.edge_label_type[graph.train_mask],
+        )  # type: ignore[index]
+        asked, kinds = torch.cat([pairs, others.T[:2]], 1), torch.cat([kind, others.T[2]])
+        output = model(graph.x, graph.adj, edge_label_index=asked, edge_label_type=kinds)
+        truth = (torch.arange(len(kinds)) < len(kind)).float()
+        optimizer.zero_grad()
+        binary_cross_entropy_with_logits(output, truth).backward()
+        optimizer.step()
+    assert len(drawn) == 6
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(result.outbox[0]["model"][name], value, rtol=1e-6, atol=1e-6)
+
+
+def test_negatives_have_another_end_and_never_train() -> None:
+    graph = knowledge()
+    task = task_of([graph], negatives=6)
+    steps = [told["negatives"] for _, told in task.fedavg.train.batches(graph, {})]
+    assert not torch.equal(steps[0].values, steps[1].values)
+    pairs, kind, mask = graph.edge_label_index, graph.edge_label_type, graph.train_mask
+    triples = torch.cat([pairs, kind[None]]).T  # type: ignore[list-item,index]
+    trains = {tuple(t) for t in triples[mask].tolist()}
+    held_out = {tuple(t) for t in triples[~mask].tolist()}  # type: ignore[operator]
+    rows = [tuple(t) for step in steps for t in step.values[step.mask].tolist()]
+    assert not trains & {*rows}
+    assert held_out & {*rows}
+    heads = {(t, k) for _, t, k in trains}
+    tails = {(h, k) for h, _, k in trains}
+    assert all((h, k) in tails or (t, k) in heads for h, t, k in rows)
+    assert len(rows) == 2 * 2 * 6 * len(trains)
+    assert {h for h, _, _ in rows} == {t for _, t, _ in rows} == set(range(30))
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name in ("train", "valid", "test"):
+        (folder / f"{name}.txt").write_text(files.get(name, f"a\tr\t{name}\n"), encoding="utf-8")
+    return folder
+
+
+def test_files_of_triples_share_their_numbers(tmp_path: Path) -> None:
+    text = "b\tknows\ta\r\n\na\tlikes\tnew york\nb\tknows\ta\n"
+    with pytest.warns(UserWarning, match="1 triples twice"):
+        graph, entities, relations = load_triples(write(tmp_path, train=text))
+    assert (entities, relations) == (
+        ["a", "b", "new york", "test", "valid"],
+        ["knows", "likes", "r"],
+    )
+    assert graph.edge_index.tolist() == [[1, 0], [0, 2]]
+    assert graph.edge_type.tolist() == [0, 1]  # type: ignore[union-attr]
+    assert graph.edge_label_index.tolist() == [[1, 0, 0, 0], [0, 2, 4, 3]]  # type: ignore[union-attr]
+    assert graph.edge_label_type.tolist() == [0, 1, 2, 2]  # type: ignore[union-attr]
+    assert graph.test_mask.tolist() == [False, False, False, True]  # type: ignore[union-attr]
+    assert graph.x.flatten().tolist() == [0, 1, 2, 3, 4]  # type: ignore[union-attr]
+
+
+def test_files_without_triples_are_refused(tmp_path: Path) -> None:
+    for text, said in (("a\tr\n", "line 1"), ("a\tr\tb\na r c\n", "line 2"), ("\n", "none")):
+        with pytest.raises(ValueError, match=said):
+            load_triples(write(tmp_path, valid=text))
+    with pytest.warns(UserWarning, match="1 are in two"):
+        load_triples(write(tmp_path, test="a\tr\ttrain\n"))
+    (tmp_path / "valid.txt").unlink()
+    with pytest.raises(OSError, match="valid"):
+        load_triples(tmp_path)
+
+
+def test_every_triple_is_at_one_client_that_has_its_relation() -> None:
+    graph = knowledge()
+    clients = relation_partition(graph, 3, seed=5)
+    kinds = [set(own.edge_label_type.tolist()) for own in clients]  # type: ignore[union-attr]
+    assert sorted(map(len, kinds)) == [2, 3, 3]
+    assert set.union(*kinds) == set(range(8))
+    rows = []
+    for own in clients:
+        assert own.x.flatten().long().equal(own.node_id)  # type: ignore[union-attr,arg-type]
+        used = torch.cat([own.edge_index, own.edge_label_index], 1).unique()  # type: ignore[list-item]
+        assert used.equal(torch.arange(own.num_nodes))
+        ends = own.node_id[own.edge_label_index]  # type: ignore[index]
+        parts = [*ends, own.edge_label_type, own.train_mask.long(), own.test_mask.long()]  # type: ignore[union-attr]
+        rows += torch.stack(parts).T.tolist()  # type: ignore[arg-type]
+        assert own.num_edges == own.num_train
+    parts = [*graph.edge_label_index, graph.edge_label_type, graph.train_mask.long()]  # type: ignore[misc,union-attr]
+    assert sorted(rows) == sorted(torch.stack([*parts, graph.test_mask.long()]).T.tolist())  # type: ignore[union-attr]
+    assert relation_partition(graph, 3, seed=6)[0].num_edges != clients[0].num_edges
+
+
+def test_unusable_arguments_are_refused() -> None:
+    graph = knowledge()
+    own = relation_partition(graph, 2)
+    for call, said in [
+        (lambda: relation_partition(graph, 9), "at most 8"),
+        (lambda: relation_partition(graph.replace(edge_type=None), 2), "edge_type"),
+        (lambda: relation_partition(graph.replace(edge_label_type=None), 2), "edge_label_type"),
+        (lambda: task_of(own, negatives=False), "negatives"),
+        (lambda: task_of(own, target=fgl.targets.REGRESSION), "ANSWERS"),
+        (lambda: task_of(own, ranking=None), "negatives"),
+        (lambda: task_of([g.replace(y=g.y + 1) for g in own]), "y to be"),  # type: ignore[operator]
+        (lambda: ranking(ks=[]), "ks"),
+        (lambda: ranking(ks=[0]), "ks"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            call()
+
+
+def test_edges_of_another_relation_between_the_same_ends_are_no_leak() -> None:
+    graph = knowledge()
+    test = graph.test_mask
+    edges = torch.cat([graph.edge_index, graph.edge_label_index[:, test]], 1)  # type: ignore[index]
+    kind = graph.edge_label_type[test]  # type: ignore[index]
+    for shift in (1, 0):
+        types = torch.cat([graph.edge_type, (kind + shift) % 8])  # type: ignore[list-item]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            task_of([graph.replace(edge_index=edges, edge_type=types)])
+        assert any("are messages" in str(w.message) for w in caught) == (shift == 0)
+
+
+def test_the_best_of_both_is_shared_by_name() -> None:
+    """FedE's entities and FedR's relations travel; the rest stays different."""
+    _, task = case("fedavg", "triples")
+    for part, other in (("ent", "rel"), ("rel", "ent")):
+        method = fgl.methods.fedper(task.fedavg, shared=[part])
+        result = one_by_one(method, task, num_rounds=2)
+        assert list(result.outbox[0]["model"]) == [f"{part}.weight"]
+        one, two = (result.model_of(k).state_dict()[f"{other}.weight"] for k in (0, 1))
+        assert not torch.equal(one, two)
+
+
+@pytest.mark.filterwarnings("ignore:Secure sum")
+def test_a_secure_sum_of_entities_is_their_mean() -> None:
+    _, task = case("fedavg", "triples")
+    train = task.fedavg.train
+    fixed = {id(own): [told for _, told in train.batches(own, {})] for own in task.clients}
+
+    def batches(graph: fgl.Graph, context: Any) -> Any:  # the sum's rounds have other draws
+        return ((graph, {**context, **told}) for told in fixed[id(graph)])
+
+    fedavg = replace(task.fedavg, train=replace(train, batches=batches))
+    method = fgl.methods.fedper(fedavg, shared=["ent"])
+    summed = fgl.transforms.secure_sum(method, threshold=3)
+    plain = one_by_one(method, task, num_rounds=1).outbox[0]["model"]["ent.weight"]
+    result = one_by_one(summed, task, num_rounds=summed.rules.exchange)
+    found = result.outbox[0]["model"]["ent.weight"]
+    torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_all_data_answers_the_same_questions() -> None:
+    graph = knowledge()
+    task = replace(task_of(relation_partition(graph, 3)), whole=graph)
+    central = fgl.tasks.centralized(task)
+    result = one_by_one(central.fedavg, central, num_rounds=1, each=True)
+    model = result.model
+    wanted = []
+    for own in task.clients:
+        ranks = torch.tensor(by_loops(model, own, own.test_mask & _is_true(own), True, True))
+        wanted.append(float((1 / ranks).mean()))
+    assert [result.history[0].metrics[f"test_mrr/{k}"] for k in range(3)] == pytest.approx(wanted)
