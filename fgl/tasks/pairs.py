@@ -23,11 +23,10 @@ from ..predict import reads
 from ..targets import ANSWERS, Target
 from ..warn import warn
 from .apart import warn_of_known_pairs, warn_of_trained
-from .once import Once
 from .ranking import ranked_task
 from .scores import node_scores, validation, with_pooled
 from .settings import Cut, setting
-from .task import Local, Task, bounded
+from .task import Local, Once, Task, bounded
 
 Negatives = bool | int | Literal["degree"]
 RATING = 10.0  # the largest rating, by which features of edges are divided
