@@ -42,6 +42,19 @@ PATTERNS = {  # a word or phrase that was read twice: what to write
     r"(?:go|goes|going|gone) on with": "continue with",
     r"in the place of": "instead of",
     r"none other": "no other",
+    r"alone": "only, by itself",
+    r"anew": "again",
+    r"beside": "next to, in addition to",
+    r"asks": "requests, calls",
+    r"refuses": "rejects, raises an error",
+    r"spoils?|spoiled": "corrupts",
+    r"surely": "with certainty",
+    r"half-known": "partly known",
+    r"public codes?(?= of)": "public implementation",
+    r"ma[dk]es? (?:of|from)": "computed from, built from",
+    r"(?:stays?|stayed) with": "stays at, is kept by",
+    r"(?:graph|metric|model|network|method) of (?:your|its|their) own": "your own graph",
+    r"\d+ \w+ an? (?:batch|class|client|round|seed|step)": "per batch, per class",
 }
 CLAUSE = re.compile(r"(?:What|Where|Who|Whoever|Whatever|However many)\b[^?]*$")
 # Accepted breaks per room; 0 for a room that is not listed.

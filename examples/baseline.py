@@ -50,6 +50,7 @@ TASKS = {
     "links": tasks.Links,
     "pairs": tasks.Pairs,
     "graphs": tasks.Graphs,
+    "forecast": tasks.Forecast,
     "molecules": tasks.Molecules,
 }
 # Rounds as in the papers' tables; else 200.

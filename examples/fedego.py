@@ -1,4 +1,4 @@
-"""FedEgo: clients share a reduction layer; the server trains the rest.
+"""FedEgo: clients share a reduction layer; the server trains the other layers.
 
     python examples/fedego.py --dataset cora
 

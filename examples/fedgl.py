@@ -1,4 +1,4 @@
-"""FedGL: FedAvg and what the server knows of all nodes.
+"""FedGL: FedAvg with pseudo labels and pseudo edges from fused predictions and embeddings.
 
     python examples/fedgl.py --dataset cora
 

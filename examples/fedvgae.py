@@ -1,4 +1,4 @@
-"""FedVGAE: only the encoder travels, checked before it is adopted.
+"""FedVGAE: only the encoder is shared, and each client validates it before adopting it.
 
     python examples/fedvgae.py links --dataset cora
     python examples/fedvgae.py nodes --dataset cora

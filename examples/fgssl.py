@@ -1,4 +1,4 @@
-"""FGSSL: FedAvg whose loss looks at the received model twice.
+"""FGSSL: FedAvg with two loss terms that compare the model with the received model.
 
     python examples/fgssl.py --dataset cora
     python examples/fgssl.py --lambda-d 0     the contrast alone

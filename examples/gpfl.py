@@ -1,4 +1,4 @@
-"""GPFL: the server learns a network of clients, and mixes updates along it.
+"""GPFL: the server learns a network of clients and uses it to mix their updates.
 
     python examples/gpfl.py --dataset PROTEINS --alpha 5
     python examples/gpfl.py --rho 0.95      as the paper's Equation 4

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from .checks import check_choice, check_count, check_number
+from .checks import check_choice, check_count, check_number, reject_if
 from .kinds import explained
 
 BITS = (2, 4, 8)
@@ -44,8 +44,7 @@ def quantise(
     Source: Alistarh et al. 2017, https://arxiv.org/abs/1610.02132
     """
     _check(bits, bucket)
-    if not x.is_floating_point():
-        raise TypeError(f"Expected x to be floating-point, but got {x.dtype}")
+    reject_if(not x.is_floating_point(), "x to be floating-point", x.dtype, TypeError)
     levels, entries = 2 ** (bits - 1) - 1, x.numel()
     rows = x.new_zeros(math.ceil(entries / bucket), bucket, dtype=torch.float64)
     rows.view(-1)[:entries] = x.reshape(-1)

@@ -171,7 +171,9 @@ def explained(function: Function) -> Function:
         except Exception as error:
             if str(error).startswith("Expected ") and ", but got " in str(error):
                 raise
-            cause = _misnamed(_short(function), signature, args, kwargs)
+            inherited = function.__name__ == "forward" and args  # Stack's is called as GCN's
+            name = f"{type(args[0]).__name__}.forward" if inherited else _short(function)
+            cause = _misnamed(name, signature, args, kwargs)
             if cause is not None:
                 raise cause from None
             binder(function)(*args, **kwargs)  # raises if an argument is of another kind
@@ -216,7 +218,6 @@ def name_methods(package: str) -> None:
         for key, value in list(vars(own).items()):
             function = getattr(value, "__func__", value)  # of a class method or a static method
             public = key in ("__init__", "__call__", "__matmul__") or not key.startswith("_")
-            public = public and key != "forward"  # `fgl.predict` explains it
             bare = isinstance(function, FunctionType) and not hasattr(function, "__wrapped__")
             if public and bare:
                 new = explained(function)

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .checks import reject_if
-from .graph import EDGE_FIELDS, Graph
+from .graph import EDGE_FIELDS, TIME_FIELDS, Graph
+from .graph.windows import unscaled
 from .kinds import check_kind, explained
 
 OF_PAIRS = ("edge_label_index", "edge_label_type")
-OF_NODES = ("node_type", *OF_PAIRS, "node_mask", "train_mask", "train_labels")
-FIELDS = (*EDGE_FIELDS, *OF_NODES)
+OF_NODES = ("node_type", "z", "pos", "u", *OF_PAIRS, "node_mask", "train_mask", "train_labels")
+FIELDS = (*EDGE_FIELDS, *OF_NODES, *TIME_FIELDS)
 WITH_EDGE_INDEX = ("x", "edge_index", "batch", "num_nodes", "batch_size", "num_graphs")
 
 
@@ -27,11 +28,12 @@ class Reads(NamedTuple):
     """The fields of a graph that a model's forward reads, by the names of its parameters.
 
     Args:
-        edge_index: whether it reads edges as PyG's models do; otherwise it gets `Graph.inputs`
-            first.
+        edge_index: whether it reads edges or positions as PyG's models do; otherwise it gets
+            `Graph.inputs` first.
         names: parameters that it gets by name, in order.
         needed: the names without a default.
         strange: parameters without a default whose names are no fields of a graph.
+        unnamed: whether its first parameter, of another name, gets the features.
         alone: the name of the parameter if there is only one, since at least two are needed.
 
     Example:
@@ -43,6 +45,7 @@ class Reads(NamedTuple):
     names: tuple[str, ...]
     needed: frozenset[str]
     strange: tuple[str, ...]
+    unnamed: bool = False
     alone: str = ""
 
 
@@ -96,15 +99,17 @@ def _takes_more(model: nn.Module) -> bool:
 
 
 def _read(parameters: Mapping[str, bool]) -> Reads:
-    edge_index = "edge_index" in parameters
+    edge_index = not parameters.keys().isdisjoint(("edge_index", "pos", "z"))
+    edge_index = edge_index and "adj" not in parameters
     readable = (*WITH_EDGE_INDEX, *FIELDS) if edge_index else FIELDS
     names = tuple(name for name in parameters if name in readable)
     needed = frozenset(name for name in names if parameters[name])
     others = tuple(name for name, need in parameters.items() if need and name not in readable)
-    if edge_index and "x" not in parameters:
-        others = others[1:]  # the first one gets the features
+    unnamed = edge_index and next(iter(parameters)) not in readable
+    if unnamed:
+        others = others[1:]
     dicts = tuple(name for name in others if name in ("x_dict", "edge_index_dict"))
-    return Reads(edge_index, names, needed, others if edge_index else dicts)
+    return Reads(edge_index, names, needed, others if edge_index else dicts, unnamed)
 
 
 _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing", default=None)
@@ -154,15 +159,16 @@ def predict(
 
     The forward gets the fields that its parameters name. With ``edge_index`` it is called as PyG's
     models are: `x`, `edge_index`, and whichever of `edge_weight`, `edge_attr`, `edge_type`,
-    `edge_time`, `node_type`, `edge_label_index`, `edge_label_type`, `node_mask`, `train_mask`,
-    `train_labels`, `batch`, `num_nodes`, `num_graphs` it names. Any other gets `Graph.inputs` and
-    the fields of edges and nodes that it names, in the order of the entries of `adj`. Fields with a
-    default may be missing in the graph. A model that relates all nodes with each other names
-    `node_mask`: in a batch of clients, padding is no node.
+    `edge_time`, `node_type`, `z`, `pos`, `u`, `edge_label_index`, `edge_label_type`,
+    `window_index`, `horizon_index`, `node_mask`, `train_mask`, `train_labels`, `batch`,
+    `num_nodes`, `num_graphs` it names; so is a model that names `z` or `pos` alone. Any other gets
+    `Graph.inputs` and the fields of edges and nodes that it names, in the order of the entries of
+    `adj`. Fields with a default may be missing in the graph. A model that relates all nodes with
+    each other names `node_mask`: in a batch of clients, padding is no node.
 
     Args:
         model: the architecture, see also `standing_in`.
-        params: its parameters and buffers, by name.
+        params: all its parameters and buffers, by name, as ``model.state_dict()`` has them.
         graph: the graph.
         tie_weights: whether parameters that are tied in the model are tied here.
         options: passed on by name, such as ``return_embedding=True``.
@@ -171,7 +177,8 @@ def predict(
         The forward's output.
 
     Raises:
-        ValueError: if the graph lacks a field that the forward names without a default.
+        ValueError: if the graph lacks a field that the forward names without a default, or `params`
+            a name of the model.
         TypeError: if the forward needs a field that no graph has, calls PyG's layers and does not
             name `edge_index`, or reads `edge_index` and the features are sparse.
 
@@ -196,31 +203,86 @@ def predict(
             f"{list(read.strange)}: fgl.nn.Hetero(model, columns, relations, target) makes dicts"
         )
     _check_params(model, params)
-    call = partial(functional_call, model, params, tie_weights=tie_weights)  # type: ignore[arg-type]
+    if _tied(model):
+        twice = _second_paths(model)
+        params = {n: p for n, p in with_ties(model, params).items() if n not in twice}
+    call = partial(functional_call, model, dict(params), tie_weights=tie_weights)
     try:
         return _called(call, model, read, graph, options)
     except FOREIGN as error:
         _check_width(error, model, graph)
+        if isinstance(error, TypeError):
+            _check_parameters(model, () if read.edge_index else graph.inputs, options)
         if not str(error).startswith(("Expected", "Round")):
-            _explain(error, model, read, graph, options)
+            _explain(error, model, graph, read)
         raise
 
 
-_names: WeakKeyDictionary[nn.Module, frozenset[str]] = WeakKeyDictionary()
+_names: WeakKeyDictionary[nn.Module, list[frozenset[str]]] = WeakKeyDictionary()
 
 
 def _check_params(model: nn.Module, params: Any) -> None:
-    """Raise unless the parameters are of the model, which would use its own ones in silence."""
+    """Raise if parameters of the model are missing, since it would use its own in silence."""
     check_kind("params", params, Mapping)
     if model not in _names:
-        _names[model] = frozenset(model.state_dict())
-    names = _names[model]
-    if names and names.isdisjoint(params):
-        got = list(params)[:3] or "none"
+        _names[model] = _names_of(model)
+    missing = [sorted(names)[0] for names in _names[model] if names.isdisjoint(params)]
+    if missing:
         raise ValueError(
-            f"Expected params to have {type(model).__name__}'s names, as model.state_dict() has, "
-            f"but got {got}"
+            f"Expected params to have all names of {type(model).__name__}, as model.state_dict() "
+            f"has, but got {list(params)[:3] or 'none'} without {missing[:3]}: "
+            "{**model.state_dict(), **params} takes the rest from the model"
         )
+
+
+_ties: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
+
+
+def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters in which one that a model has under two names has the value of the first name.
+
+    Only the first name is trained.
+
+    Example:
+        >>> layer = torch.nn.Linear(1, 1, bias=False)
+        >>> model = torch.nn.Sequential(layer, layer)
+        >>> with_ties(model, {"0.weight": torch.ones(1, 1), "1.weight": torch.zeros(1, 1)})
+        {'0.weight': tensor([[1.]]), '1.weight': tensor([[1.]])}
+    """
+    ties = {name: params[one] for name, one in _tied(model).items() if one in params}
+    return {**params, **ties}
+
+
+def _tied(model: nn.Module) -> dict[str, str]:
+    """Second names of a model's parameters, and their first ones."""
+    if model not in _ties:
+        first = {p: name for name, p in model.named_parameters()}
+        every = model.named_parameters(remove_duplicate=False)
+        _ties[model] = {name: first[p] for name, p in every if first[p] != name}
+    return _ties[model]
+
+
+def _second_paths(model: nn.Module) -> set[str]:
+    """Names of parameters that lead to a module which another name leads to, too.
+
+    `torch.func.functional_call` would replace such a parameter twice, and restore it wrongly.
+    """
+    pairs = _tied(model).items()
+    ends = ([each.rpartition(".") for each in pair] for pair in pairs)
+    return {
+        ".".join(filter(None, (two[0], two[2])))
+        for two, one in ends
+        if two[2] == one[2] and model.get_submodule(two[0]) is model.get_submodule(one[0])
+    }
+
+
+def _names_of(model: nn.Module) -> list[frozenset[str]]:
+    """The names of each tensor of a model's state: more than one where tensors are tied."""
+    names: dict[int, set[str]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if isinstance(tensor, Tensor):
+            names.setdefault(id(tensor), set()).add(name)
+    return [frozenset(each) for each in names.values()]
 
 
 class OtherWidth(RuntimeError, ValueError):
@@ -245,13 +307,9 @@ def _check_width(error: Exception, model: nn.Module, graph: Graph) -> None:
 FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 
-def _explain(
-    error: Exception, model: nn.Module, read: Reads, graph: Graph, options: Mapping[str, Any]
-) -> None:
+def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> None:
     """Raise a clear error for an error of a forward if its text or type shows the mistake."""
     text, name = str(error), type(model).__name__
-    if isinstance(error, TypeError):
-        _check_parameters(model, () if read.edge_index else graph.inputs, options)
     if isinstance(error, TypeError | LookupError | AttributeError):
         again = TypeError if isinstance(error, TypeError) else ValueError
         raise again(
@@ -307,18 +365,36 @@ def _called(
     call: Callable[..., Any], model: nn.Module, read: Reads, graph: Graph, options: dict[str, Any]
 ) -> Any:
     """Call the model with the fields that it reads."""
+    if graph.has("window_index"):
+        _check_reads_windows(model, read, graph)
     if not read.names:
-        return call(graph.inputs, options)
+        return unscaled(graph, call(graph.inputs, options))
     if not read.edge_index:
         own = {name: _field(graph, name) for name in read.names}
         arguments = {**_checked(model, read, own), **options}
-        return call(graph.inputs, arguments)
+        return unscaled(graph, call(graph.inputs, arguments))
     reading = graph.reading
     own = {name: reading.value(name) for name in read.names}
     arguments = {**_checked(model, read, own), **options}
-    first = () if "x" in read.names else (reading.value("x"),)
+    first = (reading.value("x"),) if read.unnamed else ()
     with reading.around(model):
-        return call(first, arguments)
+        return unscaled(graph, call(first, arguments))
+
+
+def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
+    """Raise for a network of fgl's, and for one that reads edges of times after its windows."""
+    name = type(model).__name__
+    if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
+        raise ValueError(
+            "Expected a model whose forward reads windows, x [windows, steps, num_nodes, "
+            f"num_features], such as (x, edge_index, edge_weight), but got {name} of fgl.nn"
+        )
+    missing = [field for field in ("edge_time", "window_index") if field not in read.names]
+    if missing and graph.has("edge_time"):
+        raise ValueError(
+            f"Expected {name}'s forward to read {missing[0]}, since edges of times after a window "
+            "are among the graph's, but got none"
+        )
 
 
 def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:

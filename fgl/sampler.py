@@ -12,6 +12,7 @@ from .checks import check_fanouts, reject_if
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
 from .graph.fields import changed_copy, taken
+from .graph.windows import check_no_series
 from .kinds import explained
 from .sparse import SparseMatrix, row_sum
 from .sparse.degrees import check_degrees
@@ -67,6 +68,7 @@ class NeighbourSampler:
 
     def __init__(self, graph: Graph, fanouts: Sequence[int] = (10, 10)) -> None:
         self.fanouts = check_fanouts(fanouts, unlimited=True)
+        check_no_series(graph, "NeighbourSampler")
         if graph.batch is not None or graph.edge_label_index is not None:
             got = "a collection" if graph.batch is not None else "pairs of nodes"
             raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")

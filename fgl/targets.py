@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .checks import reject_if
 from .kinds import explained
-from .losses import binary_cross_entropy, cross_entropy, squared_error
-from .metrics import mae, mean_auc, mean_average_precision, r2, rmse
+from .losses import absolute_error, binary_cross_entropy, cross_entropy, squared_error
+from .metrics import mae, mape, mean_auc, mean_average_precision, r2, rmse
 from .metrics.classes import class_counts, hit_counts
 from .metrics.host import on_host
 from .warn import warn
@@ -68,6 +68,25 @@ class Target:
         """The metric that decides which round is best, see `selected`."""
         return f"{'-' if self.first in self.lower else ''}val_{self.first}"
 
+    def at(self, horizons: Sequence[int]) -> Target:
+        """The target whose metrics are also those of each column alone, ``"mae@3"`` by its horizon.
+
+        Example:
+            >>> list(FORECAST.at((3, 12)).metrics)[2:5]
+            ['mape', 'mae@3', 'rmse@3']
+        """
+
+        def of_column(metric: Metric, column: int) -> Metric:
+            return lambda output, y, mask: metric(output[:, column], y[:, column], mask)
+
+        each = {
+            f"{name}@{horizon}": of_column(metric, column)
+            for column, horizon in enumerate(horizons)
+            for name, metric in self.metrics.items()
+        }
+        lower = {name for name in each if name.split("@")[0] in self.lower}
+        return replace(self, metrics={**self.metrics, **each}, lower={*self.lower, *lower})
+
     def measure(
         self, prefix: str, output: Tensor, y: Tensor, mask: Tensor | None = None
     ) -> dict[str, Any]:
@@ -81,6 +100,12 @@ REGRESSION = Target(
     squared_error, {"rmse": rmse, "mae": mae, "r2": r2}, lower=frozenset({"rmse", "mae"})
 )
 """Numbers, float ``[n]`` or ``[n, t]``, NaN where unknown: squared error."""
+FORECAST = Target(
+    absolute_error,
+    {"mae": mae, "rmse": rmse, "mape": mape},
+    lower=frozenset({"mae", "rmse", "mape"}),
+)
+"""Numbers of a series, NaN where unknown: absolute error, at each horizon and their mean."""
 ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_precision})
 """Answers yes or no, float ``[n]`` or ``[n, t]`` of 0, 1 or NaN: binary cross-entropy of logits."""
 
@@ -151,14 +176,14 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 
 @explained
 def less_is_better(name: str) -> bool:
-    """Whether smaller is better for a metric by its name: losses, rmse, mae.
+    """Whether smaller is better for a metric by its name: losses, rmse, mae, mape.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
         (True, True, False)
     """
-    last = name.split("/")[0].rsplit("_", 1)[-1]
-    return not name.startswith("-") and last in {"loss", *REGRESSION.lower}
+    last = name.split("/")[0].rsplit("_", 1)[-1].split("@")[0]
+    return not name.startswith("-") and last in {"loss", *REGRESSION.lower, *FORECAST.lower}
 
 
 @explained
@@ -182,8 +207,8 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
         mask: the examples that are scored, bool ``[n]``.
 
     Returns:
-        Names of metrics of `ANSWERS` and `REGRESSION` that are NaN even of an output of zeros: all
-        where no answer is known; none for classes.
+        Names of metrics of `ANSWERS`, `REGRESSION` and `FORECAST` that are NaN even of an output of
+        zeros: all where no answer is known; none for classes.
 
     Example:
         >>> answers = torch.tensor([1.0, 1.0, 0.0])
@@ -194,7 +219,8 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     """
     if not y.is_floating_point():
         return []
-    usual = {*ANSWERS.metrics.values(), *REGRESSION.metrics.values()}
+    targets = (ANSWERS, REGRESSION, FORECAST)
+    usual = {metric for each in targets for metric in each.metrics.values()}
     output, usable = torch.zeros_like(y), {k: m for k, m in target.metrics.items() if m in usual}
     if bool(y[mask].isnan().all()):
         return [*usable]

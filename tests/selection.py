@@ -24,13 +24,12 @@ MOST = 300  # tests of what a change touches
 RECORDS = {  # tests of recorded runs and of pages, by the folder that they read
     "benchmarks/": (
         "reproduce",
-        "matrix",
         "leaderboard",
         "processors",
         "first_minutes",
         "papers_like",
     ),
-    "docs/": ("docs", "site_check", "site_hooks", "notebooks", "leaderboard", "matrix"),
+    "docs/": ("docs", "site_check", "site_hooks", "notebooks", "leaderboard"),
 }
 
 

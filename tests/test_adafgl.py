@@ -157,17 +157,6 @@ def test_it_is_adafgl_by_numbers(kind: str, at_once: Any, monkeypatch: pytest.Mo
     assert result.history[-1].bytes_up == 0
 
 
-def test_rounds_are_one_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Adam's moments stay with a client, as its 200 epochs are one run in the public code."""
-    monkeypatch.setattr(MODULE, "propagation_accuracy", lambda own: ACCURACY["heterophilous"])
-    models = []
-    for rounds, steps in ((1, 4), (2, 2)):
-        train = fgl.Training(partial(torch.optim.Adam, lr=LR), num_steps=steps)
-        result = fgl.run(adafgl(fgl.fedavg(net(), train=train)), CLIENTS, num_rounds=rounds)
-        models.append(result.client_states[0]["model"])
-    close(models[0], models[1], atol=1e-12)
-
-
 def test_how_well_labels_propagate_by_hand() -> None:
     own = CLIENTS[2]
     torch.manual_seed(4)
@@ -189,19 +178,6 @@ def test_how_well_labels_propagate_by_hand() -> None:
     assert 0 < found <= 1
     none = own.replace(train_mask=torch.zeros_like(own.train_mask))
     assert propagation_accuracy(none) == 0
-
-
-def test_each_kind_trains_its_own_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind, moves in (("homophilous", ["homo"]), ("heterophilous", ["own", "smooth", "signed"])):
-        told = ACCURACY[kind]
-        monkeypatch.setattr(MODULE, "propagation_accuracy", lambda own, told=told: told)
-        made = method()
-        params, context = made.receive({"model": made.initial()}, {}, CLIENTS[0])
-        grads = fgl.federation.gradient(made, params, CLIENTS[0], context)
-        for name in ("homo", "own", "smooth", "signed"):
-            moved = grads[f"personal.{name}.0.weight"].abs().max() > 1e-6
-            assert bool(moved) == (name in moves)
-        assert not any(name.startswith("extractor") for name in grads)
 
 
 def test_both_steps_of_a_task() -> None:

@@ -162,13 +162,6 @@ def test_mean_of_long_tensors_has_the_same_bits_in_parts() -> None:
             assert torch.equal(mean({"w": part}, weight)["w"], whole[:size])
 
 
-def test_mean_of_expanded_tensors() -> None:
-    row = drawn(1, (40, 30), torch.float32)[0]
-    for value in (row.expand(9, 40, 30), row[:, :1].expand(40, 30).expand(9, 40, 30)):
-        assert same(mean({"w": value}, torch.ones(9)), mean({"w": value.clone()}, torch.ones(9)))
-        assert same(mix({"w": value}, torch.eye(9)), mix({"w": value.clone()}, torch.eye(9)))
-
-
 @pytest.mark.parametrize("clients", [1, 2, 3, 4, 5, 10, 23, 100])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_mean_is_this_sum(clients: int, kind: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,20 +18,14 @@ from federations import (
     VIEWS,
     end,
     fedavg,
-    graph,
     graphs,
-    local,
-    minibatches,
     model,
-    same,
     without_training_nodes,
 )
 from torch import Tensor, nn, optim
 
 import fgl
 from fgl import Method, Result, SparseMatrix, Training
-from fgl.federation import Batch, Cohort, train
-from fgl.federation.executors.batch.train_cohort import ELEMENTWISE, train_cohort
 
 SIZES = (12, 20, 31, 17)
 
@@ -102,13 +95,6 @@ def one_by_one(name: str, kind: str, features: str, dtype: torch.dtype) -> tuple
     return method, fgl.run(method, ragged(features, dtype), num_rounds=4, clients_at_once=1)
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("rule", ELEMENTWISE, ids=lambda rule: rule.__name__)
-def test_parity_of_every_optimiser(rule: Any) -> None:
-    how = Training(partial(rule, lr=1e-3), num_steps=3)
-    twins(fedavg(model(dropout=0.0), how), ragged(), num_rounds=4)
-
-
 class Scaled(nn.Module):
     """A scalar parameter, a frozen one, and a buffer that counts the calls in training."""
 
@@ -132,115 +118,6 @@ def test_parity_with_clipped_gradients(build: Callable[[], nn.Module], limit: fl
     twins(fedavg(build(), replace(SGD, max_grad_norm=limit)), ragged(), num_rounds=4)
 
 
-def cohort_of(method: Method, clients: Sequence[fgl.Graph], **how: Any) -> tuple[Any, Any]:
-    """The cohort's results and the loop's, every client from a model of its own."""
-    start = [{k: v + 0.01 * i for k, v in method.initial().items()} for i in range(len(clients))]
-    contexts: list[Any] = [{"model": own} for own in start]
-    seeds = list(range(len(clients)))
-    got = train_cohort(method, start, Cohort(clients), contexts, seeds=seeds, **how)
-    args = zip(start, clients, contexts, seeds, strict=True)
-    return got, [train(method, p, data, c, seed=s) for p, data, c, s in args]
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("build", [partial(model, dropout=0.0), Scaled], ids=["gcn", "scaled"])
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("features", ["dense", "sparse"])
-def test_a_client_with_fewer_minibatches_is_done_earlier(
-    build: Callable[[], nn.Module], keep: bool, features: str
-) -> None:
-    # A loss of 0.005 is a difference of logits near 1: a float32 has not all of five digits.
-    how = minibatches(replace(SGD, keep_optimizer=keep), 3)
-    method = fedavg(build().double(), how)
-    got, want = cohort_of(method, ragged(features, torch.float64))
-    counts = [2 * -(-data.num_train // 3) for data in ragged()]
-    assert len(set(counts)) > 2
-    assert counts[4] == 0
-    assert [len(one.losses) for one in got] == counts
-    for one, other in zip(got, want, strict=True):
-        near(dict(one._asdict()), dict(other._asdict()), 1e-10)
-    assert same(got[4].params, {k: v + 0.01 * 4 for k, v in method.initial().items()})
-
-
-def test_the_seed_decides_and_clients_draw_their_own() -> None:
-    twin = graph(20)
-
-    def go(seed: int) -> dict[str, Any]:
-        return end(fgl.run(local(model()), [twin] * 3, num_rounds=2, seed=seed, clients_at_once=3))
-
-    first = go(1)
-    assert same(go(1), first)
-    assert not same(go(2)["outbox"], first["outbox"])
-    assert not same(first["outbox"][0], first["outbox"][1])  # two clients, one graph: two dropouts
-
-
-def poisoned(method: Method, nodes: int) -> Method:
-    """NaN where a graph has so many nodes."""
-
-    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        bad = torch.as_tensor(data.num_nodes) == nodes
-        return method.loss(params, data, context) * torch.where(bad, torch.nan, 1.0)
-
-    return replace(method, loss=loss)
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("how", ["loss", "features", "sparse features"])
-@pytest.mark.parametrize("limit", [None, 1.0])
-@pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
-@pytest.mark.parametrize("name", ["fedavg", "local", "fgssl"])
-def test_nan_stays_with_its_client(name: str, kind: Any, limit: Any, how: str) -> None:
-    clients = copy.deepcopy(ragged("sparse" if how == "sparse features" else "dense"))
-    method = METHODS[name](model(kind, dropout=0.0), replace(SGD, max_grad_norm=limit))
-    options: Any = {"num_rounds": 2, "dropouts": lambda index, client: client == 2}
-    want = fgl.run(method, clients, clients_at_once=1, **options)
-    x: Any = clients[2].x
-    if how == "loss":
-        method = poisoned(method, clients[2].num_nodes)
-    else:
-        (x if how == "features" else x.value)[:3] = torch.nan
-    with pytest.warns(UserWarning, match="client 2: .* is not finite"):
-        got = fgl.run(method, clients, num_rounds=2, clients_at_once="all")
-    assert [list(record.dropped) for record in got.history] == [[2], [2]]
-    near(dict(got.outbox), dict(want.outbox))
-    near(dict(got.server_state), dict(want.server_state))
-    near([r.loss for r in got.history], [r.loss for r in want.history])
-
-
-@pytest.mark.parametrize("features", ["dense", "sparse"])
-@pytest.mark.parametrize("at_once", [1, 2, "all"])
-@pytest.mark.parametrize("gone", [None, 0, 2, 4])
-def test_inbox_gives_each_without_a_copy(at_once: Any, gone: int | None, features: str) -> None:
-    method = fedavg(model(dropout=0.0))
-    if gone is not None:
-        method = poisoned(method, ragged()[gone].num_nodes)
-    seen = []
-
-    def aggregate(inbox: Any, state: Any) -> Any:
-        seen.append(len(inbox))
-        stack = inbox.stack("model")
-        each = inbox.each("model")
-        for name in stack:
-            own = [message["model"][name] for message in inbox.values()]
-            assert torch.equal(stack[name], torch.stack(own))
-            assert torch.equal(torch.stack(list(each[name])), torch.stack(own))
-            place = own[0].untyped_storage().data_ptr()
-            assert stack[name].untyped_storage().data_ptr() != place
-            assert each[name][0].untyped_storage().data_ptr() == place
-            if gone is None or at_once != "all":
-                assert isinstance(each[name], Tensor) == (at_once == "all")
-        assert inbox.stack("num_examples").tolist() == [ragged()[c].num_train for c in inbox]
-        return method.aggregate(inbox, state)
-
-    run = partial(fgl.run, replace(method, aggregate=aggregate), ragged(features), num_rounds=1)
-    if gone is None:
-        run(clients_at_once=at_once)
-    else:
-        with pytest.warns(UserWarning, match=f"client {gone}: "):
-            run(clients_at_once=at_once)
-    assert seen == [5 - (gone is not None)]
-
-
 def changed(function: Callable[[Tensor, fgl.Graph], Any]) -> Method:
     """FedAvg whose loss is a function of the logits and the graph."""
     net = model(dropout=0.0)
@@ -250,10 +127,6 @@ def changed(function: Callable[[Tensor, fgl.Graph], Any]) -> Method:
         return function(logits, data)
 
     return fgl.fedavg(net, loss=loss, train=SGD)
-
-
-def own_loss(logits: Tensor, data: fgl.Graph) -> Tensor:
-    return (logits.square().sum(1) * data.train_mask).sum()
 
 
 def branch(logits: Tensor, data: fgl.Graph) -> Tensor:
@@ -281,14 +154,6 @@ def test_a_loss_that_cannot_be_mapped_is_named(function: Any, what: str) -> None
     assert len(run().history) == 1
 
 
-def test_an_error_of_the_loss_itself_is_not_blamed_on_the_batch() -> None:
-    def boom(logits: Tensor, data: fgl.Graph) -> Tensor:
-        raise RuntimeError("boom")
-
-    with pytest.raises(RuntimeError, match=r"Round 0, 5 clients.*loss: boom$"):
-        fgl.run(changed(boom), ragged(), num_rounds=1, clients_at_once="all")
-
-
 def test_a_loss_that_is_no_scalar_is_refused() -> None:
     method = changed(lambda logits, data: logits.sum(0))
     with pytest.raises(ValueError, match=r"Round 0, 5 clients.*scalar.*\[3\]"):
@@ -305,23 +170,6 @@ def test_an_optimiser_that_mixes_clients_is_refused() -> None:
 def test_clients_at_once_is_a_number_or_all(bad: Any) -> None:
     with pytest.raises(ValueError, match=f"clients_at_once.*'all' or at least 1.*{bad}"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=bad)
-
-
-LOSSES: Any = {
-    "num_nodes": lambda logits, data: own_loss(logits, data) / data.num_nodes,
-    "num_edges": lambda logits, data: own_loss(logits, data) / (data.num_edges + 1),
-    "num_train": lambda logits, data: own_loss(logits, data) / (data.num_train + 1),
-    "node_mask": lambda logits, data: (logits.square().sum(1) * data.node_mask).sum() * 0.01,
-}
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("batch_size", [None, 3])
-@pytest.mark.parametrize("function", LOSSES.values(), ids=LOSSES)
-def test_a_loss_sees_its_clients_own_numbers(function: Any, batch_size: int | None) -> None:
-    method = changed(function)
-    method = replace(method, train=minibatches(SGD, batch_size))
-    twins(method, ragged(), num_rounds=3)
 
 
 @pytest.mark.parametrize(
@@ -343,17 +191,6 @@ def test_padding_is_recorded(at_once: Any, absent: list[int], padding: float) ->
     limits = fgl.federation.Limits(empty_rounds=None)
     result = fgl.run(fedavg(model()), graphs(SIZES), limits=limits, **how)
     assert [record.padding for record in result.history] == pytest.approx([padding] * 2)
-
-
-@pytest.mark.parametrize("at_once", [1, 2, 3, 4, 7, "all"])
-def test_groups_hold_every_client_once(at_once: Any) -> None:
-    clients = graphs((9, 30, 12, 4, 25, 7, 16))
-    method, most = fedavg(model()), 7 if at_once == "all" else at_once
-    for ready in ([], [5], [0, 2, 3, 6], list(range(7))):
-        groups = Batch(method, clients, most, seed=0).groups(ready)
-        assert sorted(client for group in groups for client in group) == ready
-        assert all(0 < len(group) <= most for group in groups)
-        assert len(groups) == -(-len(ready) // most)
 
 
 class Normalised(nn.Module):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from federations import CLASSES, FEATURES, close, graph
 from test_sampler import MODELS, logits, odd
-from torch.func import functional_call
 
 import fgl
 from fgl.blocks import logits_in_blocks
@@ -26,27 +25,6 @@ def test_blocks_are_the_whole_forward(kind: Any, block_size: int) -> None:
             seen = data.replace(x=x)
             made = logits_in_blocks(own, own.state_dict(), seen, block_size=block_size)
             close(made, logits(own, seen))
-
-
-def test_the_parameters_are_those_given() -> None:
-    data = graph(20)
-    one, other = (fgl.nn.GCN(FEATURES, 8, CLASSES).eval() for _ in range(2))
-    made = logits_in_blocks(one, other.state_dict(), data, block_size=6)
-    close(made, logits(other, data))
-    assert not made.requires_grad
-
-
-def test_a_block_reads_its_nodes_and_their_neighbours_alone() -> None:
-    """The peak: what is made at a time has as many rows as a block and its neighbours."""
-    n, block = 400, 20
-    ring = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
-    data = fgl.Graph(torch.randn(n, 5), torch.cat([ring, ring.flip(0)], 1))
-    model, sizes = fgl.nn.SAGE(5, 8, 3).eval(), []
-    for conv in model.convs:
-        conv.register_forward_hook(lambda module, args, out: sizes.append(len(args[0])))
-    made = logits_in_blocks(model, model.state_dict(), data, block_size=block)
-    assert sizes == [block + 2] * (2 * n // block)
-    close(made, functional_call(model, model.state_dict(), data.inputs))
 
 
 def test_what_cannot_be_cut_is_refused() -> None:

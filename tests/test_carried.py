@@ -143,6 +143,20 @@ def test_answers_without_protection_add_up_over_runs(tmp_path: Any) -> None:
     assert last.server_state["privacy"]["earlier_rounds"].tolist() == [[3.0, 1.0, 1.0, 1.0]]
 
 
+@kinds
+def test_a_resumed_run_knows_the_plain_rounds_before_its_start(kind: str, tmp_path: Any) -> None:
+    """Also where the start of the resume has the same tensors and no history."""
+    made, build = task(), KINDS[kind]
+    how: Any = {"num_rounds": 1, "checkpoint": tmp_path}
+    first = fgl.run(made.fedavg, made, num_rounds=1)
+    fgl.run(made.fedavg, made, start=first, **how)
+    with pytest.raises(ValueError, match="start=None.*resume with the start= of before"):
+        fgl.run(made.fedavg, made, **how)
+    resumed = fgl.run(made.fedavg, made, start=replace(first, history=[]), **how)
+    spent: Any = ran(build(made, 2.0), made, 1, resumed).server_state["privacy"]
+    assert spent["earlier_rounds"].tolist() == [[2.0] * 4]
+
+
 def test_a_start_that_ended_inside_an_exchange_is_refused_with_the_number_of_rounds() -> None:
     made = task()
     hidden = secure_sum(made.fedavg, threshold=4)

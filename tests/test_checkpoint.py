@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,7 +19,6 @@ from federations import (
     fedopt,
     graph,
     graphs,
-    local,
     minibatches,
     model,
     ruled,
@@ -68,50 +66,6 @@ def test_the_two_newest_are_kept(tmp_path: Path) -> None:
         ["round-000002.ckpt", "round-000003.ckpt"],
         ["round-000003.ckpt", "round-000004.ckpt"],
     ]
-
-
-def test_saving_changes_nothing(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
-    assert same(end(go(tmp_path)), undisturbed)
-
-
-def test_resume_goes_on_after_the_newest(folder: Path, undisturbed: dict[str, Any]) -> None:
-    seen = []
-    result = go(folder, callbacks=[lambda record, _: seen.append(record.round)])
-    assert seen == [3]
-    assert same(end(result), undisturbed)
-
-
-def test_a_finished_run_is_given_back(folder: Path, undisturbed: dict[str, Any]) -> None:
-    go(folder)
-    seen: list[int] = []
-    result = go(folder, callbacks=[lambda record, _: seen.append(record.round)])
-    assert not seen
-    assert same(end(result), undisturbed)
-
-
-@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
-@pytest.mark.parametrize("build", [fedavg, fedopt, local])
-def test_everything_comes_back(build: Any, tmp_path: Path) -> None:
-    """Personal and shared outboxes, nested states, dtypes, empty tensors, what was dropped."""
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        message, _ = method.send(params, context, state, data)
-        kinds = {
-            "bool": torch.tensor([True]),
-            "none": torch.zeros(0, 3),
-            "half": torch.ones(2).half(),
-        }
-        return message, {"rounds": state.get("rounds", torch.tensor(0)) + 1, "kinds": kinds}
-
-    method = build(model())
-    options: Any = {"num_rounds": 2, "dropouts": lambda index, client: (index, client) == (1, 2)}
-    options["evaluate"] = lambda outbox, states: {"score": 0.1 + 0.2, "nothing": float("nan")}
-    first = fgl.run(replace(method, send=send), graphs(), checkpoint=tmp_path, **options)
-    second = fgl.run(replace(method, send=send), graphs(), checkpoint=tmp_path, **options)
-    assert same(end(second), end(first))
-    assert second.history[1].dropped == {2: "dropped out"}
-    assert second.history[0].seconds == first.history[0].seconds
-    assert type(second.outbox) is type(first.outbox)
 
 
 def test_half_written_files_are_never_read_and_cleared_away(
@@ -179,26 +133,6 @@ def test_damaged_newest_is_named_and_the_previous_is_used(
     assert seen == [2, 3]
     assert same(end(result), undisturbed)
     assert same(end(go(folder)), undisturbed)  # and now there is nothing to warn of
-
-
-def test_damaged_previous_is_no_matter(folder: Path, undisturbed: dict[str, Any]) -> None:
-    damage(folder / "round-000002.ckpt", "middle")
-    assert same(end(go(folder)), undisturbed)
-
-
-def test_both_damaged_starts_anew(folder: Path, undisturbed: dict[str, Any]) -> None:
-    damage(folder / "round-000002.ckpt", "cut 0.5")
-    damage(folder / "round-000003.ckpt", "middle")
-    with pytest.warns(UserWarning) as caught:
-        go(folder, 1)
-    told = [str(warning.message) for warning in caught]
-    assert ["round-000003.ckpt" in told[0], "round-000002.ckpt" in told[1]] == [True, True]
-    assert len(told) == 2
-    assert names(folder) == ["round-000001.ckpt"]  # the new run's file is not taken for an old one
-    seen = []
-    result = go(folder, callbacks=[lambda record, _: seen.append(record.round)])
-    assert seen == [1, 2, 3]
-    assert same(end(result), undisturbed)
 
 
 def sealed(head: bytes, payload: bytes) -> bytes:
@@ -296,22 +230,6 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(what: str, folder
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-class Factory:
-    """An optimiser factory that is an object: its address is not the same in another process."""
-
-    def __call__(self, tensors: Any) -> torch.optim.Optimizer:
-        return torch.optim.SGD(tensors, lr=0.1)
-
-
-@pytest.mark.parametrize("wrap", [lambda factory: factory, lambda factory: partial(factory)])
-def test_an_optimizer_made_again_is_the_same_optimizer(wrap: Any, tmp_path: Path) -> None:
-    for rounds in (1, 2):
-        method = fedavg(model(), Training(wrap(Factory())))
-        assert (
-            len(fgl.run(method, graphs(), num_rounds=rounds, checkpoint=tmp_path).history) == rounds
-        )
-
-
 def test_fewer_rounds_than_were_saved_are_refused(folder: Path) -> None:
     with pytest.raises(
         ValueError, match=r"num_rounds to be at least the 3 rounds of .*, but got 2"
@@ -348,26 +266,6 @@ def test_an_interrupted_round_is_all_that_is_lost(tmp_path: Path) -> None:
         assert same(end(go(folder, clients_at_once=1)), undisturbed)
 
 
-def test_a_callback_that_fails_loses_nothing(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
-    def fail(record: Any, _: Any) -> None:
-        if record.round == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        go(tmp_path, callbacks=[fail])
-    assert names(tmp_path)[-1] == "round-000003.ckpt"
-    assert same(end(go(tmp_path)), undisturbed)
-
-
-def test_identity_is_json(folder: Path) -> None:
-    from fgl.federation.saved import checkpoint
-
-    content = checkpoint._read(folder / "round-000003.ckpt")
-    assert content is not None
-    identity = json.loads(content["identity"])
-    assert identity["clients"] == [[g.num_nodes, g.num_edges, g.num_train] for g in graphs()]
-
-
 def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
     def go(num_rounds: int = 9) -> Any:
         stop = [lambda record, result: record.round == 2]
@@ -382,14 +280,6 @@ def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
     assert len(go(20).history) == 3
     (tmp_path / "stopped").unlink()
     assert len(go().history) == 4 + 5
-
-
-def test_a_checkpoint_of_another_config_names_the_flag(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"num_rounds": 1, "checkpoint": tmp_path}
-    fgl.run(fedopt(model()), graphs(), **options, config={"gamma": 0.5, "lr": 1, "old": 0})
-    text = r"with config=\{'gamma': 0.25, 'old': None\}, but got \{'gamma': 0.5, 'old': 0\}"
-    with pytest.raises(ValueError, match=text):
-        fgl.run(fedopt(model()), graphs(), **options, config={"gamma": 0.25, "lr": 1})
 
 
 @pytest.mark.few

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from federations import ROOT, SGD, end, fedavg, fedopt, graphs, model, printed, same
+from federations import ROOT, SGD, end, fedavg, fedopt, graphs, model, same
 from test_checkpoint import damage, names, sealed
 
 import fgl
@@ -73,14 +72,6 @@ def test_files_of_other_names_are_somebody_elses(folder: Path, undisturbed: dict
     assert same(end(result), undisturbed)
     assert {name: (folder / name).read_bytes() for name in theirs} == dict.fromkeys(theirs, b"mine")
     assert (folder / "round-000009.ckpt").is_dir()
-
-
-def test_the_newest_is_the_one_of_the_largest_number(tmp_path: Path) -> None:
-    for name in ("round-999999.ckpt", "round-1000000.ckpt", "round-000007.ckpt"):
-        (tmp_path / name).touch()
-    found = checkpoint.Folder(tmp_path, {})._newest_first()
-    want = ["round-1000000.ckpt", "round-999999.ckpt", "round-000007.ckpt"]
-    assert [path.name for path in found] == want
 
 
 def test_two_runs_in_one_folder_are_refused(folder: Path, undisturbed: dict[str, Any]) -> None:
@@ -172,21 +163,6 @@ def test_an_unreadable_newest_is_named_and_the_previous_is_used(
         assert same(end(go(folder)), undisturbed)
 
 
-def test_a_history_is_only_appended_to(tmp_path: Path) -> None:
-    seen = [b""]
-
-    def look(record: Any, result: Any) -> None:
-        seen.append((tmp_path / "history.jsonl").read_bytes())
-
-    go(tmp_path, 2, callbacks=[look])
-    go(tmp_path, 4, callbacks=[look])
-    assert len(seen) == 5
-    for before, after in pairwise(seen):
-        assert after.startswith(before)
-        assert after.endswith(b"\n")
-    assert len(seen[-1].splitlines()) == 1 + 4
-
-
 def test_a_torn_last_line_is_noticed(folder: Path, undisturbed: dict[str, Any]) -> None:
     path = folder / "history.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
@@ -205,37 +181,6 @@ def test_what_stands_behind_the_written_bytes_is_cut_off(tmp_path: Path) -> None
     ):
         disk.write_at(path, position, content)
         assert path.read_bytes() == want
-
-
-def test_a_note_of_the_end_counts_for_its_number_of_rounds_alone(tmp_path: Path) -> None:
-    own = checkpoint.Folder(tmp_path, {})
-    assert not own.has_stopped(3)
-    own.stop(3)
-    assert [own.has_stopped(rounds) for rounds in range(6)] == [n == 3 for n in range(6)]
-
-
-def test_a_round_that_was_not_scored_is_saved_behind_the_history(tmp_path: Path) -> None:
-    result = go(None, 2)
-    *scored, last = result.history
-    own = checkpoint.Folder(tmp_path, {})
-    path = own.save(replace(result, history=scored), unscored=last)
-    assert path.name == "round-000002.ckpt" and own.unscored == last
-    if os.name != "nt":
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    other = checkpoint.Folder(tmp_path, {})
-    loaded = other.load(torch.device("cpu"))
-    assert loaded is not None and loaded.history == scored and other.unscored == last
-    assert same(end(replace(loaded, history=[])), end(replace(result, history=[])))
-
-
-@pytest.mark.parametrize("rest", [b'{"round": 3, "partic', b"\n", b"\xff\x00", b'{"round": 3}\n'])
-def test_what_a_kill_left_after_the_last_round_is_cut_off(
-    rest: bytes, folder: Path, undisturbed: dict[str, Any]
-) -> None:
-    path = folder / "history.jsonl"
-    path.write_bytes(path.read_bytes() + rest)
-    assert same(end(go(folder)), undisturbed)
-    assert len(path.read_bytes().splitlines()) == 1 + ROUNDS
 
 
 @pytest.mark.parametrize("how", ["changed", "first line", "gone", "empty"])
@@ -364,20 +309,6 @@ def test_a_disk_with_room_for_one_file_is_too_small(
         fgl.run(no_round(fedopt(model())), graphs(), num_rounds=1, checkpoint=tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="limits of Unix")
-def test_a_real_limit_of_the_system(tmp_path: Path) -> None:
-    code = (
-        "import resource, sys, fgl; from federations import *\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
-        "try: fgl.run(fedopt(model()), graphs(), num_rounds=2, checkpoint=sys.argv[1])\n"
-        "except OSError as error: print(error)"
-    )
-    out = printed("-c", code, str(tmp_path))
-    assert "round-000001.ckpt to have room, as was tried before round 0, but got" in out
-    assert names(tmp_path) == []
-
-
 def other_start() -> torch.nn.Module:
     net = model()
     with torch.no_grad():
@@ -459,11 +390,3 @@ def test_settings_of_an_optimizer_are_those_json_can_hold() -> None:
         return torch.optim.SGD([first, second], lr=0.1)
 
     assert optimizer_settings(wants_two) == []
-
-
-def test_nothing_is_asked_where_nothing_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> Any:
-        pytest.fail("a file was touched")
-
-    monkeypatch.setattr(disk, "only_one", never)
-    assert len(go(None, 1).history) == 1

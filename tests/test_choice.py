@@ -55,34 +55,6 @@ def test_the_number_is_what_fits_the_cache() -> None:
     assert choose(method, clients).clients_at_once == 50
 
 
-def test_large_clients_and_large_models_train_alone() -> None:
-    method = fedavg(fgl.nn.GCN(6, 16, 3, dropout=0.5))
-    generator = torch.Generator().manual_seed(0)
-    edges = torch.randint(30_000, (2, 200_000), generator=generator)
-    large = fgl.Graph(torch.ones(30_000, 6), edges, y=torch.arange(30_000) % 3)
-    assert choose(method, [large] * 4).clients_at_once == 1
-    wide = fedavg(fgl.nn.GCN(6, 400_000, 3, dropout=0.5))
-    assert choose(wide, graphs()).clients_at_once == 1
-
-
-def test_padding_counts() -> None:
-    """Four clients below the bound are a batch if they are alike, and not if one is the largest."""
-    method, large, small = fedavg(model()), graph(400), graph(100)
-    cache = int(13 * _data_bytes(method, large))
-    assert choose(method, [large] * 4, cache=cache).clients_at_once == 4
-    assert choose(method, [large, small, small, small], cache=cache).clients_at_once == 1
-
-
-@pytest.mark.parametrize(("at", "number"), [(1, 1), (2, 10), (400, 20)])
-def test_small_graphs_share_a_batch_of_ten_where_they_do_not_fit(at: int, number: int) -> None:
-    """A client alone takes `1 / at` of the cache: too large, ten though they do not fit, all."""
-    one = fgl.Graph.join([graph(5, seed=s) for s in range(4)], torch.tensor([0, 1, 0, 1]))
-    method = fgl.fedavg(fgl.nn.GIN(6, 8, 3, dropout=0.5))
-    taken = _data_bytes(method, one)
-    made = choose(method, [one] * 20, cache=at * (taken + _trained_bytes(method)))
-    assert made.clients_at_once == number
-
-
 class Normed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -106,13 +78,6 @@ def test_what_no_batch_takes_trains_alone(method: Any, clients: Any, why: str) -
     made = choose(method, clients)
     assert made.clients_at_once == 1
     assert why in made.why
-
-
-def test_no_client_and_no_cache() -> None:
-    assert choose(fedavg(model()), []).why == "there is no client"
-    for cache in (0, -1, float("nan")):
-        with pytest.raises(ValueError, match="cache"):
-            choose(fedavg(model()), graphs(), cache=cache)
 
 
 def test_clients_are_divided_into_a_rounded_number_of_batches() -> None:
@@ -143,13 +108,6 @@ def test_a_loss_that_a_batch_refuses_trains_one_by_one_to_the_same_end() -> None
         run(clients_at_once="all")
 
 
-def test_clients_that_a_batch_takes_are_batched() -> None:
-    method, clients = fedavg(model()), graphs()
-    auto = fgl.run(method, clients, num_rounds=2)
-    assert same(end(auto), end(fgl.run(method, clients, num_rounds=2, clients_at_once="all")))
-    assert not any(record.one_by_one for record in auto.history)
-
-
 @pytest.mark.few
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 @pytest.mark.parametrize("explicit", [False, True])
@@ -177,19 +135,3 @@ def test_a_checkpoint_of_auto_agrees_with_its_number_alone(tmp_path: Path) -> No
     assert len(run(num_rounds=3).history) == 3
     with pytest.raises(ValueError, match="clients_at_once=1"):
         run(num_rounds=4, clients_at_once=1)
-
-
-def test_an_error_of_a_client_names_it() -> None:
-    plain = fedavg(model())
-
-    def loss(params: Any, data: Any, context: Any) -> Any:
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match=r"Round 0, client 0, loss: 'mine'"):
-        fgl.run(replace(plain, loss=loss), graphs(), num_rounds=1)
-
-
-def test_clients_without_nodes_can_be_asked_about() -> None:
-    none = fgl.Graph(torch.zeros(0, 6), torch.zeros(2, 0, dtype=torch.int64),
-                     y=torch.zeros(0, dtype=torch.int64), num_classes=3)  # fmt: skip
-    assert choose(fedavg(model()), [none, none]).clients_at_once == 2

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import known
-from federations import Elsewhere, close, same, script
+from federations import close, same
 from torch import nn
 
 import fgl
@@ -21,8 +21,7 @@ from fgl.federation import Batch, Own, choose
 from fgl.federation.executors.remote.client import Note, agreement, answer
 from fgl.federation.executors.remote.shelf import StateFolder
 from fgl.federation.method.message import leaves
-from fgl.methods import fedopt, fedper, fedprox, local, own_models, scaffold
-from fgl.transforms import clipped, robust
+from fgl.methods import fedper
 
 HIDDEN = 6
 ADAM = fgl.Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
@@ -99,16 +98,6 @@ def method(models: Any = net, dtype: torch.dtype = torch.float32) -> Method:
 one_by_one = partial(fgl.run, clients_at_once=1)
 COMMON = ["conv.convs.0.bias", "conv.convs.0.lin.weight", "conv.convs.1.bias"]
 COMMON += ["conv.convs.1.lin.weight"]
-
-
-def test_what_is_own_is_what_is_not_shared() -> None:
-    assert method().own.modules == ("first", "head")
-    assert sorted(method().common()) == COMMON
-    assert fedper(plain(), shared=["conv.convs.1", "head.bias"], models=net).own.modules == (
-        "first",
-        "conv.convs.0",
-        "head.weight",
-    )
 
 
 @pytest.mark.parametrize("at_once", [1, "all"])
@@ -200,33 +189,6 @@ def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:
         )
 
 
-def test_the_first_tensors_are_a_function_of_the_initial_model() -> None:
-    one, two = method(), method()
-    graphs = clients()
-    for graph in graphs:
-        assert same(one.own.models.first(graph), two.own.models.first(graph))  # type: ignore[union-attr]
-    before = torch.get_rng_state()
-    first = fedper(plain(), shared=["conv"], models=net).own.models.first(clients()[0])  # type: ignore[union-attr]
-    assert torch.get_rng_state().equal(before)
-    torch.manual_seed(1)
-    other = fedper(fgl.fedavg(Net(5, 3)), shared=["conv"], models=net)
-    assert not same(first, other.own.models.first(graphs[0]))  # type: ignore[union-attr]
-    alike = one.model_of(graphs[0]) is one.model_of(graphs[2])
-    assert alike and one.model_of(graphs[0]) is not one.model_of(graphs[1])
-
-
-def test_first_tensors_that_come_of_a_client_s_data_are_its_own() -> None:
-    def models(graph: fgl.Graph) -> nn.Module:
-        made = Net(graph.num_features, 3)
-        with torch.no_grad():
-            made.head.bias.fill_(float(graph.num_nodes))
-        return made
-
-    own, graphs = method(models), [client(20, 5, 3), client(18, 5, 3)]
-    assert [float(own.own.models.first(g)["head.bias"][0]) for g in graphs] == [20, 18]  # type: ignore[union-attr]
-    assert Batch(own, graphs, 2, seed=0).groups([0, 1]) == [(0, 1)]
-
-
 def test_another_width_is_another_run_and_named(tmp_path: Path) -> None:
     fgl.run(method(), clients(), num_rounds=1, checkpoint=tmp_path)
     wide = [*clients()[:2], client(18, 6, 3), *clients()[3:]]
@@ -308,20 +270,6 @@ def test_a_shape_that_does_not_fit_its_own_model_names_client_and_key() -> None:
         one_by_one(wrong, clients(), num_rounds=1, evaluate=score)
 
 
-def test_an_upload_with_a_personal_part_is_refused() -> None:
-    own = method()
-
-    def send(params: Any, context: Any, state: Any, graph: fgl.Graph) -> Any:
-        message, state = own.send(params, context, state, graph)
-        if graph.num_nodes == 24:
-            message = {**message, "model": {**message["model"], "head.bias": params["head.bias"]}}
-        return message, state
-
-    with pytest.warns(UserWarning, match=r"Round 0, client 1: .* but got extra \['head.bias'\]"):
-        result = fgl.run(replace(own, send=send), Elsewhere(clients(), 1), num_rounds=1)
-    assert list(result.history[0].dropped) == [1]
-
-
 def test_a_server_that_sends_a_personal_part_is_wrong() -> None:
     own = method()
 
@@ -334,35 +282,10 @@ def test_a_server_that_sends_a_personal_part_is_wrong() -> None:
         fgl.run(replace(own, aggregate=aggregate), clients(), num_rounds=1)
 
 
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ({"shared": ["conv", "first", "head"]}, "shared to leave something to the clients"),
-        ({"shared": ["body"]}, "Expected prefixes to name layers of .* but got 'body'"),
-        ({"shared": ["conv"], "models": 3}, "Expected models to be a function or None, but got 3"),
-    ],
-)
-def test_arguments_of_fedper(given: dict[str, Any], text: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=text):
-        fedper(plain(), **{"models": net, **given})
-
-
-def test_arguments_of_own_models() -> None:
-    both = "Expected own to be names of modules and models a function of a graph, both or none"
-    for given in ({"own": ["first"]}, {"models": net}, {"own": ["none"], "models": net}):
-        with pytest.raises(ValueError, match=both if "none" not in str(given) else "none"):
-            own_models(plain(), **given)
-    with pytest.raises(ValueError, match="Expected draw to be left out beside models"):
-        own_models(plain(), own=["first"], models=net, draw=True)
-    kept = own_models(plain(), own=["first", "head"], models=net, before=True)
-    result = one_by_one(kept, clients(), num_rounds=2)
-    assert list(result.client_states[1]["adopted"]) == list(result.client_states[1]["model"])
-
-
 def test_fields_of_a_method() -> None:
     with pytest.raises(ValueError, match="Expected own to name modules of .* but got 'body'"):
         replace(plain(), own=Own(["body"]))
-    with pytest.raises(TypeError, match="modules to be several names, but got the string 'first'"):
+    with pytest.raises(TypeError, match="modules to be .*, but got 'first'"):
         Own("first")
     with pytest.raises(ValueError, match="Expected modules to name a module beside models"):
         Own(models=method().own.models)
@@ -380,36 +303,6 @@ def test_methods_around_that_know_one_architecture_say_so(build: Any) -> None:
         build(method())
 
 
-COMPOSED = {
-    "fedprox": lambda own: fedprox(own, mu=0.1),
-    "fedopt": lambda own: fedopt(own, rule="adam", server_lr=0.01),
-    "scaffold": scaffold,
-    "fedamp": fgl.methods.fedamp,
-    "clipped": lambda own: clipped(own, length=0.5),
-    "robust": lambda own: robust(own, fgl.aggregate.robust.median),
-    "local": local,
-    "ring": fgl.methods.ring,
-}
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("name", COMPOSED)
-def test_other_methods_go_around_it(name: str) -> None:
-    ends = []
-    for at_once in (1, "all"):
-        own = COMPOSED[name](method(net_or_deep, torch.float64))
-        graphs = clients(torch.float64)
-        score = fgl.evaluate_on(own, graphs, graphs)
-        ends.append(fgl.run(own, graphs, num_rounds=3, clients_at_once=at_once, evaluate=score))
-    one, two = ends
-    assert one.history[-1].metrics == pytest.approx(two.history[-1].metrics, abs=1e-6)
-    for k in range(len(SIZES)):
-        close(one.client_states[k]["model"], two.client_states[k]["model"], atol=1e-6)
-        names = [n for n in one.client_states[k]["model"] if n.startswith("head")]
-        first = own.own.models.first(graphs[k])  # type: ignore[union-attr]
-        assert all(not one.client_states[k]["model"][n].equal(first[n]) for n in names)
-
-
 def test_every_step_sees_the_client_s_own_model_in_minibatches() -> None:
     batches = partial(fgl.federation.node_minibatches, batch_size=5)
     fedavg = replace(plain(), train=replace(ADAM, num_steps=None, batches=batches))
@@ -417,20 +310,6 @@ def test_every_step_sees_the_client_s_own_model_in_minibatches() -> None:
     one, two = (fgl.run(own, clients(), num_rounds=2, clients_at_once=n) for n in (1, "all"))
     for k in range(len(SIZES)):
         close(one.client_states[k], two.client_states[k], atol=1e-5)
-
-
-def test_dropout_is_on_in_training_alone() -> None:
-    seen: list[bool] = []
-
-    class Told(Net):
-        def forward(self, x: Any, adj: Any) -> Any:
-            seen.append(self.training)
-            return super().forward(x, adj)
-
-    own = method(lambda graph: Told(graph.num_features, int(graph.num_classes or 0)))
-    score = fgl.evaluate_on(own, clients()[:2], clients()[:2])
-    one_by_one(own, clients()[:2], num_rounds=1, evaluate=score)
-    assert seen == [True] * 6 + [False] * 2
 
 
 def test_what_is_own_without_models_is_the_method_s_own_affair() -> None:
@@ -551,25 +430,6 @@ def test_server_and_clients_agree_whatever_is_their_own() -> None:
     graph = client(24, 9, 4)
     one, two = (made.own.models.first(graph) for made in (built(1, 1), built(9, 4)))  # type: ignore[union-attr]
     assert same(one, two)
-
-
-def test_the_cross_domain_example_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    example = script("examples/cross_domain.py")
-    sizes = dict(zip(example.NAMES, SIZES[:3], strict=True))
-
-    def papers(name: str) -> fgl.Graph:
-        own = client(*sizes[name])
-        last = torch.arange(own.num_nodes) >= own.num_nodes - 5
-        return own.replace(train_mask=own.train_mask & ~last, val_mask=last, test_mask=None)
-
-    monkeypatch.setattr(example, "papers", papers)
-    example.main(num_rounds=2, seeds=(0, 1))
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines] == [
-        [title, name] for title in ("FedPer", "alone") for name in example.NAMES
-    ]
 
 
 def test_embeddings_are_kept_at_home() -> None:

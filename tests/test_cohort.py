@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from federations import FEATURES, fedavg, graph, graphs, model
+from federations import FEATURES, graphs
 from torch import Tensor
 from torch.func import vmap
 
 import fgl
 from fgl import Ragged, SparseMatrix
-from fgl.federation.executors.batch.cohort import ONE_BY_ONE, Cohort
+from fgl.federation.executors.batch.cohort import Cohort
 from fgl.federation.executors.batch.train_cohort import _clip
 from fgl.graph import MASKS
 from fgl.sparse.batched_pattern import Member
@@ -36,17 +34,6 @@ def bare(num_nodes: int = 5, **changes: Any) -> fgl.Graph:
 
 def sparse(data: fgl.Graph) -> fgl.Graph:
     return data.replace(x=SparseMatrix.from_dense(data.x.relu()))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "waste"),
-    [((12,), 0.0), ((7, 7, 7), 0.0), ((2, 4), 0.25), (SIZES, 1 - 80 / 124), ((0, 4), 0.5)],
-)
-def test_padding(sizes: Sequence[int], waste: float) -> None:
-    cohort = Cohort([bare(size) for size in sizes])
-    assert cohort.padding == pytest.approx(waste)
-    assert cohort.num_nodes == max(sizes)
-    assert len(cohort) == len(sizes)
 
 
 @pytest.mark.parametrize("kind", [lambda data: data, sparse], ids=["dense", "sparse"])
@@ -75,13 +62,6 @@ def test_fields_are_each_clients_own(kind: Callable[[fgl.Graph], fgl.Graph]) -> 
     assert not adj[0, :, 12:].any()
 
 
-@pytest.mark.parametrize("name", ["num_nodes", "num_edges", "num_train"])
-def test_numbers_are_the_clients_own_as_tensors(name: str) -> None:
-    clients = graphs(SIZES)
-    got = inside(Cohort(clients), lambda data: getattr(data, name))
-    assert got.tolist() == [getattr(data, name) for data in clients]
-
-
 def test_sizes_that_all_share_are_plain_numbers() -> None:
     seen = []
 
@@ -91,26 +71,6 @@ def test_sizes_that_all_share_are_plain_numbers() -> None:
 
     inside(Cohort(graphs(SIZES)), look)
     assert seen == [(6, 3, torch.device("cpu"), (31, 6))]
-
-
-def test_every_node_trains_where_there_is_no_training_mask() -> None:
-    clients = [bare(size, y=torch.zeros(size, dtype=torch.int64)) for size in (3, 5)]
-    cohort = Cohort(clients)
-    mask = inside(cohort, lambda data: data.train_mask)
-    assert mask.tolist() == [[True] * 3 + [False] * 2, [True] * 5]
-    assert torch.equal(mask, inside(cohort, lambda data: data.node_mask))
-    assert inside(cohort, lambda data: data.num_train).tolist() == [3, 5]
-
-
-def test_what_no_client_has_is_none() -> None:
-    seen = []
-
-    def look(data: fgl.Graph) -> Tensor:
-        seen.append((data.y, data.val_mask, data.test_mask, data.node_id))
-        return data.num_nodes
-
-    inside(Cohort([bare(3), bare(5)]), look)
-    assert seen == [(None,) * 4]
 
 
 def test_replace_changes_that_field_only() -> None:
@@ -141,18 +101,6 @@ def test_replaced_training_mask_is_counted() -> None:
         )
 
     assert inside(Cohort(clients), count).tolist() == [count(data) for data in clients]
-
-
-@pytest.mark.parametrize("masked", [True, False])
-def test_examples_without_a_known_answer_are_not_counted(masked: bool) -> None:
-    clients = [
-        own.replace(y=torch.arange(float(own.num_nodes)).where(own.val_mask, torch.nan))
-        for own in graphs(SIZES)
-    ]
-    clients = clients if masked else [own.replace(train_mask=None) for own in clients]
-    count = inside(Cohort(clients), lambda data: data.num_train + 0 * data.x.sum().long())
-    assert count.tolist() == [own.num_train for own in clients]
-    assert count.sum() < sum(own.num_nodes for own in clients)
 
 
 @pytest.mark.parametrize("name", ["edge_index", "edge_weight"])
@@ -226,21 +174,6 @@ def test_tensors_are_padded_with_zeros(
         assert row[:length].all()
 
 
-def test_scalars_are_stacked() -> None:
-    of = stacked([{"n": torch.tensor(i)} for i in range(3)])
-    assert vmap(lambda index: of(Member(index))["n"])(torch.arange(3)).tolist() == [0, 1, 2]
-
-
-def test_sparse_matrices_in_a_context() -> None:
-    parts = [sparse(data).x for data in graphs(SIZES)]
-    of = stacked([{"A": Ragged(part)} for part in parts])
-    weight = torch.rand(FEATURES, 2)
-    got = vmap(lambda index: of(Member(index))["A"].values @ weight)(torch.arange(4))
-    for row, part in zip(got, parts, strict=True):
-        torch.testing.assert_close(row[: part.shape[0]], part @ weight)
-        assert not row[part.shape[0] :].any()
-
-
 D = torch.float64
 BAD_CONTEXTS: dict[str, tuple[Any, Any, type[Exception]]] = {
     "other key": ({"a": torch.ones(1)}, {"b": torch.ones(1)}, ValueError),
@@ -278,47 +211,9 @@ def test_one_context_padded_in_many_clients_names_the_first_that_differs() -> No
         stacked(values)
 
 
-def labelled(num_nodes: int = 5, **changes: Any) -> fgl.Graph:
-    return bare(num_nodes, y=torch.zeros(num_nodes, dtype=torch.int64), num_classes=2, **changes)
-
-
-BAD_GRAPHS: dict[str, tuple[fgl.Graph, fgl.Graph, str]] = {
-    "no labels": (labelled(), bare(num_classes=2), "fields"),
-    "no mask": (graph(9), graph(9, train_mask=None), "fields"),
-    "node ids": (labelled(), labelled(node_id=torch.arange(5)), "fields"),
-    "num_classes": (labelled(), labelled().replace(num_classes=3), "num_classes"),
-    "features": (graph(9), graph(9, x=torch.rand(9, 4)), "num_features"),
-    "sparse features": (graph(9), sparse(graph(9)), "features"),
-    "dtype": (graph(9), graph(9, x=torch.rand(9, FEATURES, dtype=D)), "dtype"),
-    "weights": (
-        bare(edge_weight=torch.ones(5)),
-        bare(edge_weight=torch.ones(5, dtype=D)),
-        "adj|edge_weight",
-    ),
-}
-
-
-@pytest.mark.parametrize(("one", "other", "what"), BAD_GRAPHS.values(), ids=BAD_GRAPHS)
-def test_graphs_that_differ_in_kind(one: fgl.Graph, other: fgl.Graph, what: str) -> None:
-    with pytest.raises(ValueError, match=f"client 8 to have ({what}) .*as client 4.*") as caught:
-        Cohort([one, one, other], [4, 6, 8])
-    assert ONE_BY_ONE in str(caught.value)
-
-
 def test_no_graphs() -> None:
     with pytest.raises(ValueError, match="at least one, but got none"):
         Cohort([])
-
-
-def test_a_run_names_the_client_of_another_kind() -> None:
-    clients = graphs(SIZES)
-    clients[2] = clients[2].replace(val_mask=None)
-    run = partial(fgl.run, fedavg(model()), clients, num_rounds=1)
-    with pytest.raises(ValueError, match=re.escape("Round 0, 4 clients (0, 1, 2, 3)")) as caught:
-        run(clients_at_once="all")
-    assert "client 2" in str(caught.value)
-    assert ONE_BY_ONE in str(caught.value)
-    assert len(run(clients_at_once=1).history) == 1
 
 
 def test_gradients_are_clipped_as_torch_does_for_each_client() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from functools import partial
@@ -80,22 +79,6 @@ def test_a_comparison_goes_on(comparison: Comparison, folder: Path) -> None:
     other = {"FedAvg": METHODS["FedAvg"], "FedProx": partial(fedprox, mu=1.0)}
     with pytest.raises(ValueError, match=r"settings of fedprox={'mu': 1.0}, but got {'mu': 5.0}"):
         fgl.compare(other, SETTING, num_rounds=2, seeds=[0], checkpoint=folder)
-
-
-def test_a_comparison_is_written_in_four_ways(comparison: Comparison) -> None:
-    text = comparison.to_text().splitlines()
-    assert repr(comparison).splitlines() == text and len(text) == 4
-    assert text[0].startswith("method    test_accuracy (best validation)  against FedAvg")
-    markdown = comparison.to_markdown().splitlines()
-    assert len(markdown) == 5 and all(line.count("|") == 7 for line in markdown)
-    assert f"{comparison.lines[1].difference:+.4f} ± " in markdown[3]
-    assert comparison._repr_markdown_() == comparison.to_markdown()
-    latex = comparison.to_latex().splitlines()
-    assert r"test\_accuracy" in latex[2] and latex[-1] == r"\end{tabular}"
-    assert [line.count("&") for line in latex if line.endswith(r"\\")] == [5] * 4
-    made = json.loads(json.dumps(comparison.to_dict()))
-    assert made["lines"][1]["method"] == "FedProx"
-    assert made["reports"]["FedProx"]["3"]["config"]["method"].startswith("fedprox(fedavg(GCN")
 
 
 def test_a_function_of_a_task_may_make_another_task() -> None:
@@ -203,36 +186,6 @@ def test_a_plot_shows_means_bands_and_bytes() -> None:
     assert [line.get_color() for line in by_bytes.lines] == [one.get_color(), other.get_color()]
     assert other.get_markevery() == [0] and other.get_marker() == "o"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "other"]
-
-
-def test_a_plot_shows_dropped_clients(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    figure = fgl.plot(
-        {"a": [made_up([0.1, 0.2], {1: [0, 1]}), made_up([0.1, 0.2], {1: [1]})]},
-        metrics=["test_auc", "train_loss"],
-        path=tmp_path / "new" / "a.png",
-    )
-    assert (tmp_path / "new" / "a.png").stat().st_size > 1000
-    rounds, clients = figure.axes[-2:]
-    assert list(rounds.lines[0].get_ydata()) == [0.0, 1.5]
-    assert {bar.get_x() + bar.get_width() / 2: bar.get_height() for bar in clients.patches} == {
-        0.0: 0.5,
-        1.0: 1.0,
-    }
-
-
-def test_a_plot_of_a_comparison_or_a_result(comparison: Comparison) -> None:
-    pytest.importorskip("matplotlib")
-    assert len(fgl.plot(comparison, metrics=["train_loss", "val_loss"]).axes) == 4
-    figure = fgl.plot(comparison)
-    assert [axes.get_ylabel().split()[0] for axes in figure.axes] == ["test_accuracy"] * 2
-    assert len(figure.axes[0].lines) == 3
-    task = SETTING.load(seed=0)
-    single = fgl.plot(fgl.run(task.fedavg, task, num_rounds=1))
-    labels = {axes.get_ylabel().split()[0] for axes in single.axes}
-    assert labels == {"test_accuracy", "test_macro_f1"}
-    lower = fgl.plot(comparison, metrics=["val_loss"]).axes[0]
-    assert lower.get_ylabel() == "val_loss (lower is better)"
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:

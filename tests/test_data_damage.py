@@ -43,13 +43,6 @@ def dense(graph: Graph) -> torch.Tensor:
 
 
 @graphs
-@shares
-def test_a_share_of_edges_is_lost(graph: Graph, share: float) -> None:
-    before, after = joined(graph), joined(data.lose_edges(graph, share, generator=draws()))
-    assert after <= before and len(before) - len(after) == round(share * len(before))
-
-
-@graphs
 @pytest.mark.parametrize("share", [0.0, 0.29, 0.5])
 def test_a_share_of_edges_moves_to_pairs_that_had_none(graph: Graph, share: float) -> None:
     before = joined(graph)
@@ -104,12 +97,6 @@ def test_every_node_loses_a_share_of_its_features(graph: Graph, share: float) ->
         assert k - int((two != 0).sum()) == int(share * k + 1e-9)
 
 
-def test_lost_features_are_drawn_evenly() -> None:
-    graph = Graph(torch.ones(3000, 4), torch.zeros(2, 0).long())
-    lost = (data.lose_features(graph, 0.5, generator=draws()).x == 0).sum(0)
-    assert bool(((lost - 1500).abs() < 120).all())
-
-
 def test_one_hot_features_of_which_none_can_be_lost_are_warned_of() -> None:
     graph = Graph(torch.eye(5), torch.zeros(2, 0).long())
     with pytest.warns(UserWarning, match="to be at least 1 for .* more than 1 .* but got 0.9"):
@@ -123,21 +110,6 @@ def test_a_share_of_features_is_not_rounded_down_by_a_last_bit() -> None:
     assert int((data.lose_features(graph, 0.29).x == 0).sum()) == 29
 
 
-def test_noise_on_features_has_its_deviation_and_changes_nothing_else() -> None:
-    noisy = data.noisy_features(SMALL, 0.5, generator=draws())
-    noise = noisy.x - dense(SMALL)
-    assert abs(float(noise.std()) - 0.5) < 0.03 and abs(float(noise.mean())) < 0.03
-    assert noisy.edge_index is SMALL.edge_index and noisy.y is SMALL.y
-
-
-@shares
-def test_a_share_of_training_nodes_no_longer_trains(share: float) -> None:
-    made = data.lose_labels(SMALL, share, generator=draws())
-    assert SMALL.num_train - made.num_train == round(share * SMALL.num_train)
-    assert bool((SMALL.train_mask | ~made.train_mask).all())  # type: ignore[operator]
-    assert made.val_mask is SMALL.val_mask and made.test_mask is SMALL.test_mask
-
-
 @shares
 def test_a_share_of_training_labels_is_wrong_and_no_other(share: float) -> None:
     made = data.wrong_labels(SMALL, share, generator=draws())
@@ -145,16 +117,6 @@ def test_a_share_of_training_labels_is_wrong_and_no_other(share: float) -> None:
     assert int(wrong.sum()) == round(share * SMALL.num_train)
     assert not bool(wrong[~SMALL.training_mask].any())  # validation and test stay as they are
     assert made.num_classes == SMALL.num_classes and int(made.labels.max()) < SMALL.num_classes  # type: ignore[operator]
-
-
-def test_wrong_labels_are_every_other_class_alike() -> None:
-    y = torch.arange(4).repeat(3000)
-    graph = Graph(torch.ones(12000, 1), torch.zeros(2, 0).long(), y=y)
-    table = torch.zeros(4, 4)
-    made = data.wrong_labels(graph, 1.0, generator=draws()).labels
-    table.index_put_((y, made), torch.ones(12000), accumulate=True)
-    assert table.diagonal().sum() == 0
-    assert bool(((table[~torch.eye(4).bool()] - 1000).abs() < 110).all())
 
 
 def test_labels_that_are_scored_stay_where_no_mask_says_who_trains() -> None:
@@ -307,28 +269,6 @@ def test_feature_skew_refuses_rows_that_all_have_the_same_mean() -> None:
             data.partitions.sorted_partition(scaled, 4, by="features")
 
 
-@pytest.mark.parametrize("kind", [tasks.SubgraphNodes, tasks.OwnNodes, tasks.Links])
-def test_clients_of_scaled_features_differ_in_those_before(kind: Any) -> None:
-    """Rows of sum 1 have one mean; clients are in the order of what the rows were before."""
-    skew = Skew(skew_by="features")
-    options = {} if kind is tasks.SubgraphNodes else {"features": "normalized"}
-    setting = kind(clients=4, hidden=4, skew=skew, **options)
-    whole = data.load("synthetic")
-    if kind is tasks.SubgraphNodes:
-        whole = data.largest_component(whole)
-    words = (dense(whole) != 0).sum(1)
-    parts = skew.parts(whole, 4)
-    loaded = setting.load(seed=0).clients
-    clients = [getattr(own, "graph", own) for own in loaded]
-    assert [own.num_nodes for own in clients] == [len(part) for part in parts]
-    means = [float((dense(own) != 0).sum(1).double().mean()) for own in clients]
-    assert means == [float(words[part].double().mean()) for part in parts]
-    assert means == sorted(means) and means[-1] > 1.5 * means[0]
-    for own in clients:
-        total = dense(own).sum(1)
-        assert bool(torch.isclose(total[total != 0], torch.ones(1)).all())
-
-
 def test_label_skew_is_dirichlets() -> None:
     own = Skew(skew_by="labels", skew_alpha=0.1).parts(SMALL, 4, seed=3)
     other = data.partitions.dirichlet_partition(SMALL.labels, 4, alpha=0.1, seed=3)
@@ -390,32 +330,6 @@ def test_links_lose_edges_and_have_no_labels(small: None) -> None:
     assert fgl.run(two.fedavg, two, num_rounds=1).history[0].metrics["test_auc"] > 0
     with pytest.raises(ValueError, match="Expected links to have no labels"):
         load(label_noise=0.1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "more"),
-    [
-        (tasks.OwnNodes, {"features": "degree", "latent": 2}),
-        (tasks.Links, {"features": "degree", "latent": 2}),
-        (tasks.Pairs, {}),
-    ],
-)
-def test_features_that_are_degrees_are_damaged_too(
-    kind: Any, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if kind is not tasks.Pairs:
-        monkeypatch.setattr(fgl.data, "load", lambda *_, **__: SMALL)
-
-    def load(**how: float) -> list[Graph]:
-        setting = kind(clients=2, hidden=4, partition="random", damage=Damage(**how), **more)
-        return list(setting.load(seed=1).clients)
-
-    for lost, noisy in zip(load(missing_features=1.0), load(feature_noise=0.1), strict=True):
-        assert not bool(dense(lost).any())
-        noise = dense(noisy) - dense(data.degree_features(noisy))
-        assert 0.09 < float(noise.std()) < 0.11
-    for own in load(missing_edges=0.5):
-        assert torch.equal(dense(own), dense(data.degree_features(own)))
 
 
 def test_edges_that_a_client_lost_are_no_negatives_of_its_score() -> None:
@@ -532,18 +446,6 @@ def test_domains_are_read_by_one_network_and_have_classes_of_their_own(
         tasks.SubgraphNodes(dataset="a+b", clients=3, hidden=4).load(seed=0)
     with pytest.raises(ValueError, match="Expected graphs to have classes"):
         data.one_space([])
-
-
-def test_a_domain_is_damaged_in_features_and_classes_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    wide = data.csbm(num_nodes=200, num_features=35, words_per_set=5, seed=2)
-    monkeypatch.setattr(fgl.data, "load", lambda name, *_, **__: wide if name == "b" else SMALL)
-    how = Damage(label_noise=1.0, feature_noise=0.1, missing_edges=0.5)
-    one, two = tasks.SubgraphNodes(dataset="a+b", clients=2, hidden=4, damage=how).load().clients
-    assert one.num_classes == two.num_classes == 14
-    assert int(one.labels.max()) < 7 <= int(two.labels.min())
-    assert not bool(dense(one)[:, 20:].any()) and bool((dense(two)[:, 20:] != 0).all())
 
 
 def test_an_edge_of_one_direction_is_not_moved() -> None:

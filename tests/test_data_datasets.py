@@ -60,26 +60,6 @@ def test_download(
     assert target.stat().st_mode & 0o777 == 0o666 & ~mask  # as readable as any new file
 
 
-def test_download_of_other_content(tmp_path: Path, source: Path) -> None:
-    target = tmp_path / "a" / "copy"
-    found, expected = checksum(source.read_bytes()), "0" * 64
-    with pytest.raises(
-        ValueError, match=rf"Expected file:.*source to have sha256 {expected}, but got {found}"
-    ):
-        download(source.as_uri(), target, expected)
-    assert not [*target.parent.iterdir()]
-
-
-def test_download_replaces_only_by_the_right_content(tmp_path: Path, source: Path) -> None:
-    target = tmp_path / "copy"
-    target.write_text("old")
-    with pytest.raises(ValueError, match="sha256"):
-        download(source.as_uri(), target, "0" * 64)
-    assert target.read_text() == "old"
-    download(source.as_uri(), target, checksum(source.read_bytes()))
-    assert target.read_bytes() == source.read_bytes()
-
-
 def test_download_of_what_is_not_there(tmp_path: Path) -> None:
     target = tmp_path / "a" / "copy"
     url = (tmp_path / "missing").as_uri()
@@ -138,29 +118,6 @@ def names(folder: Path) -> list[str]:
 RAW = sorted(f"known/raw/ind.known.{part}" for part in PARTS)
 
 
-def test_known_dataset_is_downloaded_once(offline: Path, tmp_path: Path) -> None:
-    graph = load("known")
-    assert graph.num_nodes == 12
-    cache = tmp_path / "cache" / "fgl"
-    assert names(cache) == RAW
-    offline.rename(tmp_path / "gone")
-    assert torch.equal(load("known").edge_index, graph.edge_index)
-    (cache / RAW[3]).unlink()
-    with pytest.raises(OSError, match=rf"file:.*{Path(RAW[3]).name} did not answer"):
-        load("known")
-
-
-def test_only_missing_files_are_downloaded(offline: Path, tmp_path: Path) -> None:
-    load("known", tmp_path / "root")
-    assert names(tmp_path / "root") == RAW
-    (tmp_path / "root" / RAW[2]).unlink()
-    for file in offline.iterdir():
-        if file.name != Path(RAW[2]).name:
-            file.unlink()
-    load("known", str(tmp_path / "root"))
-    assert not (tmp_path / "cache").exists()
-
-
 def test_corrupt_file_is_named(offline: Path, tmp_path: Path) -> None:
     load("known")
     path = tmp_path / "cache" / "fgl" / RAW[0]
@@ -196,19 +153,6 @@ def test_fgl_data_must_be_a_folder(offline: Path, monkeypatch: pytest.MonkeyPatc
     assert load("known").num_nodes == 12
 
 
-@pytest.mark.parametrize("below", ["raw", "."])
-def test_any_folder_with_planetoid_files(
-    offline: Path, tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = write(tmp_path / "mine" / NAME / below)
-    monkeypatch.setenv("FGL_DATA", str(tmp_path / "mine"))
-    assert load(NAME).num_nodes == 12
-    assert load(NAME, tmp_path / "mine").num_nodes == 12
-    (folder / f"ind.{NAME}.graph").unlink()
-    with pytest.raises(ValueError, match=rf"to hold 8 files, but .*ind\.{NAME}\.graph"):
-        load(NAME)
-
-
 @pytest.mark.parametrize("name", ["nothing", "../mine/tiny", "", "other", "Known"])
 def test_unknown_name_lists_what_there_is(
     offline: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -230,35 +174,6 @@ def test_a_name_of_the_other_function(offline: Path) -> None:
         ValueError, match=r"NCI1, .*clintox, synthetic, or .* but got 'known', which load reads"
     ):
         fgl.data.load_graphs("known")
-
-
-def test_known_names() -> None:
-    names = ["cora", "citeseer", "pubmed", "acm", "wiki", "dblp"]
-    names += ["cora_full", "wiki_cs", "polblogs"]
-    names += ["minesweeper", "tolokers", "squirrel_filtered", "bitcoin_otc", "dblp_four_area"]
-    assert [*GRAPHS] == names
-    molecules = ["esol", "freesolv", "tox21", "bace", "clintox"]
-    assert [*COLLECTIONS] == ["NCI1", "PROTEINS", *molecules]
-    for name in names[:3]:
-        assert [*GRAPHS[name].sha256] == [f"ind.{name}.{part}" for part in PARTS]
-    rows = [*GRAPHS.values(), *COLLECTIONS.values()]
-    every = [sha256 for row in rows for sha256 in row.sha256.values()]
-    assert len({*every}) == len(every) == 24 + 3 + 4 + 1 + 1 + 1 + 1 + 4 + 5 + 3 + 5 + 1 + 4
-    assert all(len(sha256) == 64 for sha256 in every)
-    assert all(bool(row.url) != bool(row.how) for row in rows)
-
-
-def test_checksums_are_those_of_the_raw_files() -> None:
-    root = os.environ.get("FGL_DATA")
-    if not root or not Path(root, "SHA256SUMS").is_file():
-        pytest.skip("FGL_DATA does not name a folder with the public datasets and SHA256SUMS")
-    sums = dict(line.split()[::-1] for line in Path(root, "SHA256SUMS").read_text().splitlines())
-    for name, row in {**GRAPHS, **COLLECTIONS}.items():
-        for file, sha256 in row.sha256.items():
-            if name in ("cora_full", "wiki_cs") and f"{name}/raw/{file}" not in sums:
-                continue  # checksums that others published
-            if file != "tfidf.txt":  # there only packed; its own checksum is checked elsewhere
-                assert sums[f"{name}/raw/{file}"] == sha256
 
 
 def test_packed_file_has_a_checksum_of_its_own(
@@ -355,15 +270,6 @@ def test_synthetic_and_dense(offline: Path) -> None:
     assert torch.equal(known.x, load("known").x.to_dense())
 
 
-def test_public_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = os.environ.get("FGL_DATA")
-    if not root:
-        pytest.skip("FGL_DATA does not name a folder with the public datasets")
-    for name, size in (("cora", (2708, 10556)), ("citeseer", (3327, 9104))):
-        graph = load(name)
-        assert (graph.num_nodes, graph.num_edges) == size
-
-
 def serve(monkeypatch: pytest.MonkeyPatch, source: Any, **headers: str) -> None:
     """An address that answers this."""
     source.headers = Message()
@@ -457,20 +363,6 @@ def test_a_cut_connection_is_called_so(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(OSError, match="The connection to .*x broke: .*; try again"):
             download("https://example.org/x", tmp_path / "a" / "x", "0" * 64)
     assert not names(tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_in_is_named(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    sha256 = checksum(source.read_bytes())
-    text = r"Expected .*file/copy to be written, but got .*XDG_CACHE_HOME"
-    with pytest.raises(OSError, match=text):
-        download(source.as_uri(), tmp_path / "file" / "copy", sha256)
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(30, "read-only")))
-    with pytest.raises(OSError, match=r"Expected .*a/copy to be written, but got .*read-only"):
-        download(source.as_uri(), tmp_path / "a" / "copy", sha256)
-    assert not names(tmp_path / "a")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.model_selection import StratifiedKFold
-from test_data_tu import write
 from test_graph_batch import collection
 
 from fgl import Graph
-from fgl.data import load_graphs
 from fgl.data.partitions import dirichlet_partition, gpfl_partition
 from fgl.data.splits import balanced_classes, fold_clients, stratified_folds
 
@@ -39,20 +36,6 @@ def test_equals_the_rule_in_loops() -> None:
         parts[client].append(left[label].pop())
     got = dirichlet_partition(Y, 4, alpha=0.3, cap=0.8, seed=3)
     assert [part.tolist() for part in got] == [sorted(part) for part in parts]
-
-
-def test_a_mix_is_capped_and_alpha_decides_how_unequal() -> None:
-    y = torch.arange(2).repeat(400)
-
-    def largest(alpha: float, cap: float = 0.95) -> list[float]:
-        parts = dirichlet_partition(y, 20, alpha=alpha, cap=cap)[:10]
-        return [float(y[part].bincount(minlength=2).max()) / part.numel() for part in parts]
-
-    def mean(values: list[float]) -> float:
-        return sum(values) / len(values)
-
-    assert mean(largest(0.5)) > mean(largest(5.0)) > mean(largest(1000.0))
-    assert mean(largest(0.01, cap=0.5)) < 0.6 < mean(largest(0.01))
 
 
 def test_the_seed_decides() -> None:
@@ -121,19 +104,6 @@ def test_authors_draw_equals_the_rule_in_loops(alpha: float, factor: int) -> Non
     assert got != [part.tolist() for part in dirichlet_partition(y, 4, alpha=alpha)]
 
 
-def test_authors_draw_touches_no_other_generator() -> None:
-    np.random.seed(5)
-    want = np.random.uniform()
-    np.random.seed(5)
-    first = gpfl_partition(Y, 5, alpha=0.5)
-    assert np.random.uniform() == want
-    assert all(map(torch.equal, first, gpfl_partition(Y, 5, alpha=0.5)))
-
-
-def test_authors_draw_of_one_class() -> None:
-    assert [p.numel() for p in gpfl_partition(torch.zeros(5).long(), 2, alpha=1.0)] == [3, 2]
-
-
 @pytest.mark.parametrize(
     ("num_clients", "alpha", "match"),
     [
@@ -149,11 +119,6 @@ def test_authors_draw_refuses(num_clients: int, alpha: float, match: str) -> Non
         gpfl_partition(Y, num_clients, alpha=alpha)
 
 
-def test_authors_draw_of_nothing() -> None:
-    with pytest.raises(ValueError, match=r"num_clients to be in \[1, 0\], but got 1"):
-        gpfl_partition(torch.empty(0, dtype=torch.int64), 1, alpha=1.0)
-
-
 @pytest.mark.parametrize("num_folds", [2, 5, 7])
 def test_folds_have_scikit_learns_counts(num_folds: int) -> None:
     y = Y[torch.randperm(127, generator=torch.Generator().manual_seed(0))]
@@ -161,33 +126,6 @@ def test_folds_have_scikit_learns_counts(num_folds: int) -> None:
     splitter = StratifiedKFold(num_folds, shuffle=True, random_state=0)
     theirs = [Counter(y[test].tolist()) for _, test in splitter.split(y, y)]
     assert [Counter(y[fold == f].tolist()) for f in range(num_folds)] == theirs
-
-
-def test_folds_are_shuffled_by_the_seed_alone() -> None:
-    assert torch.equal(stratified_folds(Y, 5), stratified_folds(Y, 5))
-    assert not torch.equal(stratified_folds(Y, 5), stratified_folds(Y, 5, seed=1))
-
-
-def test_folds_of_a_client() -> None:
-    graph, _ = collection((2, 3, 1, 4, 2, 2, 3))
-    old = torch.arange(7) % 2 == 0
-    graph = graph.replace(train_mask=old, val_mask=~old, test_mask=None)
-    parts = [torch.tensor([0, 2, 4]), torch.tensor([1, 3, 5, 6])]
-    seen = [Counter[int](), Counter[int]()]
-    for fold in range(3):
-        train, test = fold_clients(graph, parts, fold=fold, num_folds=3)
-        for k, part in enumerate(parts):
-            assert train[k].num_graphs + test[k].num_graphs == part.numel()
-            assert train[k].num_train == train[k].num_graphs
-            assert all(own.val_mask is own.test_mask is None for own in (train[k], test[k]))
-            seen[k].update(test[k].ptr.diff().tolist())
-    assert seen == [Counter([2, 1, 2]), Counter([3, 4, 2, 3])]
-
-
-def test_a_class_missing_from_a_client_is_fine() -> None:
-    graph, _ = collection((2, 3, 1, 4))
-    train, test = fold_clients(graph, [torch.tensor([0, 2])], fold=0, num_folds=2)
-    assert train[0].num_classes == test[0].num_classes == 2
 
 
 def test_folds_refuse() -> None:
@@ -219,12 +157,6 @@ def test_folds_refuse() -> None:
         stratified_folds(Y, 1)
     with pytest.raises(ValueError, match="at least 3 examples, one per fold, but got 2"):
         stratified_folds(Y[:2], 3)
-
-
-def test_a_collection_without_its_attributes(tmp_path: Path) -> None:
-    with_, _ = load_graphs("tiny", write(tmp_path), ignore=["edge_labels"])
-    without, _ = load_graphs("tiny", tmp_path, attributes=False, ignore=["edge_labels"])
-    assert torch.equal(without[0].x, with_[0].x[:, 2:])
 
 
 def test_balanced_classes() -> None:

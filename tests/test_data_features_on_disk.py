@@ -35,23 +35,6 @@ def test_values_and_results_are_the_same(tmp_path: Path) -> None:
     assert runs[0] == pytest.approx(runs[1])
 
 
-def test_x_comes_from_the_file_and_what_is_written_stays_in_memory(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    mapped = map_features(WHOLE, path)
-    before = path.read_bytes()
-    mapped.x.zero_()  # type: ignore[union-attr]
-    assert path.read_bytes() == before
-    again = torch.from_file(str(path), size=1000, dtype=torch.float32)
-    assert torch.equal(again.view(200, 5), WHOLE.x)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_other_dtypes_and_layouts(tmp_path: Path, dtype: torch.dtype) -> None:
-    x = torch.randn(5, 7).to(dtype).t()
-    graph = Graph(x, torch.tensor([[0], [1]]))
-    assert torch.equal(map_features(graph, tmp_path / "x").x, x)  # type: ignore[arg-type]
-
-
 def test_a_file_that_is_in_use_stays_with_who_uses_it(tmp_path: Path) -> None:
     """To write into it would change the features of another graph, or kill the process."""
     mapped = map_features(WHOLE, tmp_path / "x")

@@ -48,39 +48,6 @@ def test_a_seed_is_the_same_bits_with_any_number_of_threads() -> None:
     assert not torch.equal(made(seed=1).edge_index, made(seed=0).edge_index)
 
 
-def test_degrees_have_a_long_tail_that_max_degree_ends() -> None:
-    wide = degrees(made(num_nodes=20_000, num_edges=100_000, num_features=1))
-    assert wide.float().mean() == 10
-    assert wide.median() < 7
-    assert wide.max() > 300
-    assert (wide == 0).float().mean() < 0.01
-    flat = degrees(made(num_nodes=20_000, num_edges=100_000, num_features=1, max_degree=30))
-    assert flat.max() < 80
-
-
-@pytest.mark.parametrize("asked", [0.3, 0.6, 0.8])
-def test_homophily_is_about_what_was_asked(asked: float) -> None:
-    found = homophily(made(num_classes=8, homophily=asked, strays=0.05, num_features=1))
-    assert abs(found - asked) < 0.06
-
-
-def test_without_strays_all_edges_may_lie_inside_communities() -> None:
-    inside = made(num_classes=4, skew=0.0, homophily=1.0, closeness=1.0, strays=0.0, max_degree=50)
-    assert homophily(inside) == 1
-    assert (inside.y.bincount() - 750).abs().max() <= 1  # type: ignore[union-attr]
-
-
-def test_classes_are_skewed_and_features_tell_of_them() -> None:
-    graph = made(num_classes=5, signal=2.0)
-    share = graph.y.bincount() / 3000  # type: ignore[union-attr]
-    assert share[0] / share[4] == pytest.approx(5, rel=0.3)
-    centre = torch.stack([graph.x[graph.y == c].mean(0) for c in range(5)])  # type: ignore
-    assert (torch.cdist(graph.x, centre).argmin(1) == graph.y).float().mean() > 0.99  # type: ignore
-    blind = made(num_classes=5, signal=0.0)
-    means = torch.stack([blind.x[blind.y == c].mean(0) for c in range(5)])  # type: ignore
-    assert means.abs().max() < 0.5
-
-
 def test_few_nodes_or_edges() -> None:
     assert large_graph(1, 0, num_classes=1).num_edges == 0
     full = large_graph(4, 100, num_classes=2, num_features=2)

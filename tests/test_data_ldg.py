@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from fractions import Fraction
 from math import ceil
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import fgl
-from fgl import Graph, tasks
+from fgl import Graph
 from fgl.data import csbm
 from fgl.data.partitions import ldg_partition
-from fgl.data.partitions.cuts import _smallest
 
 SMALL = csbm(num_nodes=600, num_features=20, words_per_set=5, seed=1)
 
@@ -90,32 +86,6 @@ def test_a_capacity_is_not_rounded_up_twice() -> None:
     assert max(map(len, parts)) == 11  # 1.1 * 100 / 10, in floats a little more
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_smallest_part_gets_the_next_node(seed: int) -> None:
-    rng = random.Random(seed)
-    size = [rng.randrange(6) for _ in range(rng.randrange(1, 9))]
-    count, want, grown = rng.randrange(30), [], list(size)
-    for _ in range(count):
-        want.append(grown.index(min(grown)))
-        grown[want[-1]] += 1
-    assert _smallest(torch.tensor(size), count).tolist() == want
-
-
-def test_edges_may_lie_in_a_file_and_in_any_order(tmp_path: Path) -> None:
-    want = lists(ldg_partition(SMALL, 4))
-    mixed = SMALL.edge_index[:, torch.randperm(SMALL.num_edges)]
-    assert lists(ldg_partition(SMALL.replace(edge_index=mixed), 4)) == want
-    np.save(tmp_path / "edges.npy", SMALL.edge_index.numpy())
-    mapped = torch.from_numpy(np.load(tmp_path / "edges.npy", mmap_mode="c"))
-    assert lists(ldg_partition(SMALL.replace(edge_index=mapped), 4)) == want
-    assert lists(ldg_partition(SMALL, 4, seed=1)) != want
-
-
-def test_without_edges_nodes_are_dealt() -> None:
-    graph = Graph(torch.ones(7, 1), torch.zeros(2, 0, dtype=torch.int64))
-    assert sorted(map(len, ldg_partition(graph, 3))) == [2, 2, 3]
-
-
 @pytest.mark.parametrize("name", ["passes", "block"])
 def test_wrong_arguments(name: str) -> None:
     with pytest.raises(ValueError, match=f"Expected {name} to be an integer >= 1, but got 0"):
@@ -124,10 +94,3 @@ def test_wrong_arguments(name: str) -> None:
         ldg_partition(SMALL, 601)
     with pytest.raises(ValueError, match=r"Expected slack to be a number >= 0, but got -0.1"):
         ldg_partition(SMALL, 2, slack=-0.1)
-
-
-def test_a_task_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fgl.data, "load", lambda *_, **__: SMALL)
-    task = tasks.Nodes(partition="ldg", clients=3, hidden=4).load(seed=0)
-    assert sum(own.num_nodes for own in task.clients) == 600
-    assert max(own.num_nodes for own in task.clients) <= 210

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-import torch_geometric.datasets
 from torch_geometric.io import read_npz as pyg_read_npz
 
 import fgl
@@ -78,16 +77,6 @@ def test_npz_with_sparse_dense_and_no_features(tmp_path: Path) -> None:
     assert none.x.shape == (4, 64)
     assert none.x.to_dense().nonzero()[:, 1].tolist() == [1, 1, 1, 1]
     assert pairs(dense) == pairs(none) == PAIRS
-
-
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.int64, np.float64])
-def test_npz_of_any_numbers(tmp_path: Path, dtype: Any) -> None:
-    arrays = csr("adj_", (ADJ != 0).astype(dtype))
-    arrays |= csr("attr_", scipy.sparse.csr_matrix(X.astype(dtype)))
-    graph = read_npz(write(tmp_path, npz(**arrays)), "tiny")
-    assert graph.x.dtype == torch.float32
-    assert np.array_equal(graph.x.to_dense().numpy(), X.astype(dtype).astype(np.float32))
-    assert pairs(graph) == PAIRS
 
 
 def test_what_needs_pickle_is_read_neither_here_nor_there(tmp_path: Path) -> None:
@@ -262,14 +251,6 @@ def test_malformed_saint(tmp_path: Path, key: str, value: Any, message: str) -> 
         read_saint(saint(tmp_path, **{key: value}), "tiny")
 
 
-@pytest.mark.parametrize("file", ["adj_full.npz", "feats.npy", "class_map.json", "role.json"])
-def test_missing_file_of_saint(tmp_path: Path, file: str) -> None:
-    folder = saint(tmp_path)
-    (folder / file).unlink()
-    with pytest.raises(ValueError, match=rf"to hold 4 files, but got none named \['{file}'\]"):
-        read_saint(folder, "tiny")
-
-
 def test_cora_full_has_features_of_ones_as_in_pyg(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,18 +299,6 @@ def test_a_split_of_files_that_hold_none(tmp_path: Path) -> None:
     for name in ("synthetic", "arxiv-like"):
         with pytest.raises(ValueError, match=f"split to be left out for {name}, .* but got 0"):
             load(name, split=0)
-
-
-@pytest.mark.parametrize("name", ["roman_empire", "amazon_ratings", "questions"])
-def test_heterophilous_graphs_of_ones_own_are_read_by_name(name: str, tmp_path: Path) -> None:
-    """The layout of the public files that the catalogue lacks, in a folder or in raw below it."""
-    for folder in (tmp_path / "a" / name, tmp_path / "b" / name / "raw"):
-        folder.mkdir(parents=True)
-        np.savez(folder / f"{name}.npz", **heterophilous())
-    one, two = (load(name, tmp_path / place, split=1) for place in "ab")
-    assert one.num_classes == two.num_classes and torch.equal(one.x, two.x)
-    assert one.train_mask is not None and one.val_mask is not None and one.test_mask is not None
-    assert torch.equal(one.edge_index, two.edge_index)
 
 
 @pytest.mark.parametrize(
@@ -437,30 +406,6 @@ def test_wiki_cs(tmp_path: Path) -> None:
         assert torch.equal(ours, theirs)
     without = read_wiki_cs(wiki_cs(tmp_path / "b", stopping_masks=None, links=[[], [], []]))
     assert without.num_edges == 0
-
-
-def test_wiki_cs_by_name_is_downloaded_and_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = wiki_cs(tmp_path / "home") / "data.json"
-    row = catalogue.GRAPHS["wiki_cs"]._replace(url=path.parent.as_uri())
-    monkeypatch.setitem(catalogue.GRAPHS, "wiki_cs", row)
-    with pytest.raises(ValueError, match=r"data\.json to have sha256 9bf8cb3e"):
-        load("wiki_cs", tmp_path / "root")
-    sums = {"data.json": hashlib.sha256(path.read_bytes()).hexdigest()}
-    monkeypatch.setitem(catalogue.GRAPHS, "wiki_cs", row._replace(sha256=sums))
-    assert torch.equal(load("wiki_cs", tmp_path / "root").x, read_wiki_cs(path.parent).x)
-    assert (tmp_path / "root" / "wiki_cs" / "raw" / "data.json").is_file()
-
-
-def test_wiki_cs_equals_pyg(tmp_path: Path) -> None:
-    folder = wiki_cs(tmp_path / "raw", links=[[1], [2], [0]])
-    pyg = torch_geometric.datasets.WikiCS(str(tmp_path), is_undirected=True)[0]
-    graph = read_wiki_cs(folder)
-    assert torch.equal(graph.x, pyg.x)
-    assert {*pairs(graph)} == {*zip(*pyg.edge_index.tolist(), strict=True)}
-    for ours, theirs in ((graph.train_mask, pyg.train_mask), (graph.val_mask, pyg.val_mask)):
-        assert torch.equal(ours, theirs[:, 0])
 
 
 WRONG_WIKI_CS: list[tuple[str, Any, str]] = [

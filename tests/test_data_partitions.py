@@ -10,8 +10,6 @@ import networkx.algorithms.community as community
 import pytest
 import torch
 from federations import printed
-from hypothesis import given
-from hypothesis import strategies as st
 
 import fgl
 from fgl import Graph
@@ -23,37 +21,6 @@ SMALL = csbm(num_nodes=300, num_features=20, words_per_set=5, seed=1)
 
 def bare(num_nodes: int, edges: Any = ((), ())) -> Graph:
     return Graph(torch.ones(num_nodes, 1), torch.tensor(edges, dtype=torch.int64).view(2, -1))
-
-
-def deal(communities: list[set[int]], n: int, m: int, delta: int) -> list[list[int]]:
-    """The rule in plain words, one community after the other."""
-    size = n // m
-    limit = max(size - delta, 1)
-    pieces = []
-    for nodes in communities:
-        rest = sorted(nodes)
-        while len(rest) > limit:
-            pieces.append(rest[:limit])
-            rest = rest[limit:]
-        pieces.append(rest)
-    clients: list[list[int]] = [[] for _ in range(m)]
-    pointer = 0
-    while pieces:
-        best = pieces[0]
-        for piece in pieces:
-            if len(piece) > len(best) or (len(piece) == len(best) and min(piece) < min(best)):
-                best = piece
-        pieces.remove(best)
-        skipped = 0
-        while len(clients[pointer]) + len(best) > size + delta and skipped < m:
-            pointer = (pointer + 1) % m
-            skipped += 1
-        if skipped == m:  # fits nowhere
-            sizes = [len(client) for client in clients]
-            pointer = sizes.index(min(sizes))
-        clients[pointer] += best
-        pointer = (pointer + 1) % m
-    return [sorted(client) for client in clients]
 
 
 def test_a_delta_that_cuts_small_clients_into_pieces_is_warned_of() -> None:
@@ -71,46 +38,12 @@ def test_a_delta_that_cuts_small_clients_into_pieces_is_warned_of() -> None:
     assert kept(single) < 5 and kept(whole) > 20
 
 
-def test_two_clients_are_warned_of_such_a_delta_and_one_is_not() -> None:
-    chain = bare(12, [[*range(11)], [*range(1, 12)]])
-    with pytest.warns(UserWarning, match="half of the 6 nodes of a client, but got 5"):
-        louvain_partition(chain, 2, delta=5)
-    (whole,) = louvain_partition(chain, 1, delta=11)
-    assert whole.tolist() == [*range(12)]
-
-
-@pytest.mark.filterwarnings("ignore:Expected delta to be at most half")
-@given(data=st.data())
-def test_capacity_rule(data: st.DataObject) -> None:
-    n = data.draw(st.integers(1, 60), label="nodes")
-    m = data.draw(st.integers(1, n), label="clients")
-    delta = data.draw(st.integers(0, 25), label="delta")
-    label = data.draw(st.lists(st.integers(0, 6), min_size=n, max_size=n), label="community")
-    found = [{i for i in range(n) if label[i] == c} for c in {*label}]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(community, "louvain_communities", lambda *args, **options: found)
-        parts = louvain_partition(bare(n), m, delta=delta)
-    assert [part.tolist() for part in parts] == deal(found, n, m, delta)
-    assert sorted(torch.cat(parts).tolist()) == [*range(n)]
-    assert all(part.dtype == torch.int64 and part.numel() for part in parts)
-
-
 def test_what_fits_nowhere_goes_to_the_smallest_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(community, "louvain_communities", lambda *_, **__: [{*range(10)}])
     parts = louvain_partition(bare(10), 3, delta=0)
     assert [part.tolist() for part in parts] == [[0, 1, 2, 9], [3, 4, 5], [6, 7, 8]]
     parts = louvain_partition(bare(11), 3, delta=0)  # the communities do not cover node 10
     assert sum(part.numel() for part in parts) == 10
-
-
-@pytest.mark.filterwarnings("ignore:Expected delta to be at most half")
-@pytest.mark.parametrize("m", [1, 2, 5, 13, 300])
-def test_louvain_properties(m: int) -> None:
-    parts = louvain_partition(SMALL, m)
-    assert len(parts) == m
-    assert torch.cat(parts).sort().values.tolist() == [*range(300)]
-    assert all(torch.equal(part, part.unique()) and part.numel() for part in parts)
-    assert max(part.numel() for part in parts) <= 300 // m + 20
 
 
 def test_louvain_depends_on_the_graph_and_seed_alone() -> None:
@@ -146,35 +79,6 @@ def test_same_parts_whatever_the_hash_seed() -> None:
     other = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # unset means random
     here = [p.tolist() for f in (louvain_partition, random_partition) for p in f(SMALL, 4)]
     assert printed("-c", code, PYTHONHASHSEED=other).strip() == str(here)
-
-
-@pytest.mark.parametrize("partition", [louvain_partition, random_partition])
-def test_graph_without_edges(partition: Any) -> None:
-    parts = partition(bare(50), 3)
-    assert torch.cat(parts).sort().values.tolist() == [*range(50)]
-    assert all(part.numel() for part in parts)
-
-
-@pytest.mark.parametrize("m", [1, 3, 7, 300])
-def test_random_partition(m: int) -> None:
-    parts = random_partition(SMALL, m)
-    assert torch.cat(parts).sort().values.tolist() == [*range(300)]
-    assert all(torch.equal(part, part.unique()) for part in parts)
-    sizes = {part.numel() for part in parts}
-    assert max(sizes) - min(sizes) <= 1
-    again, other = random_partition(SMALL, m), random_partition(SMALL, m, seed=1)
-    assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
-    assert m == 1 or not all(torch.equal(a, b) for a, b in zip(parts, other, strict=True))
-
-
-@pytest.mark.parametrize("partition", [louvain_partition, random_partition])
-@pytest.mark.parametrize("m", [0, -1, 6])
-def test_number_of_clients_is_checked(partition: Any, m: int) -> None:
-    with pytest.raises(ValueError, match=rf"Expected num_clients to be in \[1, 5\], but got {m}"):
-        partition(bare(5), m)
-    for number in (2.0, "2"):
-        with pytest.raises(TypeError, match=f"num_clients to be an integer, but got {number!r}"):
-            partition(bare(5), number)
 
 
 def test_delta_is_checked() -> None:
@@ -242,33 +146,6 @@ def test_overlapping_clients_share_nothing_but_what_is_common() -> None:
             graph, [0.5, 0.75, 0.75], common=0.0, seed=seed
         )
         assert all(map(torch.equal, again, parts))
-
-
-def test_partition_graph_cuts_what_subgraph_cuts() -> None:
-    """Parts in any order, a part without nodes, nodes in no part; weights; parts that overlap."""
-    generator = torch.Generator().manual_seed(0)
-    edges = torch.randint(40, (2, 300), generator=generator)
-    whole = Graph(torch.eye(40), edges, edge_weight=torch.rand(300, generator=generator))
-    order = torch.randperm(40, generator=generator)
-    disjoint = [order[:17], order[17:17], order[17:30]]
-    for parts in (disjoint, [order[:20], order[10:]], []):
-        for part, cut in zip(parts, partition_graph(whole, parts), strict=True):
-            alone = whole.subgraph(part)
-            for name in ("x", "edge_index", "edge_weight", "node_id"):
-                assert torch.equal(getattr(cut, name), getattr(alone, name)), name
-
-
-def test_partition_graph_looks_at_all_edges_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Any] = []
-    plain = Graph.subgraph
-
-    def watched(self: Graph, nodes: torch.Tensor, edges: torch.Tensor | None = None) -> Graph:
-        given.append(edges)
-        return plain(self, nodes, edges)
-
-    monkeypatch.setattr(Graph, "subgraph", watched)
-    clients = partition_graph(SMALL, random_partition(SMALL, 7))
-    assert sum(edges.numel() for edges in given) == sum(own.num_edges for own in clients)
 
 
 @pytest.mark.parametrize("seed", [0, 7])

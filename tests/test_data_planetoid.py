@@ -130,14 +130,6 @@ def test_the_names_of_python_2_and_of_today(tmp_path: Path) -> None:
     assert torch.equal(one.edge_index, two.edge_index)
 
 
-def test_dense_features_are_read_too(tmp_path: Path) -> None:
-    raw = parts()
-    dense = {part: raw[part].toarray() for part in ("x", "tx", "allx")}
-    got = read_planetoid(write(tmp_path / "a", **dense), NAME)
-    want = read_planetoid(write(tmp_path / "b"), NAME)
-    assert torch.equal(got.x.to_dense(), want.x.to_dense())
-
-
 class Evil:
     def __init__(self, *call: Any) -> None:
         self.call = call
@@ -210,14 +202,6 @@ def test_random_damage_raises_value_error_or_nothing(tmp_path: Path) -> None:
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_missing_file(tmp_path: Path, part: str) -> None:
-    folder = write(tmp_path)
-    (folder / f"ind.{NAME}.{part}").unlink()
-    with pytest.raises(ValueError, match=rf"Expected .* to hold 8 files, .*'ind\.tiny\.{part}'"):
-        read_planetoid(folder, NAME)
-
-
 def csr(**fields: Any) -> Any:
     """A csr_matrix whose pickle says something wrong."""
     matrix = parts()["tx"]
@@ -276,13 +260,6 @@ def test_more_training_nodes_than_known_ones(tmp_path: Path) -> None:
     many = {"x": scipy.sparse.vstack([raw["allx"], raw["tx"]]).tocsr(), "y": np.eye(3)[[0] * 12]}
     with pytest.raises(ValueError, match="to have at most 8 rows, as ally, but got 12"):
         read_planetoid(write(tmp_path, **many), NAME)
-
-
-def test_no_edges_and_one_way_edges(tmp_path: Path) -> None:
-    empty = read_planetoid(write(tmp_path / "a", graph={}), NAME)
-    assert (empty.num_nodes, empty.num_edges) == (12, 0)
-    one_way = read_planetoid(write(tmp_path / "b", graph={0: [5], 7: [7]}), NAME)
-    assert one_way.edge_index.tolist() == [[5, 0], [0, 5]]
 
 
 def test_what_would_end_python_is_refused(tmp_path: Path) -> None:

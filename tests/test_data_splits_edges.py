@@ -26,63 +26,6 @@ def pairs(edges: Tensor) -> set[tuple[int, int]]:
     return {(min(u, v), max(u, v)) for u, v in edges.t().tolist()}
 
 
-@pytest.mark.parametrize("name", ["chain", "synthetic"])
-def test_every_edge_is_in_one_part_and_message_passing_sees_the_training_part(name: str) -> None:
-    graph = chain(100) if name == "chain" else fgl.data.load("synthetic")
-    whole = {pair for pair in pairs(graph.edge_index) if pair[0] != pair[1]}
-    parts = edge_split(graph, seed=3)
-    train, val, test = (pairs(e) for e in (parts.train_edges, parts.val_edges, parts.test_edges))
-    assert train | val | test == whole
-    assert len(train) + len(val) + len(test) == len(whole)
-    assert (len(val), len(test)) == (round(0.05 * len(whole)), round(0.1 * len(whole)))
-    for edges in (parts.train_edges, parts.val_edges, parts.val_negatives):
-        assert (edges[0] < edges[1]).all()
-    # No leak: neither direction of an edge that is asked for is in what messages pass along.
-    seen = set(map(tuple, parts.graph.edge_index.t().tolist()))
-    assert seen == {(u, v) for u, v in train} | {(v, u) for u, v in train}
-    assert parts.graph.num_edges == 2 * len(train)
-    dense = parts.graph.adj.to_dense()
-    for u, v in [*val, *test]:
-        assert dense[u, v] == dense[v, u] == 0
-
-
-def test_what_a_kept_edge_joins_does_not_matter_to_the_training_graph() -> None:
-    """The embeddings of a model are those of a graph in which the kept edges never existed."""
-    graph = chain(60)
-    graph = graph.replace(x=torch.eye(60))
-    parts = edge_split(graph)
-    gone = pairs(torch.cat([parts.val_edges, parts.test_edges], 1))
-    mask = [(min(u, v), max(u, v)) not in gone for u, v in graph.edge_index.t().tolist()]
-    rest = graph.edge_index[:, torch.tensor(mask)]
-    rest = torch.cat([rest, rest.flip(0)], 1).unique(dim=1)
-    rest = rest[:, rest[0] != rest[1]]
-    model = fgl.nn.GCN(60, 8, 2).eval()
-    torch.testing.assert_close(model(graph.x, parts.graph.adj), model(graph.x, rest))
-
-
-def test_negatives_are_no_edges_of_the_whole_graph_and_different() -> None:
-    graph = chain(100)
-    parts = edge_split(graph)
-    negatives = torch.cat([parts.val_negatives, parts.test_negatives], 1)
-    assert negatives.shape[1] == len(pairs(negatives)) == 15
-    assert not pairs(negatives) & pairs(graph.edge_index)
-    assert parts.val_negatives.shape == parts.val_edges.shape
-    assert parts.test_negatives.shape == parts.test_edges.shape
-
-
-def test_a_seed_makes_one_split_whatever_was_drawn_before() -> None:
-    def tensors(parts: EdgeSplit) -> list[Tensor]:
-        return [v for k, v in vars(parts).items() if k != "graph"] + [parts.graph.edge_index]
-
-    torch.manual_seed(1)
-    first = tensors(edge_split(chain(80), seed=5))
-    torch.manual_seed(2)
-    again = tensors(edge_split(chain(80), seed=5))
-    other = tensors(edge_split(chain(80), seed=6))
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-    assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
-
-
 def test_the_order_of_the_edges_does_not_matter() -> None:
     graph = fgl.data.csbm(num_nodes=60, num_features=4, words_per_set=2, seed=0)
     order = torch.randperm(graph.num_edges, generator=torch.Generator().manual_seed(1))
@@ -95,25 +38,6 @@ def test_the_order_of_the_edges_does_not_matter() -> None:
     assert torch.equal(one.graph.edge_index, two.graph.edge_index)
     place = one.graph.edge_index[1] * 60 + one.graph.edge_index[0]
     assert (place.diff() > 0).all()  # by target, then by source
-
-
-def test_of_directed_pairs_there_are_twice_as_many() -> None:
-    """Four nodes, eight of twelve edges: two held out have negatives among the four others."""
-    every = [(u, v) for u in range(4) for v in range(4) if u != v]
-    edges = torch.tensor(every[:8]).T
-    split = edge_split(
-        fgl.Graph(torch.ones(4, 1), edges), val=0.125, test=0.125, directed=True, seed=0
-    )
-    negatives = torch.cat([split.val_negatives, split.test_negatives], 1).T.tolist()
-    assert len(negatives) == 2 and {tuple(pair) for pair in negatives} <= set(every[8:])
-
-
-def test_what_the_nodes_know_stays() -> None:
-    mask = torch.arange(40) < 20
-    graph = chain(40, y=torch.arange(40) % 3, train_mask=mask, node_id=torch.arange(40) + 7)
-    split = edge_split(graph).graph
-    assert split.y is graph.y and split.train_mask is mask and split.node_id is graph.node_id
-    assert split.edge_weight is None
 
 
 def complete(n: int) -> fgl.Graph:
@@ -140,16 +64,6 @@ def test_too_few_to_split_are_all_for_training(graph: fgl.Graph) -> None:
     for name in ("val_edges", "val_negatives", "test_edges", "test_negatives"):
         assert getattr(parts, name).shape == (2, 0)
     assert not edge_split(chain(40)).trains_only
-
-
-@pytest.mark.parametrize(("val", "test"), [(0.0, 0.1), (0.1, 0.0), (0.0, 0.0)])
-def test_a_share_of_zero_keeps_none_and_leaves_the_other(val: float, test: float) -> None:
-    graph = chain(40)
-    parts = edge_split(graph, val=val, test=test)
-    assert parts.val_edges.shape[1] == parts.val_negatives.shape[1] == 40 * val
-    assert parts.test_edges.shape[1] == parts.test_negatives.shape[1] == 40 * test
-    assert parts.train_edges.shape[1] == 40 * (1 - val - test)
-    assert parts.trains_only == (val == test == 0)
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 0.1), (0.1, -0.1), (0.5, 0.5), (float("nan"), 0.1)])
@@ -197,20 +111,6 @@ def test_nearly_complete(num: int, replacement: bool, message: str) -> None:
     assert negative_edges(edges, 5, 1).tolist() == [[0], [1]]
     with pytest.raises(ValueError, match=message):
         negative_edges(edges, 5, num, replacement=replacement)
-
-
-@pytest.mark.parametrize("shape", [(5, 2), (2,), (3, 4), (2, 2, 2)])
-def test_pairs_of_another_shape(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"edge_index to have shape \[2, \*\], but got \["):
-        negative_edges(torch.zeros(shape, dtype=torch.int64), 6, 3)
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
-def test_pairs_of_another_type(dtype: torch.dtype) -> None:
-    """The number of a pair of large nodes does not fit in 32 bits."""
-    edges = torch.tensor([[0, 70_000], [1, 70_001]]).to(dtype)
-    with pytest.raises(TypeError, match=f"edge_index to be an int64 tensor, but got {dtype}"):
-        negative_edges(edges, 100_000, 3)
 
 
 def test_complete() -> None:
@@ -272,34 +172,6 @@ def test_a_clients_part_is_what_lies_between_its_nodes() -> None:
         assert got == want and all(want)
         counts = [getattr(own, kind).shape[1] for own in made]
         assert sum(counts) + between == getattr(whole, kind).shape[1]
-
-
-def test_messages_of_a_client_pass_along_its_training_edges_alone() -> None:
-    whole, part = split_of(), torch.arange(40)
-    own = subgraph_split(whole, part)
-    seen = set(map(tuple, own.graph.edge_index.t().tolist()))
-    train = pairs(own.train_edges)
-    assert seen == train | {(v, u) for u, v in train}
-    assert not seen & pairs(torch.cat([own.val_edges, own.test_edges], 1))
-    assert own.graph.node_id.tolist() == part.tolist()
-    assert torch.equal(own.graph.x, whole.graph.x[:40])
-    assert own.graph.y.tolist() == whole.graph.y[:40].tolist()
-
-
-def test_a_clients_negatives_are_its_own_and_no_edge_of_anything() -> None:
-    whole, part = split_of(), torch.arange(20, 60)
-    own = subgraph_split(whole, part, seed=3)
-    negatives = torch.cat([own.val_negatives, own.test_negatives], 1)
-    assert own.val_negatives.shape == own.val_edges.shape
-    assert own.test_negatives.shape == own.test_edges.shape
-    assert len(pairs(negatives)) == negatives.shape[1] > 0
-    assert (negatives[0] < negatives[1]).all() and negatives.max() < 40
-    edges = torch.cat([getattr(whole, kind) for kind in KINDS], 1)
-    assert not pairs(part[negatives]) & pairs(edges)
-    same, other = subgraph_split(whole, part, seed=3), subgraph_split(whole, part, seed=4)
-    assert torch.equal(same.test_negatives, own.test_negatives)
-    assert not torch.equal(other.test_negatives, own.test_negatives)
-    assert torch.equal(other.test_edges, own.test_edges)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2])

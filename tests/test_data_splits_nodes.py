@@ -73,12 +73,6 @@ def test_random_split(n: int, train: float, share: float, seed: int) -> None:
     assert abs(third - (1 - train - val) * n) <= 1
 
 
-def test_random_split_defaults() -> None:
-    assert counts(random_split(labelled(1000))) == (600, 200, 200)
-    assert counts(random_split(labelled(10), train=0.7, val=0.3)) == (7, 3, 0)
-    assert counts(random_split(labelled(10), train=0.0, val=0.0)) == (0, 0, 10)
-
-
 @pytest.mark.parametrize("name", ["class_capped", "random"])
 def test_split_is_random_by_seed_alone(name: str) -> None:
     graph = labelled(300, 200, 100)
@@ -124,15 +118,6 @@ def test_splits_of_today() -> None:
     ]
 
 
-def test_a_split_leaves_its_input_alone() -> None:
-    graph = random_split(labelled(50))
-    before = [mask.clone() for mask in masks(graph)]
-    done = class_capped_split(graph)
-    assert all(torch.equal(a, b) for a, b in zip(masks(graph), before, strict=True))
-    assert done.x is graph.x
-    assert done.y is graph.y
-
-
 def test_public_split() -> None:
     graph = random_split(labelled(50))
     assert public_split(graph) is graph
@@ -176,8 +161,3 @@ def test_number_of_test_nodes() -> None:
         assert [int(mask.sum()) for mask in masks(made)] == [10, 3, min(num_test, 7)]
     with pytest.raises(ValueError, match=r"Expected num_test to be an integer >= 0, but got -1"):
         class_capped_split(graph, num_test=-1)
-
-
-def test_random_split_rounds_where_training_and_validation_end() -> None:
-    assert counts(random_split(labelled(3, 2), train=0.5, val=0.5)) == (2, 3, 0)
-    assert counts(random_split(labelled(4, 3), train=0.5, val=0.2)) == (4, 1, 2)

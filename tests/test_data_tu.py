@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -188,26 +187,6 @@ def test_degree_where_there_are_no_features(tmp_path: Path) -> None:
     assert two.x.shape == (3, 64)
 
 
-def test_several_node_labels_and_no_edges(tmp_path: Path) -> None:
-    root = write(tmp_path, "node_attributes", A="", node_labels="0,7\n1,7\n" * 3 + "0,8\n")
-    graphs, _ = load_graphs("tiny", root)
-    assert [graph.num_edges for graph in graphs] == [0, 0, 0]
-    assert isinstance(graphs[0].x, torch.Tensor)
-    assert graphs[0].x.tolist() == [[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 1, 0]]
-    assert isinstance(graphs[2].x, torch.Tensor)
-    assert graphs[2].x.tolist() == [[1, 0, 0, 1]]
-
-
-def test_graphs_share_no_memory(tmp_path: Path) -> None:
-    graphs, _ = load_graphs("tiny", write(tmp_path))
-    for graph in graphs:
-        assert isinstance(graph.x, torch.Tensor)
-        for tensor in (graph.x, graph.edge_index):
-            assert tensor.is_contiguous()
-            size = tensor.untyped_storage().nbytes()
-            assert size == tensor.numel() * tensor.element_size()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_collections(name: str) -> None:
@@ -330,15 +309,6 @@ def test_the_task_of_classes_says_who_takes_numbers(
         Graphs(dataset="tiny", clients=2).load()
 
 
-@pytest.mark.parametrize("part", ["graph_indicator", "graph_labels"])
-def test_missing_file(tmp_path: Path, part: str) -> None:
-    write(tmp_path, part)
-    with pytest.raises(
-        ValueError, match=rf"to hold 3 files, but got none named \['tiny_{part}.txt'"
-    ):
-        load_graphs("tiny", tmp_path)
-
-
 def test_unknown_name_and_known_without_files(tmp_path: Path) -> None:
     write(tmp_path)
     message = (
@@ -347,15 +317,6 @@ def test_unknown_name_and_known_without_files(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match=message):
         load_graphs("x", tmp_path)
-
-
-def test_wrong_checksum(tmp_path: Path) -> None:
-    folder = tmp_path / "NCI1" / "raw"
-    shutil.copytree(data_folder("NCI1"), folder)
-    path = folder / "NCI1_graph_labels.txt"
-    path.write_text(path.read_text().replace("0", "1", 1))
-    with pytest.raises(ValueError, match=rf"Expected {path} to have sha256 fae44681"):
-        load_graphs("NCI1", tmp_path)
 
 
 def test_any_collection_in_its_folder_is_read_by_its_name(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from federations import graphs, model, printed, script
 
 import fgl
 from fgl import Result, layer
-from fgl.checks import check_choice, check_number
+from fgl.checks import check_number
 from fgl.experiment import Run, choose_names, cli, report, takes_options_of
 from fgl.experiment.cli import defaults_of
 from fgl.experiment.report import to_json
-from fgl.federation import Round, best_round
+from fgl.federation import Round
 
 KEYS = [
     *("recipe", "dataset", "clients", "rounds", "seed", "metrics"),
@@ -177,35 +177,12 @@ def test_best_is_the_round_of_best_validation() -> None:
     }
 
 
-def test_best_is_a_round_in_which_most_were_scored() -> None:
-    rounds = [Round(0, []), Round(1, [0], metrics={"val_accuracy": 0.5, "test_accuracy": 0.4})]
-    assert told(*rounds)["metrics"]["test_accuracy"] == {"last": 0.4, "best_val": 0.4}
-    few = {"val_accuracy": 0.9, "scored_clients": 1.0}
-    many = {"val_accuracy": 0.5, "scored_clients": 3.0}
-    assert best_round([Round(0, [0], metrics=few), Round(1, [0], metrics=many)]).round == 1
-
-
 def test_without_a_validation_set_the_last_rounds_count() -> None:
     history = [Round(i, [0], metrics={"f1": i / 10, "a_loss": 1.0}) for i in range(7)]
     history[1].metrics["early"] = 1.0
     want = {"f1": {"last": 0.6, "mean_last5": pytest.approx(0.4)}}
     assert told(*history)["metrics"] == told(*history, select="")["metrics"] == want
     assert told(*history[::-1], select="f1")["metrics"] == {"f1": {"last": 0.0, "best_val": 0.6}}
-
-
-def test_each_clients_best_round() -> None:
-    one = Round(0, [0], metrics={"f1": 0.5, "f1/0": 0.9, "f1/1": 0.1})
-    two = Round(1, [0], metrics={"f1": 0.4, "f1/0": 0.2, "f1/1": 0.6})
-    assert told(one, two)["metrics"]["f1"]["best_test"] == pytest.approx(0.75)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "median"),
-    [([90, 80, 3, 1, 2], 2), ([90, 80, 3, 1], 2), ([90, 80, 3], 3), ([4, 2], 3), ([5], 5), ([], 0)],
-)
-def test_seconds_are_the_median_from_the_third_round_on(seconds: list[int], median: int) -> None:
-    rounds = [scored(index, 0.5, 0.5, 0.5, value) for index, value in enumerate(seconds)]
-    assert told(*rounds)["seconds_per_round"] == median
 
 
 def refuse_constants(text: str) -> None:
@@ -259,41 +236,6 @@ def test_run_in_python(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "wanted"),
-    [
-        ("rounds", -1, "an integer >= 0"),
-        ("rounds", 2.5, "an integer >= 0"),
-        ("rounds", True, "an integer >= 0"),
-        ("seed", -1, "an integer >= 0 and < 9223372036854775808"),
-        ("seed", 2**63, "an integer >= 0 and < 9223372036854775808"),
-        ("participation", 1.5, "a number > 0 and <= 1"),
-        ("participation", math.nan, "a number > 0 and <= 1"),
-        ("clients_at_once", 0, 'an integer >= 1, "all" or "auto"'),
-        ("clients_at_once", "some", 'an integer >= 1, "all" or "auto"'),
-        ("threads", 0, "an integer >= 1"),
-        ("patience", 0, "an integer >= 1"),
-    ],
-)
-def test_bounds_hold_in_python(name: str, value: Any, wanted: str) -> None:
-    with pytest.raises((TypeError, ValueError)) as caught:
-        Run(**{name: value})
-    assert str(caught.value) == f"Expected {name} to be {wanted}, but got {value!r}"
-
-
-def test_checks() -> None:
-    check_number("mu", 0, at_least=0)
-    check_choice("rule", "sgd", ("sgd", "adam"))
-    for bad in (math.inf, -math.inf, math.nan, 0, 1):
-        with pytest.raises(ValueError, match=f"Expected mu to be a number > 0 and < 1, .* {bad}"):
-            check_number("mu", bad, above=0, below=1)
-    for bad in ("1", None, True, 1j):
-        with pytest.raises(TypeError, match="Expected mu to be a number, but got"):
-            check_number("mu", bad)
-    with pytest.raises(ValueError, match="Expected rule to be one of 'sgd', 'adam', but got 'x'"):
-        check_choice("rule", "x", ("sgd", "adam"))
-
-
 def test_patience_ends_a_run_and_asks_for_a_validation() -> None:
     loaded = task()
     scores = iter([0.1, 0.5, 0.4, 0.3, 0.2, 0.9])
@@ -340,27 +282,6 @@ def test_interrupted_run_goes_on(
     assert len(result.history) == 3
 
 
-@pytest.mark.few
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
-        (["--scale", "2"], "scale"),
-        (["--lr", "0.3"], "lr"),
-        (["--seed", "1"], "seed"),
-        (["--no-learn"], "learn"),
-        (["--dataset", "other"], "dataset"),
-    ],
-)
-def test_checkpoint_of_other_flags_is_refused(
-    flags: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cli(main, argv=["--rounds", "1", "--checkpoint", str(tmp_path)])
-    said = refused(capsys, main, "--checkpoint", str(tmp_path), *flags)
-    wanted = said.split("Expected checkpoint ")[1].split(", but got")[0]
-    assert "to be of this run with" in wanted
-    assert named in wanted
-
-
 # The command line.
 
 
@@ -379,23 +300,6 @@ def test_flags_are_flat() -> None:
     setting, run, _ = cli(parsed, argv=["--learn", "--cap", "None", "--clients-at-once", "4"])
     assert setting == Setting()
     assert run.clients_at_once == 4
-
-
-def test_the_report_of_a_command(tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-    summary, _ = cli(main, argv=["--dataset", "tiny", "--json", str(path), "--cap", "3"])
-    assert json.loads(path.read_text()) == {
-        **summary,
-        "config": json.loads(to_json(summary["config"])),
-    }
-    assert list(summary) == KEYS
-    assert [summary[key] for key in KEYS[:5]] == ["test_experiment", "tiny", 3, 2, 0]
-    assert summary["config"] == {
-        **{"weight_decay": 5e-4, "learn": True, "kind": "gcn", "fanouts": (6, 6), "cap": 3},
-        **{"lr": 0.1, "steps": 2, "participation": 1.0, "clients_at_once": "auto", "threads": 1},
-        **{"patience": None, "scale": 1.0},
-    }
-    assert summary["layers"][-1]["name"] == "scaled"
 
 
 @pytest.mark.parametrize(
@@ -442,15 +346,6 @@ def test_a_report_that_cannot_be_written_is_said_before_training(
     with monkeypatch.context() as patch:  # and what nobody could have known
         patch.setattr(Path, "write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
         assert "Expected json to be written to" in refused(capsys, main, "--json", str(path))
-
-
-def test_a_checkpoint_folder_that_is_a_file_is_a_plain_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    said = refused(capsys, main, "--checkpoint", str(tmp_path / "file"))
-    assert "Expected checkpoint folder" in said
-    assert "to be one to write in, before the first round, but got" in said
 
 
 def test_an_error_of_the_rounds_is_raised_as_it_is() -> None:
@@ -518,20 +413,6 @@ def test_what_one_main_documents_its_siblings_need_not(capsys: pytest.CaptureFix
         """Like `main`."""
 
     assert "How much larger the loss is." in helped(capsys, {"main": main, "other": other}, "other")
-
-
-def test_what_a_call_names_goes_before_what_the_command_says() -> None:
-    def own(run: Run = ONE_ROUND, scale: float = 1.0) -> Any:
-        loaded = task()
-        return run(loaded.fedavg, loaded, recipe="mine", config={"task": "tiny", "scale": 3})
-
-    summary, _ = cli(own, argv=["--scale", "2"])
-    assert (summary["recipe"], summary["dataset"]) == ("mine", "")
-    assert list(summary["config"])[:2] == ["task", "scale"]
-    assert summary["config"]["scale"] == 2.0
-    loaded = task()
-    after, _ = ONE_ROUND(loaded.fedavg, loaded)
-    assert after["config"] == {}  # a command says nothing after it
 
 
 def test_help_loads_no_dataset(

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from federations import (
-    VIEWS,
     close,
-    fedavg,
-    fedprox,
     fgssl,
     graph,
     model,
@@ -145,33 +141,6 @@ def test_each_term_of_fgssl_reaches_the_gradient(which: str, kind: Any) -> None:
         close(on[name] - off[name], weight * own[name], atol=scale)
 
 
-def test_temperatures_reach_their_terms() -> None:
-    net = model().train()
-    local, there = two_models(net)
-
-    def loss(**options: Any) -> float:
-        torch.manual_seed(3)
-        return float(fgssl(net, **options).loss(local, DATA, {"model": there}))
-
-    assert loss() == loss(tau=0.1, omega=5.0)
-    assert loss(tau=0.5, lambda_d=0.0) != loss(lambda_d=0.0)
-    assert loss(omega=1.0, lambda_c=0.0) != loss(lambda_c=0.0)
-    assert loss(tau=0.5, lambda_c=0.0) == loss(lambda_c=0.0)
-    assert loss(omega=1.0, lambda_d=0.0) == loss(lambda_d=0.0)
-
-
-@pytest.mark.parametrize("keys", ["global", "local"])
-def test_the_teacher_gets_no_gradient(keys: str) -> None:
-    net = model().train()
-    local, there = two_models(net)
-    teacher = {name: value.clone().requires_grad_() for name, value in there.items()}
-    student = {name: value.clone().requires_grad_() for name, value in local.items()}
-    fgssl(net, keys=keys).loss(student, DATA, {"model": teacher}).backward()
-    assert all(value.grad is None for value in teacher.values())
-    assert all(value.grad is not None for value in student.values())
-    assert all(p.grad is None for p in net.parameters())
-
-
 def test_local_keys_get_a_gradient_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     net = model().train()
     local, there = two_models(net)
@@ -216,42 +185,3 @@ def test_the_teacher_is_the_received_model_in_eval_mode() -> None:
     torch.manual_seed(3)
     _, z_global, _, _ = forwards(net, local, there, "global")
     assert torch.equal(seen[0], z_global)
-
-
-@pytest.mark.parametrize("local_view", ["weak", "strong"])
-@pytest.mark.parametrize("global_view", ["weak", "strong"])
-def test_each_model_sees_its_view(local_view: str, global_view: str) -> None:
-    """The global model looks first, in every one of the four pairings."""
-    seen = []
-
-    def look(name: str, x: Any, adj: Any) -> Any:
-        seen.append((name, torch.is_grad_enabled()))
-        return VIEWS[name](x, adj)
-
-    net = model().train()
-    local, there = two_models(net)
-    views: Any = {
-        "local_view": partial(look, local_view),
-        "global_view": partial(look, global_view),
-    }
-    fgssl(net, **views).loss(local, DATA, {"model": there})
-    assert seen == [(global_view, False), (local_view, True)]
-
-
-def test_views_are_drawn_anew_at_every_step() -> None:
-    net = model(dropout=0.0).train()
-    local, there = two_models(net)
-    torch.manual_seed(0)
-    losses = {float(fgssl(net).loss(local, DATA, {"model": there})) for _ in range(5)}
-    assert len(losses) == 5
-
-
-@pytest.mark.parametrize("mu", [0.01, 0.5, 3.0])
-def test_fedprox_adds_mu_times_the_distance_to_the_gradient(mu: float) -> None:
-    net = model().train()
-    local, there = two_models(net)
-    context: Any = {"start": there}
-    off = gradient(lambda params: fedavg(net).loss(params, DATA, context), local)
-    on = gradient(lambda params: fedprox(net, mu=mu).loss(params, DATA, context), local)
-    for name in local:
-        close(on[name] - off[name], mu * (local[name] - there[name]), atol=1e-6 * (1 + mu))

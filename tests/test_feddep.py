@@ -16,7 +16,7 @@ from torch import Tensor
 
 import fgl
 from fgl import methods
-from fgl.methods.feddep import compared, feddep, hidden_neighbours
+from fgl.methods.feddep import compared, feddep
 from fgl.methods.grouped_embeddings import clusters, embeddings, grouped
 
 GROUPED: Any = importlib.import_module("fgl.methods.grouped_embeddings")
@@ -249,24 +249,6 @@ def test_groups_are_the_best_ones_and_prototypes_their_means() -> None:
         close(found["prototypes"][group], embedded[members].mean(0), atol=1e-12)
 
 
-def test_hidden_neighbours_are_told_by_their_prototypes() -> None:
-    own = CLIENTS[0]
-    rows = torch.arange(6.0).view(3, 2).double() + 1
-    cluster = torch.arange(11) % 3
-    told = {"prototypes": rows, "cluster": cluster}
-    seen, missing, wanted = hidden_neighbours(net(), own, told, 1.0)
-    stay = [v for v in range(11) if not own.val_mask[v]]  # type: ignore[index]
-    close(seen.x, own.x[stay])  # type: ignore[index]
-    every = around(own, list(range(11)))
-    for place, v in enumerate(stay):
-        lost = [rows[cluster[u]] for u in every[v] if u not in stay]
-        assert missing[place] == len(lost)
-        lost += [torch.zeros(2).double()] * P
-        close(wanted[place], torch.stack(lost[:P]))
-    half = hidden_neighbours(net(), own, told, 0.5)[0]
-    assert half.num_nodes == 11 - int(own.val_mask.sum()) // 2  # type: ignore[union-attr]
-
-
 def test_a_drawn_prototype_is_as_frequent_as_its_nodes() -> None:
     made, count = torch.zeros(2000, 1, 1).double(), torch.tensor([1.9]).expand(2000)
     rows, counts = torch.tensor([[1.0], [2.0], [0.0]]).double(), torch.tensor([3, 1, 0])
@@ -275,32 +257,6 @@ def test_a_drawn_prototype_is_as_frequent_as_its_nodes() -> None:
     assert abs(float(drawn) - 1.75) < 0.1
     close(compared(made, count, rows, counts, "nearest"), torch.tensor(1.0).double())
     assert compared(made, count - 1, rows, counts, "nearest") == 0  # .9 is none
-
-
-def test_prototypes_of_others_change_what_makes_embeddings_alone() -> None:
-    outcomes = []
-    for scale in (0.0, 1.0):
-        made = method(gen_local_epochs=0, embedding_weight=scale, targets="drawn")
-        result = fgl.run(made, CLIENTS, num_rounds=2)
-        outcomes.append(result.client_states[0]["model"])
-    before = net().state_dict()
-    for name, value in outcomes[1].items():
-        changed = not value.equal(outcomes[0][name])
-        if name.startswith("generator"):
-            assert changed == ("embedding" in name)
-            assert ("embedding" in name) or value.equal(before[name])
-
-
-def test_who_is_told_what() -> None:
-    made = method()
-    result = fgl.run(made, CLIENTS, num_rounds=2)
-    assert result.outbox[1]["prototypes"].keys() == {"0", "2"}
-    states = result.client_states
-    close(result.outbox[1]["prototypes"]["2"], states[2]["prototypes"])
-    assert not {n for n in result.outbox[0]["model"] if not n.startswith("classifier")}
-    assert states[0]["model"]["mends"] == 1
-    alone = fgl.run(made, CLIENTS[:1], num_rounds=3).client_states[0]
-    assert alone["model"]["mends"] == 0  # nobody told it of anybody
 
 
 @pytest.mark.parametrize("keeps", [False, True])
@@ -350,21 +306,6 @@ def test_the_generator_is_never_in_training_mode_where_the_model_is() -> None:
     assert not model.generator.encoder.training
     names = fgl.federation.trainable(methods.local(fgl.fedavg(model)))
     assert names == {n for n, _ in model.named_parameters() if n.startswith("classifier")}
-
-
-def test_a_minibatch_of_four_whole_hops_is_the_graph() -> None:
-    """A node reads two hops of the generator and two of the classifier."""
-    whole = graphs((40,))[0].replace(x=graphs((40,))[0].x.double())  # type: ignore[union-attr]
-    clients = fgl.data.partitions.partition_graph(whole, torch.arange(40).split(20))
-    sgd = partial(torch.optim.SGD, lr=LR)
-    plain = fgl.tasks.node_task(whole, clients, net(), fgl.Training(sgd, num_steps=1))
-    ends = []
-    for task in (plain, *(fgl.tasks.sampled_node_task(whole, clients, net(), sgd, fanouts=hops)
-                          for hops in ((-1,) * 4, (-1,) * 2))):  # fmt: skip
-        made = feddep(task.fedavg, encoder_epochs=1, gen_epochs=2)
-        ends.append(fgl.run(made, task.clients, num_rounds=4).outbox[0]["model"])
-    close(ends[1], ends[0], atol=1e-12)
-    assert not ends[2]["classifier.fuse.0.weight"].equal(ends[0]["classifier.fuse.0.weight"])
 
 
 def test_impossible_prototypes_are_refused() -> None:

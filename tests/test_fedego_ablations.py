@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from federations import close, end, same
+from federations import close
 from harness.rows import Loaded
 from papers.fedego import TABLES
-from papers.fedego_methods import SAGEFirst, SAGEThenMLP, server_steps
-from torch import Tensor
-from torch.func import functional_call
+from papers.fedego_methods import SAGEThenMLP, server_steps
 
 import fgl
 from fgl import Method
 from fgl.data.partitions.major_label import unseen_nodes
 from fgl.federation import Inbox, fold_in
-from fgl.methods import fedprox
-from fgl.personalize import part, rest
-from fgl.tasks import EgoNodes, Local, Task, ego_node_task
-from fgl.tasks.scores import evaluate_ego
+from fgl.personalize import rest
+from fgl.tasks import Local, Task, ego_node_task
 
 SMALL = fgl.data.csbm(num_nodes=260, num_features=20, words_per_set=5, seed=1)
 TEST, CLIENTS = fgl.data.partitions.major_label_partition(SMALL, 4, share=0.4, num_test=15)
@@ -65,115 +59,6 @@ def uploads(method: Method, task: Task, num_rounds: int = 2) -> tuple[list[Any],
     return seen, fgl.run(replace(method, aggregate=aggregate), task, num_rounds=num_rounds)
 
 
-@pytest.mark.few
-@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
-@rows
-def test_it_is_a_method_like_others(name: str, tmp_path: Any) -> None:
-    """With FedProx around it, half of the clients at a time, interrupted: it ends the same."""
-    method, task = build(name, dropout=0.5)
-    made = fedprox(method, mu=0.5)
-    options: Any = {"seed": 3, "participation": 0.5, "evaluate": task.evaluate(made)}
-    want = end(fgl.run(made, task, num_rounds=3, **options))
-    assert not any(record["dropped"] for record in want["history"])
-    assert all(math.isfinite(record["loss"]) for record in want["history"])
-    fgl.run(made, task, num_rounds=1, checkpoint=tmp_path, **options)
-    assert same(end(fgl.run(made, task, num_rounds=3, checkpoint=tmp_path, **options)), want)
-    assert not same(end(fgl.run(method, task, num_rounds=3, **options)), want)
-
-
-def test_without_mixup_a_client_is_warned() -> None:
-    method, task = build("w/o Mixup")
-    with pytest.warns(UserWarning, match="ego-graphs as they are"):
-        uploads(method, task, num_rounds=1)
-
-
-@pytest.mark.parametrize(("name", "whose"), [("w/o PL", "own"), ("FedEgo-Server", "server")])
-def test_whose_head_a_client_uses(name: str, whose: str) -> None:
-    """Without personalization layers none is mixed: exactly one's own; or exactly the server's."""
-    method, task = build(name)
-    result = fgl.run(method, task, num_rounds=2)
-    for client, graph in enumerate(task.clients):
-        message, state = result.outbox[client], result.client_states[client]
-        own, server = rest(state["model"], "reduction"), message["head"]  # type: ignore[arg-type]
-        assert not any(torch.equal(own[key], server[key]) for key in own)  # type: ignore[index]
-        want = own if whose == "own" else dict(server)  # type: ignore[arg-type]
-        scored = method.deploy(message, state, graph)
-        started = method.receive(message, state, graph)[0]
-        assert same(rest(scored, "reduction"), want)
-        assert same(rest(started, "reduction"), want)
-        assert same(part(started, "reduction"), dict(message["model"]))  # type: ignore[arg-type]
-
-
-def test_without_pl_what_the_server_trains_reaches_nobody() -> None:
-    method, task = build("w/o PL")
-
-    def spoiled(inbox: Inbox, state: Any) -> Any:
-        outbox, state = method.aggregate(inbox, state)
-        bad = {name: torch.full_like(value, 7.0) for name, value in outbox[0]["head"].items()}
-        return {k: {**message, "head": bad} for k, message in outbox.items()}, state
-
-    want = fgl.run(method, task, num_rounds=2)
-    got = fgl.run(replace(method, aggregate=spoiled), task, num_rounds=2)
-    assert same(got.client_states, want.client_states)
-
-
-def test_without_rl_the_reduction_never_leaves_the_client() -> None:
-    method, task = build("w/o RL")
-    seen, result = uploads(method, task)
-    shapes = {tuple(value.shape) for value in part(method.initial(), "reduction").values()}
-    for inbox in seen:
-        for message in inbox.values():
-            assert set(message) == {"num_examples", "embeddings", "labels"}
-            assert not shapes & {tuple(value.shape) for value in message.values()}
-    head = set(rest(method.initial(), "reduction"))
-    for client, graph in enumerate(task.clients):
-        message: Any = result.outbox[client]
-        state: Any = result.client_states[client]
-        assert set(message) == {"num_clients", "head", "distribution"}
-        assert set(message["head"]) == head
-        for params in (method.receive(message, state, graph)[0],
-                       method.deploy(message, state, graph)):  # fmt: skip
-            assert same(part(params, "reduction"), part(state["model"], "reduction"))
-            assert not same(rest(params, "reduction"), rest(state["model"], "reduction"))
-
-
-def naive_sage(x: Tensor, edges: Tensor, params: dict[str, Tensor], layers: int = 2) -> Tensor:
-    """GraphSAGE node by node: root, mean of neighbours, bias, ReLU."""
-    for layer in range(layers):
-        name = f"reduction.{layer}"
-        left, right = params[f"{name}.lin_l.weight"], params[f"{name}.lin_r.weight"]
-        new = []
-        for v in range(len(x)):
-            near = x[edges[0][edges[1] == v]]
-            mean = near.mean(0) if len(near) else torch.zeros(x.shape[1]).to(x)
-            new.append((left @ mean + right @ x[v] + params[f"{name}.lin_l.bias"]).clamp(min=0))
-        x = torch.stack(new)
-    return x
-
-
-def test_without_ego_an_upload_is_centres_alone() -> None:
-    """Nothing but the SAGE layers, means of centres' embeddings and of their labels goes out."""
-    method, task = build("w/o EGO", dtype=torch.double)
-    seen, result = uploads(method, task, num_rounds=1)
-    for client, graph in enumerate(task.clients):
-        message = seen[0][client]
-        assert set(message) == {"num_examples", "model", "embeddings", "labels"}
-        assert all(name.startswith("reduction.") for name in message["model"])
-        centres = graph.train_mask.nonzero().flatten()  # type: ignore[union-attr]
-        count = -(-len(centres) // BATCH)
-        assert message["embeddings"].shape == (count, 1, HIDDEN)  # one position: no tree
-        assert message["labels"].shape == (count, 1, CLASSES)
-        r = naive_sage(graph.x.to_dense(), graph.edge_index, message["model"])  # type: ignore[union-attr]
-        for i, batch in enumerate(centres.split(BATCH)):
-            close(message["embeddings"][i, 0], r[batch].mean(0), atol=1e-9)
-            share = graph.y[batch].bincount(minlength=CLASSES) / len(batch)  # type: ignore[index]
-            close(message["labels"][i, 0].float(), share)
-    everybody = torch.cat([message["labels"] for message in seen[0].values()]).mean((0, 1))
-    close(result.outbox[0]["distribution"], everybody, atol=1e-9)
-    for key, value in result.outbox[0]["model"].items():  # type: ignore[union-attr]
-        close(value, sum(message["model"][key] for message in seen[0].values()) / 4, atol=1e-9)
-
-
 def test_without_ego_the_server_trains_the_perceptron_by_hand() -> None:
     method, task = build("w/o EGO", dtype=torch.double)
     seen, result = uploads(method, task, num_rounds=1)
@@ -200,96 +85,9 @@ def test_without_ego_the_server_trains_the_perceptron_by_hand() -> None:
     assert int(more["optimizer"]["step/head.weight"]) == 2 * steps > 0
 
 
-def test_without_ego_mixing_is_fedegos() -> None:
-    method, task = build("w/o EGO")
-    result = fgl.run(method, task, num_rounds=1)
-    message, state, graph = result.outbox[0], result.client_states[0], task.clients[0]
-    p = fgl.personalize.label_distribution(graph.y, CLASSES, graph.train_mask)  # type: ignore[arg-type]
-    weight = float((p - message["distribution"]).abs().sum() / 2) ** 0.5
-    assert 0 < weight < 1
-    for key, value in rest(state["model"], "reduction").items():  # type: ignore[arg-type]
-        want = weight * message["head"][key] + (1 - weight) * value  # type: ignore[index]
-        close(method.deploy(message, state, graph)[key], want)
-
-
 def network(**options: Any) -> SAGEThenMLP:
     torch.manual_seed(0)
     return SAGEThenMLP(FEATURES, HIDDEN, CLASSES, fanouts=FANOUTS, **options)
-
-
-def test_the_network_without_ego_sees_the_graph_before_the_perceptron() -> None:
-    model, graph = network().eval(), CLIENTS[0]
-    params = dict(model.named_parameters())
-    r = naive_sage(graph.x.to_dense(), graph.edge_index, params)  # type: ignore[union-attr]
-    close(model(graph.x, graph.adj, reduce=True), r, atol=1e-5)
-    logits = (r @ model.lin.weight.t() + model.lin.bias).clamp(min=0) @ model.head.weight.t()
-    close(model(graph.x, graph.adj), logits, atol=1e-5)
-    close(model(r[:, None]), logits, atol=1e-5)
-
-
-@pytest.mark.parametrize("fanouts", [(3, 3), (2, 4), (3,), (2, 2, 2)])
-def test_the_network_without_ego_on_trees_is_that_on_graphs(fanouts: tuple[int, ...]) -> None:
-    """A tree as a graph of its own: its root has the logits that the tree has."""
-    torch.manual_seed(1)
-    model = SAGEThenMLP(FEATURES, HIDDEN, CLASSES, fanouts=fanouts).eval()
-    trees = fgl.ego.EgoSampler(CLIENTS[0], fanouts)(torch.arange(5))
-    x = CLIENTS[0].x.to_dense()  # type: ignore[union-attr]
-    got = model(x, trees=trees)
-    assert got.shape == (5, CLASSES)
-    bounds = fgl.ego.trees.levels(fanouts)
-    edges = []
-    for level, fanout in enumerate(fanouts):
-        for i in range(bounds[level], bounds[level + 1]):
-            first = bounds[level + 1] + (i - bounds[level]) * fanout
-            edges += [[child, i] for child in range(first, first + fanout)]
-    for i, tree in enumerate(trees):
-        close(got[i], model(x[tree], torch.tensor(edges).t())[0], atol=1e-5)
-    sparse = model(CLIENTS[0].x, trees=trees)
-    close(sparse, got, atol=1e-5)
-
-
-def test_dropout_without_ego_stands_around_the_first_linear_layer() -> None:
-    graph = CLIENTS[0]
-    one, off = network(dropout=1.0).train(), network(dropout=0.0).train()
-    assert not one(graph.x, graph.adj).any()
-    assert torch.equal(off(graph.x, graph.adj), off.eval()(graph.x, graph.adj))
-    model = network(dropout=0.5).train()
-    r = torch.rand(400, 1, HIDDEN)
-    dropped = functional_call(model, dict(model.named_parameters()), (r,))
-    assert not torch.equal(dropped, model.eval()(r))
-    close(model(graph.x, graph.adj, reduce=True), off(graph.x, graph.adj, reduce=True))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda m: m | {"embeddings": m["embeddings"].repeat(1, 13, 1)}, "shape .*1, 8"),
-        (lambda m: m | {"embeddings": m["embeddings"][..., 1:]}, "embeddings to have shape"),
-        (lambda m: m | {"labels": m["labels"] * 1.1}, "labels to have rows that sum to 1"),
-        (lambda m: m | {"labels": m["labels"][:-1]}, "labels to have shape"),
-    ],
-)
-def test_without_ego_a_bad_upload_is_refused(change: Any, message: str) -> None:
-    method, task = build("w/o EGO")
-
-    def send(params: Any, context: Any, state: Any, graph: Any) -> Any:
-        sent, state = method.send(params, context, state, graph)
-        return (change(sent) if graph is task.clients[2] else sent), state
-
-    with pytest.warns(UserWarning, match="Round 0, client 2: "):
-        result = fgl.run(replace(method, send=send), task, num_rounds=1)
-    assert list(result.history[0].dropped) == [2]
-    assert re.search(message, result.history[0].dropped[2])
-
-
-def test_the_setting_without_ego_has_the_same_clients() -> None:
-    small = {"clients": 2, "hidden": 4, "batch_size": 8}
-    other, plain = SAGEFirst(**small).load(3), EgoNodes(**small).load(3)
-    assert isinstance(other.fedavg.model, SAGEThenMLP)
-    for a, b in zip(other.clients, plain.clients, strict=True):
-        assert torch.equal(a.node_id, b.node_id)  # type: ignore[arg-type]
-    again = SAGEFirst(**small).load(3)
-    assert same(again.fedavg.initial(), other.fedavg.initial())
 
 
 # Test nodes that nobody else trains on.
@@ -327,48 +125,6 @@ def test_a_node_that_another_client_trains_on_is_seen() -> None:
     assert [each.tolist() for each in unseen_nodes([tests, tests])] == [[True, False]] * 2
     with pytest.raises(ValueError, match=r"node_id, but got none in clients \[1\]"):
         unseen_nodes([tests, tests.replace(node_id=None)])
-
-
-def with_roles(graph: fgl.Graph, **mask: torch.Tensor) -> fgl.Graph:
-    """The graph with another mask, whose nodes are in no other one."""
-    ((name, nodes),) = mask.items()
-    others = {key: getattr(graph, key) & ~nodes for key in fgl.graph.MASKS if key != name}
-    return graph.replace(**{name: nodes}, **others)
-
-
-def test_scores_on_unseen_nodes() -> None:
-    """The third client has no such node: it is left out of the mean, and not counted."""
-    method, task = build("FedEgo-Server")
-    clients = list(task.clients)
-    gone = torch.isin(clients[0].node_id, clients[2].node_id[clients[2].test_mask])  # type: ignore[index,arg-type]
-    held = torch.isin(clients[2].node_id, clients[0].node_id[gone])  # type: ignore[index,arg-type]
-    clients[2] = with_roles(clients[2], test_mask=held)
-    clients[0] = with_roles(clients[0], train_mask=clients[0].train_mask | gone)
-    want = by_sets(clients)
-    assert not want[2] and want[0] and want[1] and want[3]
-    result = fgl.run(method, task, num_rounds=1)
-    evaluate = evaluate_ego(method, clients, TEST)
-    metrics = evaluate(result.outbox, result.client_states)
-    method.model.eval()
-    each = {}
-    for client in (0, 1, 3):
-        graph = clients[client]
-        params = method.deploy(result.outbox[client], result.client_states[client], graph)
-        with torch.no_grad():
-            chosen = functional_call(method.model, params, (graph.x, graph.adj)).argmax(1)
-        ids, labels = graph.node_id.tolist(), graph.y.tolist()  # type: ignore[union-attr]
-        hits = [int(chosen[v]) == labels[v] for v, i in enumerate(ids) if i in want[client]]
-        each[client] = sum(hits) / len(hits)
-        assert metrics[f"local_unseen_f1/{client}"] == pytest.approx(each[client])
-    assert "local_unseen_f1/2" not in metrics and "local_f1/2" in metrics
-    assert metrics["local_unseen_f1"] == pytest.approx(sum(each.values()) / 3)
-    assert (metrics["unseen_clients"], metrics["scored_clients"]) == (3.0, 4.0)
-    alone = evaluate(result.outbox, {2: result.client_states[2]})
-    assert "local_unseen_f1" not in alone and alone["unseen_clients"] == 0.0
-    bare = [graph.replace(node_id=None) for graph in clients]
-    told = evaluate_ego(method, bare, TEST)(result.outbox, result.client_states)
-    assert not any("unseen" in name for name in told)
-    assert told["local_f1"] == pytest.approx(metrics["local_f1"])
 
 
 def test_a_report_has_the_unseen_nodes() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,12 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, close, graph, receive_as_a_run, same, script
+from federations import CLASSES, FEATURES, close, graph, script
 from torch import Tensor
 
 import fgl
 from fgl import Method, Training, pseudo
-from fgl.federation import Inbox
 from fgl.methods import fedprox
 from fgl.tasks import Task, overlapping_node_task
 
@@ -146,42 +143,6 @@ def test_it_is_the_plain_loop(symmetric: bool) -> None:
         assert torch.equal(message["labels"], labels[data[client].node_id])
 
 
-def gradient(made: Method, data: fgl.Graph, labels: Tensor) -> dict[str, torch.Tensor]:
-    """At the initial model plus 0.1, where the initial one was received, on given labels."""
-    start: Any = made.initial()
-    _, context = receive_as_a_run(made, {"model": start, "labels": labels}, {}, data)
-    params = {k: (v + 0.1).requires_grad_() for k, v in start.items()}
-    loss = made.loss(params, data, context)
-    return dict(zip(params, torch.autograd.grad(loss, list(params.values())), strict=True))
-
-
-def test_pseudo_labels_of_training_nodes_do_not_count() -> None:
-    data = clients()[2]
-    made = method(alpha=1.0)
-    nowhere = torch.full((data.num_nodes,), -1)
-    on_train = torch.where(data.train_mask, 0, -1)
-    assert same(gradient(made, data, on_train), gradient(made, data, nowhere))
-
-
-def test_a_client_that_was_not_there_gets_what_was_last_made_for_it() -> None:
-    made, seen = method(), []
-
-    def receive(message: Any, state: Any, data: fgl.Graph) -> Any:
-        seen.append((data.num_nodes, message.get("labels"), message.get("weight")))
-        return made.receive(message, state, data)
-
-    data = clients()
-    gone = {(1, 0), (2, 0)}
-    watched = replace(made, receive=receive)
-    first = fgl.run(watched, data, num_rounds=1)
-    want: Any = first.outbox[0]
-    seen.clear()
-    fgl.run(watched, data, num_rounds=4, dropouts=lambda index, client: (index, client) in gone)
-    mine = [(y, w) for nodes, y, w in seen if nodes == data[0].num_nodes]
-    assert len(mine) == 2 and mine[0][0] is None
-    assert same(mine[1], (want["labels"], want["weight"]))
-
-
 def spoil(made: Method, change: Any) -> Method:
     def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
         message, state = made.send(params, context, state, data)
@@ -227,83 +188,6 @@ def test_what_was_sent_is_described() -> None:
     assert 0 <= found["pseudo_homophily"] <= 1
     assert found["pseudo_column_sum"] > 0
     assert pseudo.quality.describe([], [], [], torch.zeros(1)) == {}
-
-
-def test_the_threshold_is_of_fused_scores() -> None:
-    """Two clients of one size say .6 and .3 of class 0: fused .45, so nobody is sure."""
-    params = method().initial()
-    inbox = Inbox(
-        {
-            k: {
-                "model": params,
-                "num_examples": torch.tensor(1),
-                "node_id": torch.tensor([0]),
-                "embeddings": torch.zeros(1, CLASSES),
-                "predictions": torch.tensor([[p, 0.45 * (1 - p), 0.55 * (1 - p)]]),
-            }
-            for k, p in enumerate((0.6, 0.3))
-        },
-        num_clients=2,
-        sent={0: {"model": params}, 1: {"model": params}},
-    )
-    for threshold, label in ((0.5, -1), (0.44, 0)):
-        outbox, _ = method(threshold=threshold, neighbours=0).aggregate(inbox, {})
-        assert outbox[0]["labels"].tolist() == [label]
-
-
-def test_the_absent_ones_part_is_what_they_were_sent() -> None:
-    """The server keeps nothing of a client but its nodes; the inbox knows the rest."""
-    made, data = method(), clients()
-    done = fgl.run(
-        made, data, num_rounds=2, dropouts=lambda index, client: (index, client) == (1, 2)
-    )
-    first = fgl.run(made, data, num_rounds=1)
-    for key in ("labels", "row", "col", "weight"):
-        assert same(done.outbox[2][key], first.outbox[2][key])
-    assert not same(done.outbox[2]["model"], first.outbox[2]["model"])
-    assert list(done.server_state) == ["model", "nodes"]
-
-
-def test_published_setting_and_the_score_is_of_the_union() -> None:
-    example = script("examples/fedgl.py")
-    defaults = {n: p.default for n, p in inspect.signature(example.main).parameters.items()}
-    setting, run = defaults["task"], defaults["run"]
-    assert (run.rounds, run.patience) == (300, 30)
-    assert (setting.hidden, setting.dropout, setting.l2) == (16, 0.5, 5e-4)
-    assert setting.proportions == ("table2",)
-    assert setting.shares == [0.3, 0.4, 0.5, 0.5, 0.6, 0.7]
-    assert setting.local == fgl.tasks.Local("adam", 0.01, weight_decay=0.0, steps=10)
-    wanted = {"alpha": 0.2, "beta": 0.1, "threshold": 0.5, "neighbours": 100, "symmetric": True}
-    options = inspect.signature(fedgl).parameters
-    assert {name: options[name].default for name in wanted} == wanted
-    loaded = setting.load()
-    assert loaded.fedavg.model.drop_input
-    made = fedgl(loaded.fedavg, 2708)
-    params = {name: value + 0.05 for name, value in made.initial().items()}
-    union: Any = loaded.whole
-    with torch.no_grad():
-        logits = torch.func.functional_call(made.model.eval(), params, union.inputs)
-    hit = logits.argmax(1) == union.y
-    found = loaded.evaluate(made)({k: {"model": params} for k in range(6)}, {})
-    assert found["test_accuracy"] == pytest.approx(float(hit[union.test_mask].double().mean()))
-    assert found["val_accuracy"] == pytest.approx(float(hit[union.val_mask].double().mean()))
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [
-        ("alpha", -1),
-        ("beta", math.nan),
-        ("threshold", 1.5),
-        ("neighbours", -1),
-        ("neighbours", 2.5),
-    ],
-)
-def test_numbers_out_of_range_are_refused(name: str, bad: float) -> None:
-    with pytest.raises(
-        (ValueError, TypeError), match=f"Expected {name} to be an? .* but got {bad}"
-    ):
-        method(**{name: bad})
 
 
 @pytest.mark.parametrize("name", ["y", "node_id"])

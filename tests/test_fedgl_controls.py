@@ -8,30 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, close, graph, same
+from federations import CLASSES, graph
 from papers.fedgl_controls import (
     quality_of_own,
-    random_columns,
-    scattered,
-    with_own_labels,
-    with_random_graph,
 )
-from test_fedgl import DEFAULTS, clients, method, task
+from test_fedgl import clients, method
 
 import fgl
 from fgl import Method, pseudo
 from fgl.federation import Inbox
-
-
-def own(dtype: torch.dtype = torch.float32, threshold: float = 0.4, **options: Any) -> Method:
-    fedavg = task(options.get("dropout", 0.0), dtype).fedavg
-    labelled = method(dtype=dtype, neighbours=0, **options)
-    return with_own_labels(fedavg, labelled, threshold=threshold)
-
-
-def scattering(seed: int = 0, dtype: torch.dtype = torch.float32, **options: Any) -> Method:
-    columns = random_columns(clients(), DEFAULTS["neighbours"], seed)
-    return with_random_graph(method(dtype=dtype, **options), columns)
 
 
 def disjoint() -> list[fgl.Graph]:
@@ -52,18 +37,6 @@ def trained(made: Method, data: list[fgl.Graph], rounds: int = 1) -> tuple[Inbox
     return seen[-1], result
 
 
-def test_own_labels_are_the_fused_ones_where_clients_share_no_node() -> None:
-    """Nothing but the fusion differs, also for clients that are absent at times."""
-    options: Any = {"num_rounds": 5, "seed": 2, "participation": 0.7}
-    fused = fgl.run(method(neighbours=0), disjoint(), **options)
-    alone = fgl.run(own(), disjoint(), **options)
-    plain = fgl.run(task().fedavg, disjoint(), **options)
-    close(alone.outbox[0]["model"], fused.outbox[0]["model"])
-    assert not same(alone.outbox[0]["model"], plain.outbox[0]["model"])
-    for client, state in alone.client_states.items():
-        assert torch.equal(state["labels"], fused.outbox[client]["labels"])
-
-
 def test_quality_is_of_the_labels_that_clients_made() -> None:
     data = disjoint()
     states = {k: {"labels": each.y.clone()} for k, each in enumerate(data) if k}
@@ -72,26 +45,6 @@ def test_quality_is_of_the_labels_that_clients_made() -> None:
     nodes = data[1].num_nodes + data[2].num_nodes
     assert found["pseudo_label_share"] == 1.0
     assert found["pseudo_label_accuracy"] == pytest.approx(1 - 3 / nodes)
-
-
-def test_a_random_graph_has_the_learned_ones_rows_and_weights() -> None:
-    data = clients()
-    _, learned = trained(method(), data)
-    _, scatter = trained(scattering(), data)
-    for client, each in enumerate(data):
-        want, got = learned.outbox[client], scatter.outbox[client]
-        assert torch.equal(got["row"], want["row"]) and torch.equal(got["weight"], want["weight"])
-        assert torch.equal(got["labels"], want["labels"])
-        assert not torch.equal(got["col"], want["col"])
-        block = pseudo.graph.from_edge_tensors(got, like=each.adj).to_dense()
-        learned_block = pseudo.graph.from_edge_tensors(want, like=each.adj).to_dense()
-        assert int((block > 0).sum()) == int((learned_block > 0).sum()) > 0
-        close(block.sum(1), learned_block.sum(1))
-
-
-def test_a_message_without_edges_stays() -> None:
-    message = {"model": {"w": torch.ones(1)}}
-    assert scattered(message, torch.zeros(3, 1, dtype=torch.int64)) == message
 
 
 def uploads() -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -191,29 +190,6 @@ def test_it_is_fedgm_by_numbers(same_draws: None) -> None:
     kept: Any = result.server_state["x"]
     close(torch.cat([kept["0"], kept["1"]]), x, atol=1e-12)
     close(result.outbox[0]["model"], params, atol=1e-12)
-
-
-def test_condensed_graphs_come_nearer_to_the_gradients() -> None:
-    own, losses = CLIENTS[0], []
-    made = method()
-    names = sorted(fgl.federation.trainable(made))
-    y = MODULE.condensed_labels(own, 0.7)
-    assert sorted(y.tolist()) == sorted(labels(own))
-    for steps in (1, 60):
-        torch.manual_seed(0)
-        x = start(own, y)
-        adam = partial(torch.optim.Adam, lr=LR)
-        how = {"adam": adam, "turns": (2, 2), "steps": steps}
-        found = MODULE.condense(made.model, names, own, (x, y, edge_net()), **how)
-        whole = MODULE.whole_graph(found[0], y, found[1], 3)
-        weight = y.bincount(minlength=3) / y.bincount().max()
-        each = []
-        for turn in range(10):
-            wanted = MODULE.class_gradients(made.model, names, model(turn), own)
-            loss = MODULE.apart(made.model, names, model(turn), whole, wanted, weight)
-            each.append(loss.item())
-        losses.append(sum(each))
-    assert losses[1] < losses[0]
 
 
 def test_what_it_refuses() -> None:

@@ -325,18 +325,6 @@ def test_names_that_do_not_fit_the_graph_are_refused(change: Any, message: str) 
         fgl.predict(net, {}, graph)
 
 
-def test_a_clients_columns_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, columns, relations = typed()
-    net, calls = fgl.nn.Hetero(Silent(), columns, relations, target="author"), []
-    count = torch.Tensor.count_nonzero
-    monkeypatch.setattr(
-        torch.Tensor, "count_nonzero", lambda x: (calls.append(x.shape), count(x))[1]
-    )
-    for _ in range(3):
-        fgl.predict(net, {}, graph)
-    assert calls.count(graph.x.shape) == 1
-
-
 def test_networks_of_dicts_train_one_by_one_without_a_warning(
     recwarn: pytest.WarningsRecorder,
 ) -> None:

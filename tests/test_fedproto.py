@@ -13,7 +13,7 @@ from torch import Tensor
 
 import fgl
 from fgl.methods import fedproto, fedtgp
-from fgl.methods.fedtgp import contrast, drawn_like
+from fgl.methods.fedtgp import drawn_like
 
 Rows = dict[int, Tensor]
 
@@ -138,18 +138,6 @@ def test_fedtgp_is_the_authors(margin: float) -> None:
     assert apart(result.server_state["generator"], kept[-1]) < 1e-12
     for c in range(CLASSES):
         torch.testing.assert_close(result.outbox[0]["prototypes"][c], near[c], atol=1e-12, rtol=0)
-
-
-def test_the_servers_contrast_keeps_classes_apart() -> None:
-    rows = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
-    classes = torch.tensor([0, 1, 2, 1, 0])
-    start = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(
-        lambda r, z: contrast(r, classes, z, torch.tensor(0.5, dtype=torch.float64)), (rows, start)
-    )
-    assert contrast(rows, classes, start, torch.tensor(2.0)) > contrast(
-        rows, classes, start, torch.tensor(0.0)
-    )
 
 
 def test_a_class_that_nobody_has_keeps_its_prototype() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, close, graph, graphs, receive_as_a_run, same, script
+from federations import CLASSES, FEATURES, close, graph, graphs, same
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, smooth_l1_loss
 
@@ -19,7 +19,7 @@ import fgl
 from fgl import Ragged, data, losses, tasks
 from fgl.federation import fold_in
 from fgl.graph.neighbours import neighbour_features, neighbour_table
-from fgl.methods import fedsage_plus, local, random_neighbours
+from fgl.methods import fedsage_plus, random_neighbours
 from fgl.tasks.mended import _hide, mend
 
 LR = 0.1
@@ -122,19 +122,6 @@ def test_greedy_loss_is_that_of_loops(seed: int, p: int, q: int) -> None:
     assert float(whole) == pytest.approx(want, abs=1e-12)
 
 
-def test_greedy_loss_has_the_gradient_of_its_formula() -> None:
-    made, count, hidden, number, mask = drawn()
-    made.requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda m: losses.nearest_features(m, count, hidden, number, mask=mask), made
-    )
-    hidden, count = hidden.requires_grad_(), count.requires_grad_()
-    losses.nearest_features(made, count, hidden, number, mask=mask).backward()
-    assert hidden.grad is None and count.grad is None
-    there = (torch.arange(4) < count.floor()[:, None]) & (number > 0)[:, None] & mask[:, None]
-    assert (made.grad.abs().sum(2) > 0).equal(there)
-
-
 def test_greedy_loss_where_nothing_counts() -> None:
     made, count, hidden, number, _ = drawn()
     made.requires_grad_()
@@ -161,23 +148,6 @@ def test_greedy_loss_refuses(place: int) -> None:
 
 
 # The generator
-
-
-def test_the_classifier_reads_the_graph_with_the_generated_neighbours() -> None:
-    """Without building it, what SAGE says of the appended graph."""
-    net, own = generator(), double(graph(20))
-    torch.manual_seed(1)
-    count = 6 * torch.rand(20, dtype=torch.float64)
-    made = torch.randn(20, 5, FEATURES, dtype=torch.float64)
-    got = net.classify(own.x, own.adj, count, made)
-    new, edges, size = [], [], 20
-    for node in range(20):
-        for place in range(min(5, math.floor(float(count[node])))):
-            new.append(made[node, place])
-            edges += [(size, node), (node, size)]
-            size += 1
-    more = own.append(torch.stack(new), torch.tensor(edges).t())
-    close(got, net.classifier(more.x, more.adj)[:20])
 
 
 def test_the_generators_loss_is_its_formula() -> None:
@@ -231,19 +201,6 @@ def test_noise_and_dropout_are_what_is_given() -> None:
     assert not made[0].equal(made[2])
     assert made[0].abs().max() <= 1
     assert set(generator(dropout=1.0).draw(3)["keep"].flatten().tolist()) == {0.0}
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_a_share_of_the_validation_nodes_is_hidden(share: float) -> None:
-    clients = [double(own) for own in graphs()]
-    task = tasks.generator_task(clients, generator(), SGD, share=share)
-    for own, kept in zip(clients, task.clients, strict=True):
-        assert own.val_mask is not None
-        assert kept.val_mask is not None
-        known = int(own.val_mask.sum())
-        assert own.num_nodes - kept.num_nodes == int(share * known)
-        assert int(kept.val_mask.sum()) == known - int(share * known)
-        assert kept.num_train == own.num_train
 
 
 def test_generator_task_refuses() -> None:
@@ -313,26 +270,6 @@ def test_relayed_gradients_are_those_of_the_joint_loss(
             torch.testing.assert_close((leaf.detach() - after[name]) / LR, want, rtol=0, atol=1e-9)
 
 
-def test_neither_features_nor_generators_travel() -> None:
-    task = task_of()
-    method, seen = fedsage_plus(task.fedavg), []
-
-    def send(*given: Any) -> Any:
-        message, state = method.send(*given)
-        seen.append(sorted(message))
-        return message, state
-
-    result = fgl.run(replace(method, send=send), task.clients, num_rounds=6)
-    assert seen == 2 * ([["count", "made", "missing"]] * 4 + [["gradients"]] * 4 + [[]] * 4)
-    assert result.history[2].bytes_up == 0
-    rows = [own.num_train for own in task.clients]
-    size = 8 * 5 * FEATURES  # of one node's neighbours
-    assert result.history[0].bytes_up == sum(rows) * (size + 16)
-    assert result.history[1].bytes_down == 3 * sum(rows) * (size + 16) + 4 * 8
-    assert result.history[1].bytes_up == 3 * sum(rows) * size
-    assert "drawn" not in result.client_states[0]
-
-
 @pytest.mark.few
 @AT_ONCE
 @pytest.mark.parametrize("gone", [(0, 2), (1, 2), (2, 2)])
@@ -352,24 +289,6 @@ def test_one_who_is_absent_is_left_out(gone: Any, at_once: Any) -> None:
     )
     moved = not same(first.client_states[2]["model"], method.initial())
     assert moved == (gone[0] != 2)
-
-
-def test_a_generator_that_diverges_is_refused() -> None:
-    task = task_of()
-    method = fedsage_plus(task.fedavg)
-    bad, k = task.clients[1], 1
-
-    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
-        message, kept = method.send(params, context, state, own)
-        if own is bad and "made" in message:
-            message = {**message, "made": message["made"] * torch.nan}
-        return message, kept
-
-    with pytest.warns(UserWarning, match="made is not finite"):
-        result = fgl.run(replace(method, send=send), task.clients, num_rounds=6)
-    assert [list(r.dropped) for r in result.history] == [[k], [], []] * 2
-    for state in result.client_states.values():
-        assert all(value.isfinite().all() for value in state["model"].values())  # type: ignore[union-attr]
 
 
 @pytest.mark.few
@@ -414,17 +333,6 @@ def test_random_neighbours_are_neighbours() -> None:
     assert not features.any() and not number.any()
 
 
-def test_alone_then_together() -> None:
-    """A second phase goes on from the first one's generators."""
-    task = task_of()
-    alone = fgl.run(local(task.fedavg), task.clients, num_rounds=2)
-    method = fedsage_plus(task.fedavg)
-    both = fgl.run(method, task.clients, num_rounds=2, start=alone)
-    for client, state in alone.client_states.items():
-        assert same(both.client_states[client]["model"], state["model"])
-    assert not same(*(alone.client_states[client]["model"] for client in (0, 1)))
-
-
 # Mended graphs
 
 
@@ -454,16 +362,6 @@ def test_a_mended_graph_has_what_the_generator_says() -> None:
     assert not other.x.equal(made.x)  # type: ignore[arg-type, union-attr]
 
 
-def test_a_generator_that_says_none_mends_nothing() -> None:
-    net, own = generator(), double(graph(20))
-    params = dict(net.state_dict())
-    params["count.weight"] = 0 * params["count.weight"]
-    params["count.bias"] = 0 * params["count.bias"]
-    made = mend(net, params, own)
-    assert made.num_nodes == 20
-    assert made.edge_index.equal(own.edge_index)
-
-
 SMALL = {"gen_hidden": 4, "gen_latent": 4, "gen_wide": 6, "gen_epochs": 1, "gen_local_epochs": 2}
 
 
@@ -477,53 +375,8 @@ def small_task() -> tasks.Task:
     return tasks.node_task(whole, clients, model, fgl.Training(num_steps=2))
 
 
-@pytest.mark.slow
-def test_the_mended_task() -> None:
-    task = small_task()
-    made = tasks.mended(task, 0, **SMALL)
-    assert made.bytes_before > 0
-    for own, old in zip(made.clients, task.clients, strict=True):
-        assert own.num_nodes >= old.num_nodes
-        assert own.num_train == old.num_train
-        assert own.y is not None
-        assert old.y is not None
-        assert own.y[: old.num_nodes].equal(old.y)
-    ends = [fgl.run(made.fedavg, made, num_rounds=2, clients_at_once=k) for k in (1, "all")]  # type: ignore[arg-type]
-    close(ends[1].outbox[0]["model"], ends[0].outbox[0]["model"], atol=1e-4)
-    again = tasks.mended(task, 0, **SMALL)
-    for one, two in zip(made.clients, again.clients, strict=True):
-        assert one.x.equal(two.x)  # type: ignore[arg-type, union-attr]
-
-
 UNTRAINED = {**SMALL, "gen_epochs": 0, "gen_local_epochs": 0, "gen_rounded": True}
 # about one neighbour each
-
-
-def test_generated_nodes_count_in_no_weight_and_no_divergence() -> None:
-    """Of OwnNodes, where a client weighs its nodes and the divergence is a mean over nodes."""
-    setting = tasks.OwnNodes(clients=3, partition="random", hidden=4, latent=2, dropout=0.0)
-    task = setting.load(seed=0)
-    made = tasks.mended(task, 0, **UNTRAINED)
-    assert made.new_nodes == sum(own.num_nodes for own in made.clients) - 2708
-    assert made.new_nodes > 1000
-    method, params = made.fedavg, made.fedavg.initial()
-    for own, old in zip(made.clients, task.clients, strict=True):
-        _, context = receive_as_a_run(method, {"model": params}, {}, own)
-        message, _ = method.send(params, context, {}, own)
-        assert message["num_examples"] == old.num_nodes
-        seen, given = next(iter(method.train.batches(own, context)))  # type: ignore[misc]
-        out, mu, log_sigma = functional_call(
-            method.model,
-            params,
-            (own.x, own.adj),
-            {"noise": given["noise"].values, "return_embedding": True},
-        )
-        n = old.num_nodes
-        kl = losses.kl_divergence(mu[:n], log_sigma[:n])
-        want = cross_entropy(out[own.train_mask], own.y[own.train_mask]) + kl / n  # type: ignore[index]
-        close(method.loss(params, seen, given), want)
-    ends = [fgl.run(method, made, num_rounds=1, clients_at_once=k) for k in (1, "all")]  # type: ignore[arg-type]
-    close(ends[1].outbox[0]["model"], ends[0].outbox[0]["model"], atol=1e-4)
 
 
 def test_generated_nodes_make_no_local_steps() -> None:
@@ -546,49 +399,6 @@ def test_a_warning_says_that_nothing_was_generated(monkeypatch: pytest.MonkeyPat
         made = tasks.mended(task, 0, **UNTRAINED)
     assert made.new_nodes == 0
     assert task.new_nodes is None
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gen_epochs",
-        "gen_local_epochs",
-        "gen_hide",
-        "gen_lr",
-        "gen_hidden",
-        "gen_latent",
-        "gen_wide",
-    ],
-)
-def test_mended_refuses(name: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected {name} to be"):
-        tasks.mended(small_task(), 0, **{name: -1})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "flags", "before"),
-    [
-        ("fedsage", [], False),
-        ("fedgcn", [], True),
-        ("fedgcn", ["--hops", "1"], True),
-        (
-            "fedsage-plus",
-            ["--gen-rounded", *(f"--{k.replace('_', '-')}={v}" for k, v in SMALL.items())],
-            True,
-        ),
-    ],
-)
-def test_baselines(method: str, flags: list[str], before: bool) -> None:
-    """Each runs by name, and its report says what was sent before the first round."""
-    argv = ["--rounds", "1", "--steps", "1", "--hidden", "4", "--clients", "2", *flags]
-    report, result = script("examples/baseline.py").main([method, "louvain-nodes", *argv])
-    assert report["recipe"] == method
-    assert ("bytes_before" in report) == before
-    assert ("new_nodes" in report) == (method == "fedsage-plus")
-    assert report["config"]["model"] == ("gcn" if method == "fedgcn" else "sage")
-    assert report["config"]["hops"] == (0 if method != "fedgcn" else 1 if flags else 2)
-    assert len(result.history) == 1
 
 
 def test_a_number_of_missing_neighbours_that_no_node_can_have_is_refused() -> None:

@@ -2,81 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from federations import close, fedavg, graphs, minibatches, model, receive_as_a_run, same
+from federations import close, fedavg, graphs, model
 from torch import Tensor, optim
 
 import fgl
 from fgl import Method, Result, Training
 from fgl.federation import Inbox
-from fgl.methods import fedopt, fedselect
-from fgl.methods.fedselect import filled, select
+from fgl.methods import fedselect
+from fgl.methods.fedselect import filled
 
 LR = 0.1
 SGD = Training(partial(optim.SGD, lr=LR), num_steps=2)
-AT_ONCE = pytest.mark.parametrize("at_once", [1, "all"])
-OPTIMIZERS: dict[str, Any] = {
-    "momentum": partial(optim.SGD, lr=LR, momentum=0.9, weight_decay=0.1),
-    "decay": partial(optim.SGD, lr=LR, weight_decay=0.1),
-    "adam": partial(optim.Adam, lr=0.01, weight_decay=0.1),
-}
-Params = dict[str, Tensor]
 
 
 def plain(how: Training = SGD) -> Method:
     return fedavg(model(dropout=0.0), how)
 
 
-def weights(result: Result, client: int = 0) -> Params:
-    params: Any = result.outbox[client]["model"]
-    return params
-
-
 def state(result: Result, client: int, key: str) -> Any:
     return result.client_states[client][key]
-
-
-@pytest.mark.few
-@AT_ONCE
-@pytest.mark.parametrize("own", [True, False])
-@pytest.mark.parametrize("batch_size", [None, 3], ids=["steps", "minibatches"])
-@pytest.mark.parametrize("rule", OPTIMIZERS)
-def test_what_is_frozen_does_not_move(
-    rule: str, batch_size: int | None, own: bool, at_once: Any
-) -> None:
-    base = plain(minibatches(Training(OPTIMIZERS[rule], num_steps=2), batch_size))
-    both = fgl.run(fedselect(base, every=1), graphs(), num_rounds=2, clients_at_once=at_once)
-    method = fedselect(base, every=1, passes=(own,))
-    how: Any = {"start": both, "clients_at_once": at_once}
-    result = fgl.run(method, graphs(), num_rounds=1, **how)
-    for client, before in both.client_states.items():
-        params, _ = method.receive(both.outbox[client], before, graphs()[client])
-        chosen: Any = before["mask"]
-        for name, value in state(result, client, "model").items():
-            mask = chosen.get(name, torch.zeros_like(value, dtype=torch.bool))
-            moved = value != params[name]
-            assert not (moved & (mask != own)).any()  # exactly
-            assert moved.any() == (mask == own).any()
-
-
-@pytest.mark.few
-@AT_ONCE
-@pytest.mark.parametrize("passes", [(False,), (True, False)])
-@pytest.mark.parametrize("batch_size", [None, 3], ids=["steps", "minibatches"])
-def test_without_a_selection_it_is_fedavg(
-    batch_size: int | None, passes: tuple[bool, ...], at_once: Any
-) -> None:
-    base = plain(minibatches(Training(OPTIMIZERS["momentum"], num_steps=2), batch_size))
-    method, how = fedselect(base, top=0.0, every=1, passes=passes), {"clients_at_once": at_once}
-    got = fgl.run(method, graphs(), num_rounds=4, **how)
-    want = fgl.run(base, graphs(), num_rounds=4, **how)
-    close(weights(got), weights(want))
-    assert [r.loss for r in got.history] == pytest.approx([r.loss for r in want.history], abs=1e-6)
 
 
 def by_hand(moved: Tensor, own: Tensor, top: float, cap: float) -> set[int]:
@@ -87,19 +36,6 @@ def by_hand(moved: Tensor, own: Tensor, top: float, cap: float) -> set[int]:
         return set()
     last = shared[count - 1]
     return {i for i in range(len(own)) if not own[i] and float(moved[i]) >= last}
-
-
-@pytest.mark.parametrize("top", [0.0, 0.25, 1.0])
-@pytest.mark.parametrize("cap", [0.0, 0.5, 0.8, 1.0])
-@pytest.mark.parametrize("share", [0.0, 0.4, 0.9, 1.0])
-@pytest.mark.parametrize("size", [0, 1, 23])
-def test_those_that_moved_most_are_chosen(size: int, share: float, cap: float, top: float) -> None:
-    generator = torch.Generator().manual_seed(size)
-    moved = torch.rand(size, generator=generator)
-    moved[: size // 3] = moved[0] if size else 0  # equals
-    own = torch.rand(size, generator=generator) < share
-    got = select(moved, own, top=top, cap=cap)
-    assert set(got.nonzero().flatten().tolist()) == by_hand(moved, own, top, cap)
 
 
 def test_selections_by_hand() -> None:
@@ -122,19 +58,6 @@ def test_selections_by_hand() -> None:
         assert sorted(got) == ["convs.0.lin.weight", "convs.1.lin.weight"]  # biases stay shared
         assert all(torch.equal(got[name], chosen[name]) for name in got)
     assert sum(int(mask.sum()) for mask in chosen.values()) > 20
-
-
-@AT_ONCE
-def test_the_share_passes_the_cap_once(at_once: Any) -> None:
-    method = fedselect(plain(), every=1)
-    shares = []
-    for rounds in (2, 7, 12):
-        result = fgl.run(method, graphs(), num_rounds=rounds, clients_at_once=at_once)
-        each = [state(result, k, "mask")["convs.0.lin.weight"].double() for k in range(4)]
-        shares.append([float(mask.mean()) for mask in each])
-    assert shares[0] == [0.25] * 4
-    assert all(0.8 < share < 0.85 for share in shares[1])  # 1 - .75^6
-    assert shares[1] == shares[2]
 
 
 def test_the_server_averages_the_shared_entries_in_a_loop() -> None:
@@ -167,69 +90,3 @@ def test_the_server_averages_the_shared_entries_in_a_loop() -> None:
     order = torch.tensor([2, 0, 1])
     turned = filled(values[order], own[order], weight[order], old)
     close(turned, filled(values, own, weight, old)[order], atol=1e-12)
-
-
-def test_own_entries_do_not_leave_and_start_from_the_servers_mean() -> None:
-    """They are 0 in an upload. Those that are new start from the mean, then they are kept."""
-    base, clients = plain(), graphs()
-    method, name = fedselect(base, every=1), "convs.0.lin.weight"
-    sent: list[Any] = []
-
-    def watch(inbox: Inbox, held: Any) -> Any:
-        sent.append({k: dict(message) for k, message in inbox.items()})
-        return method.aggregate(inbox, held)
-
-    two, three = (
-        fgl.run(replace(method, aggregate=watch), clients, num_rounds=rounds) for rounds in (2, 3)
-    )
-    fresh = state(two, 0, "mask")[name]
-    assert fresh.any()
-    start, _ = method.receive(two.outbox[0], two.client_states[0], clients[0])
-    close(start[name], weights(two)[name])
-    trained = state(three, 0, "model")[name]
-    assert (sent[-1][0]["model"][name][fresh] == 0).all()
-    assert torch.equal(sent[-1][0]["model"][name][~fresh], trained[~fresh])
-    again, _ = method.receive(three.outbox[0], three.client_states[0], clients[0])
-    assert torch.equal(again[name][fresh], trained[fresh])
-    assert torch.equal(again[name][~fresh], weights(three)[name][~fresh])
-    assert same(method.deploy(three.outbox[0], three.client_states[0], clients[0]), again)
-    stranger = method.deploy(three.outbox[0], {}, clients[0])
-    assert same(stranger, weights(three))
-
-
-def test_a_pass_is_the_tasks_own_batches() -> None:
-    base = plain(minibatches(SGD, 3))
-    method, own = fedselect(base, every=1), graphs()[2]
-    result = fgl.run(method, graphs(), num_rounds=2)
-    _, context = receive_as_a_run(method, result.outbox[2], result.client_states[2], own)
-    assert base.train.batches is not None
-    assert method.train.batches is not None
-    seen = list(method.train.batches(own, context))
-    count = len(list(base.train.batches(own, context)))
-    assert [bool(given["moves_own"]) for _, given in seen] == [True] * count + [False] * count
-    for half in (seen[:count], seen[count:]):  # two epochs: each node twice
-        times = torch.stack([each.train_mask for each, _ in half]).sum(0)  # type: ignore[misc]
-        assert own.train_mask is not None
-        assert torch.equal(times, 2 * own.train_mask)
-    _, first = receive_as_a_run(method, {"model": method.initial()}, {}, own)
-    alone = list(method.train.batches(own, first))
-    assert [bool(given["moves_own"]) for _, given in alone] == [False] * count  # nothing is its own
-
-
-def test_it_wraps_another_aggregate_and_hooks() -> None:
-    damped = fedopt(plain(), server_lr=0.5)
-    got = fgl.run(fedselect(damped, top=0.0), graphs(), num_rounds=3)
-    close(weights(got), weights(fgl.run(damped, graphs(), num_rounds=3)))
-    calls = []
-
-    def adjust(grads: Params, params: Params, context: Any) -> Params:
-        calls.append("adjust")
-        return grads
-
-    def settle(new: Params, old: Params, context: Any) -> Params:
-        calls.append("settle")
-        return new
-
-    hooked = plain(replace(SGD, adjust=adjust, settle=settle))
-    fgl.run(fedselect(hooked), graphs()[:1], num_rounds=1)
-    assert calls == ["adjust", "settle"] * 2

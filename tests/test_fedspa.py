@@ -150,12 +150,6 @@ def test_a_share_of_the_features_is_drawn_once() -> None:
         assert state["energy"].equal(again.client_states[client]["energy"])
 
 
-def test_a_node_without_features_or_edges_has_no_energy() -> None:
-    none = CLIENTS[0].replace(x=torch.zeros(11, 6).double())
-    assert float(feature_energy(none)) == 0
-    assert float(feature_energy(CLIENTS[0].with_edges(torch.tensor([], dtype=torch.int64)))) == 0
-
-
 def test_a_node_whose_label_is_unknown_has_unknown_neighbours_alone() -> None:
     own, model = CLIENTS[2], net()
     params = dict(model.named_parameters())
@@ -165,18 +159,6 @@ def test_a_node_whose_label_is_unknown_has_unknown_neighbours_alone() -> None:
     assert not fgl.predict(model, params, changed).equal(fgl.predict(model, params, own))
     silent = own.replace(train_mask=torch.zeros_like(own.train_mask))
     close(fgl.predict(model, params, silent), model(own.x, own.adj), atol=0)
-
-
-def test_labels_that_are_scored_are_unknown_where_no_mask_says_who_trains() -> None:
-    """A test graph of `major_label_partition` has a test mask alone."""
-    edges, y = torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.tensor([0, 1, 0, 1])
-    mask = torch.tensor([True, True, False, False])
-    own = fgl.Graph(torch.eye(4), edges, y=y, test_mask=mask)
-    assert own.train_labels.tolist() == [-1, -1, 0, 1]
-    other = own.replace(y=torch.where(mask, 1 - y, y))
-    assert torch.equal(other.train_labels, own.train_labels)
-    test, _ = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
-    assert test.train_mask is None and (test.train_labels[test.test_mask] == -1).all()
 
 
 def test_a_client_without_examples_has_no_weight() -> None:
@@ -192,12 +174,6 @@ def test_a_client_without_examples_has_no_weight() -> None:
     alone = fgl.run(method, few[:1], num_rounds=1, clients_at_once=1).model.state_dict()
     for name, value in alone.items():
         torch.testing.assert_close(both[name], value)
-
-
-def test_few_features_have_an_energy_too() -> None:
-    torch.manual_seed(0)
-    own = fgl.Graph(torch.rand(3, 4) + 0.1, torch.tensor([[0, 1], [1, 0]]))
-    assert feature_energy(own, share=0.2) > 0
 
 
 def test_what_it_refuses() -> None:

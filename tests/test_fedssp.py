@@ -191,30 +191,6 @@ def test_no_mean_of_encoders_is_made_of_the_first_round() -> None:
     assert not any("running" in n or "num_batches" in n for n in run(2).outbox[0]["model"])
 
 
-def test_a_new_adamw_in_each_step_is_one_without_memory() -> None:
-    one, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
-    how: Any = {"lr": 0.001, "weight_decay": 5e-4}
-    kept = torch.optim.AdamW([other], betas=(0.0, 0.0), **how)
-    for scale in (1.0, -3.0, 0.2):
-        fresh = torch.optim.AdamW([one], **how)
-        for tensor, optimizer in ((one, fresh), (other, kept)):
-            optimizer.zero_grad()
-            (scale * tensor * torch.tensor([1.0, 2.0, -5.0])).sum().backward()
-            optimizer.step()
-    close(one, other, atol=1e-6)
-
-
-def test_the_authors_optimiser_does_not_hold_the_preference() -> None:
-    """A parameter that another place is asked for is a copy: here a dtype, on a GPU the device."""
-    parameter = torch.nn.Parameter(torch.zeros(2))
-    optimizer, copied = torch.optim.SGD([parameter], lr=1.0), parameter.to(torch.float64)
-    for _ in range(2):
-        copied.sum().backward()
-        optimizer.step()
-    assert parameter.tolist() == [-3.0, -3.0]  # gradients 1 and 2: never set to zero
-    assert copied.tolist() == [0.0, 0.0]
-
-
 def test_graphs_are_read_alone_and_in_any_order_of_nodes() -> None:
     model = net().eval()
     whole = model(*CLIENTS[0].inputs)

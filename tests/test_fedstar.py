@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from conformance import CLASSES, FEATURES, K, case, known
-from federations import close, graph, same
+from federations import close, same
 
 import fgl
 from fgl.methods import fedstar
 from fgl.nn import Star
 from fgl.properties import structure_encoding
-from fgl.properties.encodings import degree_one_hot, walk_returns
+from fgl.properties.encodings import walk_returns
 from fgl.tasks import with_structure
 
 F64 = torch.float64
@@ -59,29 +59,6 @@ def test_walk_returns_are_the_diagonals_of_powers(name: str, steps: int) -> None
     close(found, by_powers(network, steps))
 
 
-def test_degrees_are_clipped() -> None:
-    network = NETWORKS["star of 20"]
-    found = degree_one_hot(edges_of(network), 22)  # the last node is alone
-    assert found.shape == (22, 16)
-    assert torch.equal(found.sum(1), torch.ones(22))
-    assert found.argmax(1).tolist() == [15, *[0] * 21]
-    degree = dict(NETWORKS["karate"].degree)
-    found = degree_one_hot(edges_of(NETWORKS["karate"]), 34, max_degree=5)
-    assert found.argmax(1).tolist() == [min(degree[v], 5) - 1 for v in range(34)]
-
-
-def test_a_collection_is_its_graphs_one_by_one() -> None:
-    graphs = fgl.data.small_graphs(40)[0]
-    joined = fgl.Graph.join(graphs)
-    found = structure_encoding(joined.edge_index, joined.batch)
-    want = [structure_encoding(own.edge_index, own.num_nodes) for own in graphs]
-    close(found, torch.cat(want))
-    assert found.shape == (joined.num_nodes, 32)
-    assert joined.num_nodes > 128
-    order = torch.tensor([3, 0, 2])
-    close(with_structure(joined).select(order).x, with_structure(joined.select(order)).x)
-
-
 def test_directions_repeats_and_loops_do_not_count() -> None:
     one = torch.tensor([[0, 1], [1, 2]])
     more = torch.tensor([[1, 1, 2, 0, 0, 3], [0, 0, 1, 1, 0, 3]])
@@ -108,17 +85,6 @@ def test_empty() -> None:
 def test_encodings_refuse(given: Any, options: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         structure_encoding(*given, **options)
-
-
-def test_features_are_kept_and_sparse_ones_become_dense() -> None:
-    own = graph(20)
-    sparse = own.replace(x=fgl.SparseMatrix.from_dense(own.x))
-    for each in (own, sparse):
-        made = with_structure(each)
-        assert made.x.shape == (20, FEATURES + 32)
-        close(made.x[:, :FEATURES], own.x)
-        close(made.x[:, FEATURES:], structure_encoding(own.edge_index, 20))
-    assert with_structure(own.replace(x=own.x.double())).x.dtype == F64
 
 
 def by_hand(model: Star, x: torch.Tensor, dense: torch.Tensor, batch: Any) -> torch.Tensor:
@@ -193,15 +159,6 @@ def test_only_the_structure_channel_travels() -> None:
             assert torch.equal(used[2][name], result.client_states[2]["model"][name])
 
 
-def test_the_mean_of_the_channel_is_weighted_by_examples() -> None:
-    method, made = case("fedstar", "star nodes", dropout=0.0, dtype=F64)
-    result = fgl.run(method, made.clients, num_rounds=1)
-    weight = [own.num_train for own in made.clients]
-    for name, value in result.outbox[0]["model"].items():
-        each = [result.client_states[k]["model"][name] for k in range(K)]
-        close(value, sum(w * v for w, v in zip(weight, each, strict=True)) / sum(weight))
-
-
 def test_every_client_draws_its_own_feature_channel() -> None:
     """And takes the common structure channel, in its first round; then it goes on with its own."""
     method, made = case("fedstar", "star nodes", dropout=0.0, dtype=F64)
@@ -226,36 +183,12 @@ def test_every_client_draws_its_own_feature_channel() -> None:
     assert not same(plain.client_states[0]["model"], states[0]["model"])
 
 
-@pytest.mark.slow
-def test_settings_choose_the_network() -> None:
-    graphs = fgl.tasks.Graphs(clients=3, hidden=8, model="star").load(seed=0)
-    nodes = fgl.tasks.Nodes(clients=3, hidden=8, model="star").load(seed=0)
-    for task in (graphs, nodes):
-        assert isinstance(task.fedavg.model, Star)
-        assert task.clients[0].num_features == sum(task.fedavg.model.sizes)
-        assert fgl.run(fedstar(task.fedavg), task, num_rounds=1).history[0].metrics
-    with pytest.raises(ValueError, match="model"):
-        fgl.tasks.Graphs(model="gcn")  # type: ignore[arg-type]
-
-
 def test_a_model_without_the_channel_is_refused() -> None:
     plain = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
     with pytest.raises(ValueError, match="structure channel, as fgl.nn.Star has .* got GCN"):
         fedstar(plain)
     with pytest.raises(ValueError, match="to name layers"):
         fedstar(plain, shared=["nowhere"])
-
-
-def test_a_client_that_keeps_its_model_is_scored_on_it() -> None:
-    task = known("star nodes", 0.0, F64)
-    made = fedstar(fgl.methods.own_models(task.fedavg))
-    result = fgl.run(made, task.clients, num_rounds=2)
-    for client, state in result.client_states.items():
-        used = made.deploy(result.outbox[client], state, task.clients[client])
-        close(used, state["model"], atol=0)
-        assert not same(
-            used, fedstar(task.fedavg).deploy(result.outbox[client], state, task.clients[client])
-        )
 
 
 def test_the_model_of_a_client_that_never_trained_is_one() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -18,16 +16,14 @@ from torch import Tensor
 import fgl
 from fgl import Method, Training
 from fgl.data.splits import EdgeSplit
-from fgl.federation import best_round
-from fgl.methods import fedper, fedprox, local, moon
+from fgl.methods import fedprox, moon
 from fgl.personalize import part
-from fgl.tasks import Links, OwnNodes, Task, evaluate_own, link_scores, node_scores
+from fgl.tasks import Links, Task, evaluate_own, link_scores, node_scores
 
 # Of some clients with few edges nothing is kept, which many tests want.
 pytestmark = pytest.mark.filterwarnings("ignore:No edge of")
 ADAM = Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
 EXAMPLE = script("examples/fedvgae.py")
-TASKS = pytest.mark.parametrize("task", ["link", "node"])
 
 
 def clients(task: str) -> tuple[list[fgl.Graph], list[EdgeSplit] | None]:
@@ -137,16 +133,6 @@ def plain(task: str, data: Any) -> Method:
     return replace(base, receive=receive, send=send)
 
 
-@TASKS
-def test_phi_0_and_lambda_0_is_fedavg_bit_for_bit(task: str) -> None:
-    fedavg = go(task, 4, contrast=0.0, max_adjust=0)
-    got = go(task, 4, contrast=0.0, phi=0.0, delta=0.0, max_adjust=3)
-    assert sum(int(state["adjusted"]) for state in got.client_states.values()) > 0
-    assert same(dict(got.outbox), dict(fedavg.outbox))
-    for client, state in fedavg.client_states.items():
-        assert same(got.client_states[client]["model"], state["model"])
-
-
 def test_a_classifier_never_leaves_its_client_unless_all_is_shared() -> None:
     got = go("node")
     heads = [state["model"]["head.lins.0.weight"] for state in got.client_states.values()]
@@ -158,64 +144,6 @@ def test_a_classifier_never_leaves_its_client_unless_all_is_shared() -> None:
     size = sum(4 * v.numel() for v in got.outbox[0]["model"].values())
     assert [r.bytes_up for r in got.history] == [3 * (size + 8)] * 3
     assert [r.bytes_down for r in got.history[1:]] == [3 * size] * 2
-
-
-def test_the_classifier_may_travel_too() -> None:
-    """Then it is moved back with the encoder; without FedVGAE's parts all is FedAvg."""
-    data, whole = clients("node"), (*EXAMPLE.ENCODER, "head")
-    made = task_of("node", data)
-    plain = EXAMPLE.fedvgae(made.fedavg, made.validate, shared=whole, contrast=0, max_adjust=0)
-    one, two = (fgl.run(each, data[0], num_rounds=3, seed=1) for each in (plain, made.fedavg))
-    assert same(dict(one.outbox), dict(two.outbox))
-    assert set(one.outbox[0]["model"]) == set(made.fedavg.initial())
-    moved = EXAMPLE.fedvgae(made.fedavg, made.validate, shared=whole, delta=0.0)
-    state = fgl.run(moved, data[0], num_rounds=1).client_states[0]
-    received: Any = {k: v + 50 for k, v in state["model"].items()}
-    known = {**state, "validation": torch.tensor(1.0)}
-    start, context = receive_as_a_run(moved, {"model": received}, known, data[0][0])
-    assert context["adjusted"]
-    close(start["head.lins.0.bias"], state["model"]["head.lins.0.bias"] + 25, atol=1e-4)
-    with pytest.raises(ValueError, match="head"):
-        EXAMPLE.fedvgae(task_of("link").fedavg, made.validate, shared=whole)
-
-
-@TASKS
-def test_no_contrast_in_the_first_round(task: str) -> None:
-    with_, without = go(task, 1), go(task, 1, contrast=0.0)
-    assert same(dict(with_.outbox), dict(without.outbox))
-    assert with_.history[0].loss == without.history[0].loss
-    later, plain_later = go(task, 2), go(task, 2, contrast=0.0)
-    assert not same(dict(later.outbox), dict(plain_later.outbox))
-
-
-def test_a_client_is_pushed_from_its_own_last_embedding() -> None:
-    data = clients("link")
-    made = build("link", data)
-    message = {"model": made.initial()}
-    assert not made.receive(message, {}, data[0][0])[1]["taken"].any()
-    for rounds in (1, 2, 4):
-        state = fgl.run(made, data[0], num_rounds=rounds, seed=1).client_states[0]
-        made.model.load_state_dict(state["model"])
-        made.model.eval()
-        close(state["queue"][:, 0], made.model.encode(data[0][0].x, data[0][0].adj)[0].detach())
-        assert state["queue"].shape == (40, 1, 4)
-        assert made.receive(message, state, data[0][0])[1]["taken"].tolist() == [True]
-
-
-def test_a_score_is_kept_to_its_last_digit() -> None:
-    """With ``--delta 0`` a score that stays the same is a trigger, so it must not be rounded."""
-    data = clients("node")
-    made = build("node", data, delta=0.0)
-    score, message = node_scores(made.model, test=False), {"model": made.initial()}
-    own, known = data[0][0], set()
-    for size in (3, 5, 6, 7, 9, 11):
-        own = own.replace(val_mask=torch.arange(40) < size, train_mask=None, test_mask=None)
-        params, context = receive_as_a_run(made, message, {}, own)
-        kept = made.send(params, context, {}, own)[1]
-        known.add(score(params, own)["val_accuracy"])
-        assert float(kept["validation"]) == score(params, own)["val_accuracy"]
-        assert made.receive(message, kept, own)[1]["adjusted"]
-    assert any(float(torch.tensor(value)) != value for value in known)
 
 
 def test_what_hurts_is_mixed_back() -> None:
@@ -245,37 +173,6 @@ def test_what_hurts_is_mixed_back() -> None:
         kept = made.send(start, context, known, data[0][0])[1]
         assert int(kept["rounds"]) == 3
         assert int(kept["adjusted"]) == int(state["adjusted"]) + mixed
-
-
-@TASKS
-def test_each_client_is_scored_with_its_own_model(task: str) -> None:
-    data, splits = clients(task)
-    made = build(task, (data, splits))
-    result = fgl.run(made, data, num_rounds=2)
-    score = link_scores(made.model, splits) if splits else node_scores(made.model)
-    got = evaluate_own(score, made, data)(result.outbox, result.client_states)
-    names = ["test_auc", "test_ap", "val_auc"] if splits else ["test_accuracy", "val_accuracy"]
-    for key, ending in (("model", ""), ("adopted", "_before")):
-        for name in names:
-            each = []
-            for client, state in result.client_states.items():
-                made.model.load_state_dict(state[key])
-                own = score(made.model.state_dict(), data[client])
-                each += [own[name]] if name in own else []
-            assert got[name + ending] == pytest.approx(sum(each) / len(each))
-    assert (
-        got["scored_clients"]
-        == sum(len(score(made.model.state_dict(), own)) > 1 for own in data)
-        >= 2
-    )
-    assert not any(same(s["model"], s["adopted"]) for s in result.client_states.values())
-    # A client that has not taken part is scored with what it was sent, before as after.
-    evaluate = evaluate_own(score, made, data)
-    first = {"model": made.initial(), "adopted": made.initial()}
-    sent = {k: {"model": made.initial()} for k in range(3)}
-    fresh = evaluate(sent, {0: first})
-    assert fresh[names[0]] == fresh[f"{names[0]}_before"]
-    assert names[0] in evaluate(sent, {}) and f"{names[0]}_before" not in evaluate(sent, {})
 
 
 def test_scores_of_links_equal_loops() -> None:
@@ -332,17 +229,6 @@ def test_a_client_that_only_trains_is_reported() -> None:
         evaluate_own(idle, plain, [split.graph])({0: {"model": plain.initial()}}, {})
 
 
-def test_only_isolated_nodes() -> None:
-    own = graph(8).replace(edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    splits = [fgl.data.splits.edge_split(each) for each in (own, graph(40))]
-    data = ([each.graph for each in splits], splits)
-    made = build("link", data)
-    for at_once in (1, "all"):
-        result = fgl.run(made, data[0], num_rounds=3, clients_at_once=at_once)
-        assert all(record.dropped == {} for record in result.history)
-        assert all(math.isfinite(record.loss) for record in result.history)
-
-
 @pytest.mark.parametrize("recon", ["sampled", "dense", "dense_weighted"])
 def test_a_client_whose_nodes_are_all_joined_has_no_pair_to_draw(recon: str) -> None:
     """Two nodes with an edge, and a triangle: too few edges to split, and none that is missing."""
@@ -360,64 +246,6 @@ def test_a_client_whose_nodes_are_all_joined_has_no_pair_to_draw(recon: str) -> 
     close(all_.outbox[0]["model"], one.outbox[0]["model"], atol=2e-5)
     moved = one.client_states[1]
     assert not same(moved["model"], moved["adopted"])
-
-
-def test_a_client_without_validation_nodes_takes_what_it_gets() -> None:
-    data = clients("node")
-    none = torch.zeros(data[0][0].num_nodes, dtype=torch.bool)
-    data[0][0] = data[0][0].replace(val_mask=none)
-    result = fgl.run(build("node", data, delta=0.0), data[0], num_rounds=4)
-    assert int(result.client_states[0]["adjusted"]) == 0
-    assert int(result.client_states[0]["rounds"]) == 4
-    rate = EXAMPLE.trigger_rate(result.outbox, result.client_states)["trigger_rate"]
-    total = sum(int(state["adjusted"]) for state in result.client_states.values())
-    assert rate == total / 12
-
-
-def test_degrees_as_features_are_those_of_training_edges() -> None:
-    for setting in (Links, OwnNodes):
-        for own in setting(clients=3, partition="random", features="degree").load().clients:
-            degree = own.edge_index[1].bincount(minlength=own.num_nodes).clamp(max=63)
-            assert torch.equal(own.x.to_dense().argmax(1), degree)
-            assert own.num_features == 64 and (own.x.to_dense().sum(1) == 1).all()
-
-
-@pytest.mark.parametrize("recon", ["sampled", "dense", "dense_weighted"])
-def test_the_dense_forms_are_given_both_directions(recon: str) -> None:
-    data = clients("link")
-    made = task_of("link", data, recon=recon)
-    for own in made.clients:
-        seen = next(iter(made.fedavg.train.batches(own, {})))[1]["edges"].values
-        assert len(seen) == own.num_edges // (2 if recon == "sampled" else 1)
-
-
-@pytest.mark.few
-@TASKS
-@pytest.mark.parametrize("method", ["local", "fedavg", "fedprox", "moon", "fedper"])
-def test_baselines_are_those_of_the_library(task: str, method: str) -> None:
-    """On the task's FedAvg; each is scored with the model that a client trained."""
-    made = task_of(task)
-    build = {
-        "local": local,
-        "fedavg": lambda base: base,
-        "fedprox": partial(fedprox, mu=0.01),
-        "moon": moon,
-        "fedper": partial(fedper, shared=EXAMPLE.ENCODER),
-    }[method](made.fedavg)
-    result = fgl.run(build, made, num_rounds=2)
-    names = set(result.outbox[0].get("model", ()))
-    whole = set(made.fedavg.initial())
-    if method == "local":
-        assert not result.outbox[0]
-    elif method == "fedper":
-        assert names == set(part(made.fedavg.initial(), *EXAMPLE.ENCODER))
-    else:
-        assert names == whole
-    for client, own in enumerate(made.clients):
-        state = result.client_states[client]
-        assert same(dict(build.deploy(result.outbox[client], state, own)), state["model"])
-    models = [state["model"] for state in result.client_states.values()]
-    assert not same(models[0], models[1])
 
 
 def test_degrees_of_any_file_without_features_are_counted_again(
@@ -440,78 +268,7 @@ def test_degrees_of_any_file_without_features_are_counted_again(
         assert torch.equal(client.x.to_dense().argmax(1), counted)
 
 
-def test_links_train_every_node() -> None:
-    made = Links(clients=3, partition="random").load()
-    assert all(own.train_mask is own.val_mask is own.test_mask is None for own in made.clients)
-
-
 @pytest.mark.slow
 def test_no_client_with_enough_edges_is_an_error_before_the_run() -> None:
     with pytest.raises(ValueError, match="enough edges to split, but got none of 2708"):
         Links(clients=2708, partition="random").load()
-
-
-def test_a_diverged_model_scores_nan_and_is_never_the_best() -> None:
-    split = fgl.data.splits.edge_split(graph(40), seed=1)
-    model = fgl.nn.VGAE(FEATURES, 4, 2)
-    huge = {name: value * 1e30 for name, value in model.state_dict().items()}
-    score = link_scores(model, [split])
-    assert all(math.isnan(value) for value in score(huge, split.graph).values())
-    made = build("link", ([split.graph], [split]))
-    fine = made.initial()
-    found = evaluate_own(score, fgl.fedavg(model), [split.graph])({0: {"model": huge}}, {})
-    assert math.isnan(found["val_auc"]) and found["scored_clients"] == 1
-    states = {"validation": torch.tensor(0.9), "model": fine}
-    vast = {name: value * 1e30 for name, value in fine.items()}
-    start, context = receive_as_a_run(made, {"model": vast}, states, split.graph)
-    assert same(start, vast) and context["validation"].isnan()
-    rounds = [
-        fgl.federation.Round(k, [0], metrics={"val_auc": v})
-        for k, v in enumerate((math.nan, 0.5, math.nan, 0.7, 0.6))
-    ]
-    assert best_round(rounds, "val_auc").round == 3
-    assert best_round(rounds[:1], "val_auc").round == 0
-
-
-def test_scored_clients_have_every_metric() -> None:
-    masks = [torch.tensor(m) for m in ([1, 0, 0, 0], [0, 1, 0, 0])]
-    own = [graph(4, seed=k) for k in range(3)]
-    data = [
-        own[0].replace(train_mask=None, val_mask=masks[0].bool(), test_mask=None),
-        own[1].replace(train_mask=None, val_mask=None, test_mask=masks[1].bool()),
-        own[2].replace(train_mask=None, val_mask=masks[0].bool(), test_mask=masks[1].bool()),
-    ]
-    model = fgl.nn.GCN(FEATURES, 4, CLASSES)
-    outbox = {k: {"model": model.state_dict()} for k in range(3)}
-    found = evaluate_own(node_scores(model), fgl.fedavg(model), data)(outbox, {})
-    assert found["scored_clients"] == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [("contrast", -1), ("phi", 2), ("delta", -0.1), ("max_adjust", -1)],
-)
-def test_numbers_out_of_range_are_refused(name: str, bad: float) -> None:
-    with pytest.raises(ValueError, match=f"Expected {name} to be an? .* but got {bad}"):
-        build("node", **{name: bad})
-
-
-@TASKS
-def test_defaults_are_the_papers(task: str) -> None:
-    main = EXAMPLE.nodes if task == "node" else EXAMPLE.links
-    defaults = {k: p.default for k, p in inspect.signature(main).parameters.items()}
-    setting, how = defaults["task"], defaults["run"]
-    assert (how.rounds, how.patience, setting.clients) == (100, 20, 10)
-    assert (setting.hidden, setting.latent, setting.kl) == (64, 32, 1.0)
-    assert (setting.features, setting.partition) == ("raw", "louvain")
-    # Chosen by validation for FedVGAE; a baseline on the task trains with both.
-    assert setting.dropout == setting.local.weight_decay == 0.0
-    assert setting.local == fgl.tasks.Local("adam", lr=0.01, weight_decay=0.0, steps=5)
-    plain = (OwnNodes if task == "node" else Links)()
-    strong = (0.5, 5e-4) if task == "node" else (0.0, 0.0)
-    assert (plain.dropout, plain.local.weight_decay) == strong
-    wanted = {"contrast": 0.8, "phi": 0.5, "delta": 0.01, "max_adjust": 1}
-    options = inspect.signature(EXAMPLE.fedvgae).parameters
-    assert {name: options[name].default for name in wanted} == wanted
-    options = inspect.signature(moon).parameters
-    assert options["temperature"].default == 0.5

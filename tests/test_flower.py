@@ -24,7 +24,6 @@ from flower_grid import RECIPES, Grid, apps, kept, spoiled
 from flwr.app import Error
 
 from fgl.federation import Flower, client_app
-from fgl.federation.executors.remote.shelf import StateFolder
 
 in_process = partial(fgl.run, clients_at_once=1)  # as a node trains
 QUICK: dict[str, Any] = {"poll": 0.001, "timeout": 20.0}
@@ -56,16 +55,6 @@ def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> 
     here = in_process(method, setting.clients, **how)
     grid = Grid(apps(method, setting.clients), state=str(tmp_path))
     check_equal(fgl.run(method, flower(grid), **how), here, tmp_path)
-
-
-def test_other_files_in_a_state_folder_are_left_alone(tmp_path: Any) -> None:
-    shelf = StateFolder(tmp_path, 7, 1)
-    shelf.write(2, b"state")
-    for name in ("copy of round-000002.state", "round-best.state", "round-000002.state.backup"):
-        (shelf.folder / name).write_bytes(b"mine")
-    assert shelf.rounds() == [2]
-    shelf.drop(2)
-    assert len(list(shelf.folder.iterdir())) == 3
 
 
 @pytest.mark.parametrize("per_tensor", [False, True])
@@ -228,15 +217,6 @@ def test_a_client_comes_back_as_another_node(folder: bool, tmp_path: Any) -> Non
         assert "to have kept its state of round 0, but got none" in dropped[3][2]
 
 
-def test_a_client_that_keeps_nothing_needs_no_folder() -> None:
-    method, clients = fedavg(model()), graphs()
-    grid = Grid(apps(method, clients))
-    tell = leave_and_return(grid, 102, lambda: grid.add(900, like=102))
-    result = fgl.run(method, flower(grid), num_rounds=4, callbacks=[tell])
-    here = in_process(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
-    assert same(end(result)["outbox"], end(here)["outbox"])
-
-
 def test_a_number_has_one_node(tmp_path: Any) -> None:
     method, clients = stateful()
     grid = Grid(apps(method, clients), state=str(tmp_path))
@@ -372,16 +352,6 @@ def rate(method: fgl.Method) -> Any:
         return {"rate": (int(hit.sum()), graph.num_nodes), "nodes": float(graph.num_nodes)}
 
     return score
-
-
-def test_clients_score_where_their_data_are(tmp_path: Any) -> None:
-    method, clients = stateful()
-    grid = Grid(apps(method, clients, score=rate), state=str(tmp_path))
-    result = fgl.run(method, flower(grid), num_rounds=3)
-    here = in_process(method, clients, num_rounds=3, score=rate(method))
-    check_equal(result, here, tmp_path)
-    assert result.history[0].metrics["nodes"] == 20.0  # the mean of 12, 20, 31 and 17
-    assert result.history[0].metrics["rate"] * 80 % 1 == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:Round 0, client 1, score")

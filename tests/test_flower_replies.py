@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,11 +55,6 @@ def with_field(reply: Any, name: str, value: Any) -> Any:
 
 def without_a_note(reply: Any) -> Any:
     del reply.content["note"]
-    return reply
-
-
-def other_record(reply: Any) -> Any:
-    reply.content["note"] = reply.content.pop("message") if "message" in reply.content else None
     return reply
 
 
@@ -360,21 +354,6 @@ def test_an_app_that_cannot_be_built_says_so_every_round_without_its_words(
     reached("reasons with the error's words", sum("pati" in each for each in reasons), len(reasons))
     for record in result.history:
         assert record.dropped == {2: f"{why}build at clinic 102: OSError (its log has the words)"}
-
-
-def test_a_node_without_a_name_is_told_by_its_last_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of twenty, which nobody compares by eye."""
-    number = 12345678901234567890
-    method, made = fedavg(model(), SGD), failing(2)
-    grid = Grid(made[:2])
-    grid.apps[number], grid.contexts[number] = made[2], grid.contexts[101]
-    there = [SimpleNamespace(node_id=node, name="", public_key=b"") for node in grid.apps]
-    monkeypatch.setattr(grid, "get_nodes", lambda: there)
-    with pytest.warns(
-        UserWarning, match=r"^node \.\.\.567890 is refused: build at node \.\.\.567890"
-    ):
-        result = fgl.run(method, flower(grid, timeout=0.3), num_rounds=1)
-    assert list(result.history[0].dropped) == [2]
 
 
 def test_a_node_that_was_refused_is_asked_again_and_comes_back() -> None:

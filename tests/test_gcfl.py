@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import combinations
 from typing import Any
 
 import pytest
 import torch
-from conformance import case, known
-from federations import close, receive_as_a_run, same
+from conformance import known
+from federations import close, receive_as_a_run
 
-import fgl
 from fgl.client_network import dtw_distances, min_cut
 from fgl.federation import Inbox
-from fgl.methods import fedper, fedprox, gcfl, gcfl_plus
-from fgl.methods.gcfl import cosine, disagree, flat_updates, gradient_norm, trends
+from fgl.methods import fedprox, gcfl, gcfl_plus
+from fgl.methods.gcfl import cosine, flat_updates, gradient_norm, trends
 
 F64 = torch.float64
 TASK = known("nodes", 0.0, F64)
@@ -50,21 +49,6 @@ def test_time_warping_is_the_recursion(length: int) -> None:
     assert torch.equal(found, found.T)
     assert not found.diagonal().any()
     assert dtw_distances(sequences[:0]).shape == (0, 0)
-
-
-def test_time_warping_pauses() -> None:
-    fast, slow = torch.tensor([0.0, 1.0, 5.0, 5.0]), torch.tensor([0.0, 0.0, 1.0, 5.0])
-    found = dtw_distances(torch.stack([fast, slow, slow + 1]))
-    assert float(found[0, 1]) == 0
-    assert float(found[0, 2]) > 1
-
-
-@pytest.mark.parametrize("bad", [torch.zeros(3), torch.full((2, 2), torch.nan)])
-def test_time_warping_refuses(bad: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="Expected sequences to"):
-        dtw_distances(bad)
-    with pytest.raises(TypeError, match="Expected sequences to be floating point"):
-        dtw_distances(torch.zeros(2, 2, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("clients", [2, 3, 4, 6, 7])
@@ -115,13 +99,6 @@ def test_similarities_by_hand() -> None:
     close(trends(updates, sequences), apart.max() - apart)
 
 
-def test_a_cluster_disagrees_where_its_mean_is_short_and_one_update_long() -> None:
-    updates = torch.tensor([[3.0, 4.0], [-3.0, -4.0], [0.3, 0.4]])  # mean 1/6, longest 5
-    for eps1, eps2, want in [(0.2, 4.9, True), (0.1, 4.9, False), (0.2, 5.1, False)]:
-        assert disagree(updates, eps1=eps1, eps2=eps2) is want
-    assert not disagree(updates[:2], eps1=1.0, eps2=1.0)
-
-
 def messages(updates: torch.Tensor, sent: dict[int, Any], examples: Any = None) -> dict[int, Any]:
     examples = [1] * len(updates) if examples is None else examples
     return {
@@ -160,52 +137,6 @@ def test_a_cluster_moves_by_its_own_weighted_mean() -> None:
     close(flat_updates(inbox), updates, atol=1e-12)
 
 
-def test_statistics_of_batch_norm_do_not_decide() -> None:
-    """They drift for all clients alike, so the mean update would never be short."""
-    method = gcfl(fgl.fedavg(torch.nn.BatchNorm1d(1)), first_round=0)
-    start = method.initial()
-    drifted = {**start, "running_mean": torch.tensor([5.0])}
-    came: Any = {
-        k: {
-            "model": {**drifted, "weight": start["weight"] + (1 if k % 2 else -1)},
-            "num_examples": torch.tensor(1),
-        }
-        for k in range(4)
-    }
-    sent: Any = {k: {"model": start} for k in range(4)}
-    outbox, state = method.aggregate(Inbox(came, 4, sent), {})
-    assert state["clusters"].tolist() == [0, 1, 0, 1]
-    assert outbox[1]["model"]["running_mean"] == 5.0  # type: ignore[index]
-
-
-def test_no_split_up_to_the_first_round_and_none_of_two() -> None:
-    pulls = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])
-    method = gcfl(FEDAVG, eps1=0.1, eps2=0.5, first_round=2)
-    for count, want in ((1, 1), (2, 1), (3, 2), (6, 2)):
-        _, state = play(method, [pulls] * count)
-        assert len(state["clusters"].unique()) == want
-        assert int(state["rounds"]) == count
-
-
-def test_an_absent_client_stays_with_the_larger_part() -> None:
-    pulls = torch.tensor([[1.0], [-1.5], [1.0], [-1.5], [1.0], [9.0], [9.0]])
-    here = [range(5), [1, 3, 5]]
-    outbox, state = play(gcfl(FEDAVG, eps1=0.1, eps2=0.5, first_round=0), [pulls], here)
-    assert state["clusters"].tolist() == [0, 1, 0, 1, 0, 0, 0]
-    assert float(outbox[5]["model"]["w"]) == float(outbox[0]["model"]["w"]) == 1
-    after, state = play(gcfl(FEDAVG, eps1=0.1, eps2=0.5, first_round=0), [pulls] * 2, here)
-    assert state["clusters"].tolist() == [0, 1, 0, 1, 0, 0, 0]
-    assert [float(after[k]["model"]["w"]) for k in (0, 1, 5)] == [10.0, -3.0, 10.0]
-
-
-def test_sequences_hold_the_last_norms_of_those_who_came() -> None:
-    rounds = [float(1 + index) * torch.tensor([[1.0], [2.0], [3.0]]) for index in range(4)]
-    method = gcfl_plus(FEDAVG, seq_length=2, eps1=0.0, first_round=0)
-    _, state = play(method, rounds, [[0, 1], [0, 2], [0], [0, 1]])
-    assert state["sequences"].tolist() == [[3.0, 4.0], [2.0, 8.0], [0.0, 6.0]]
-    assert state["lengths"].tolist() == [4, 2, 1]
-
-
 def test_trends_split_and_sequences_begin_again() -> None:
     """Two groups that pull against each other; the norms of one rise, those of the other fall."""
     side = torch.tensor([[1.0], [1.0], [-1.0], [-1.0], [1.0], [-1.0]])
@@ -227,85 +158,6 @@ def test_sequences_of_float64_models_keep_their_digits() -> None:
     assert state["sequences"].flatten().tolist() == pytest.approx(want, rel=1e-14)
 
 
-def published_gcfl_plus(rounds: list[torch.Tensor], length: int) -> list[list[int]]:
-    """run_gcflplus_dWs of training.py: after a split no sequence is long enough for another one."""
-    clusters: list[list[int]] = [list(range(len(rounds[0])))]
-    sequences: dict[int, list[float]] = {k: [] for k in clusters[0]}
-    for updates in rounds:
-        for k, update in enumerate(updates):
-            sequences[k].append(float(update.norm()))
-        new: list[list[int]] = []
-        for idc in clusters:
-            if len(idc) > 2 and all(len(each) >= length for each in sequences.values()):
-                last = [sequences[k][-length:] for k in idc]
-                apart = torch.tensor([[warped(a, b) for b in last] for a in last], dtype=F64)
-                small = min_cut(apart.max() - apart)
-                new += [[k for k, chosen in zip(idc, small, strict=True) if bool(chosen) is part]
-                        for part in (False, True)]  # fmt: skip
-                sequences = {k: [] for k in sequences}
-            else:
-                new.append(idc)
-        clusters = new
-    return sorted(clusters)
-
-
-def test_one_cluster_splits_in_a_round_since_sequences_begin_again() -> None:
-    size = torch.tensor([1.0, 2.0, 20.0, 24.0], dtype=F64).repeat_interleave(3)
-    size = (size + 0.01 * torch.arange(12) ** 2)[:, None]
-    rounds = [size * torch.nn.functional.normalize(rows(12, 4, seed=t)) for t in range(6)]
-    for count in range(1, 7):
-        want = published_gcfl_plus(rounds[:count], 2)
-        found = play(gcfl_plus(FEDAVG, seq_length=2, **SPLIT), rounds[:count])[1]["clusters"]
-        assert sorted((found == c).nonzero().flatten().tolist() for c in found.unique()) == want
-        assert len(want) == 1 + count // 2
-
-
-def flipped(own: fgl.Graph) -> fgl.Graph:
-    return own.replace(y=1 - own.y)  # type: ignore[operator]
-
-
-def planted() -> list[fgl.Graph]:
-    """Eight clients who see the same features; every second one calls the two classes otherwise."""
-    generator = torch.Generator().manual_seed(0)
-    clients = []
-    for client in range(8):
-        y = torch.randint(2, (40,), generator=generator)
-        x = torch.randn(40, 4, generator=generator) + 2.0 * y[:, None]
-        edges = torch.randint(40, (2, 30), generator=generator)
-        own = fgl.Graph(x, edges[:, y[edges[0]] == y[edges[1]]], y=y, num_classes=2)
-        clients.append(flipped(own) if client % 2 else own)
-    return clients
-
-
-@pytest.mark.parametrize("at_once", [1, "all"])
-def test_flipped_labels_are_found(at_once: Any) -> None:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = fgl.nn.GCN(4, 8, 2, dropout=0.0)
-    train = fgl.Training(partial(torch.optim.SGD, lr=0.2), num_steps=3)
-    plain, clients = fgl.fedavg(model, train=train), planted()
-    method = gcfl(plain, eps1=0.1, eps2=0.2, first_round=5)
-    result = fgl.run(method, clients, num_rounds=25, clients_at_once=at_once)
-    clusters = result.server_state["clusters"]
-    assert clusters[0::2].unique().numel() == clusters[1::2].unique().numel() == 1
-    assert clusters[0] != clusters[1]
-
-    def loss(made: Any) -> float:
-        each = [plain.loss(made.outbox[k]["model"], own, {}) for k, own in enumerate(clients)]
-        return float(sum(each)) / 8
-
-    assert loss(result) < 0.7 * loss(fgl.run(plain, clients, num_rounds=25))
-
-
-def test_the_servers_state_of_a_cluster_is_copied_and_then_its_own() -> None:
-    method, made = case("gcfl of fedopt", "nodes", dtype=F64)
-    state = fgl.run(method, made.clients, num_rounds=2).server_state
-    clusters = state["clusters"].unique().tolist()
-    assert len(clusters) > 1
-    assert {f"{c}/{key}" for c in clusters for key in ("model", "m", "v")} < set(state)
-    assert not same(state["0/m"], state["1/m"])
-
-
 def test_gradient_norms_are_those_of_the_loss() -> None:
     own, method = CLIENTS[1], gcfl_plus(fedprox(FEDAVG, mu=0.5), sequence="gradients")
     params, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
@@ -317,13 +169,6 @@ def test_gradient_norms_are_those_of_the_loss() -> None:
     assert want > 0
     still = replace(FEDAVG, loss=lambda params, own, context: params["convs.0.bias"].sum())
     assert float(gradient_norm(still, method.initial(), {}, own)) == pytest.approx(8**0.5)
-
-
-def test_what_travels_decides_where_only_a_part_does() -> None:
-    method = gcfl(fedper(FEDAVG, shared=["convs.0"]), **SPLIT)
-    result = fgl.run(method, CLIENTS, num_rounds=2)
-    assert set(result.outbox[0]["model"]) == {n for n in FEDAVG.initial() if "convs.0" in n}
-    assert len(result.server_state["clusters"].unique()) > 1
 
 
 def test_the_weights_of_a_cut_are_symmetric_where_long_products_are_not() -> None:

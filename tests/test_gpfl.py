@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from federations import close, same, script
-from test_data_tu import write
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
 
 import fgl
-from fgl import Graph, Method, Training, client_network, methods
+from fgl import Graph, Method, Training, client_network
 from fgl.data import small_graphs
 from fgl.data.partitions import dirichlet_partition
 from fgl.data.splits import fold_clients
@@ -62,29 +60,8 @@ def method(
     return EXAMPLE.gpfl(fedavg(model, batches), probes(), **changes)
 
 
-def random_start(properties: Any, alike: Any) -> Any:
-    return torch.rand_like(alike)
-
-
 def run(method: Method, clients: Clients, **options: Any) -> Any:
     return fgl.run(method, clients, **{"num_rounds": 3, **options})
-
-
-def models(result: Any) -> list[Any]:
-    return [result.outbox[k]["model"] for k in sorted(result.outbox)]
-
-
-def own_models(result: Any) -> list[Any]:
-    return [state["model"] for _, state in sorted(result.client_states.items())]
-
-
-@pytest.mark.parametrize("at_once", [1, "all"])
-def test_rho_1_is_self_training_bit_for_bit(at_once: Any) -> None:
-    clients, _ = federation()
-    one = run(method(rho=1.0), clients, clients_at_once=at_once)
-    two = run(methods.local(fedavg()), clients, clients_at_once=at_once)
-    assert same(models(one), own_models(two))
-    assert not same(models(one)[0], models(one)[1])
 
 
 def by_hand(inbox: Inbox, old: list[Any], prev: Any, rho: float, seeded: Any) -> Any:
@@ -162,21 +139,6 @@ def inbox_of(sent: dict[int, Any], gpfl: Method, num_clients: int) -> Inbox:
     return Inbox(sent, num_clients, {k: {"model": gpfl.initial()} for k in sent})
 
 
-def test_an_absent_client_keeps_its_place() -> None:
-    clients, _ = federation()
-    gpfl = method()
-    sent = uploads(gpfl, clients)
-    _, state = gpfl.aggregate(inbox_of(sent, gpfl, 4), {"model": gpfl.initial()})
-    assert set(state) == {"network", "matrix"}  # the server keeps no models
-    outbox, after = gpfl.aggregate(inbox_of({k: sent[k] for k in (0, 3)}, gpfl, 4), state)
-    assert list(outbox) == [0, 3]
-    assert torch.equal(after["network"][1], state["network"][1])
-    pair = inbox_of({k: sent[k] for k in (0, 1)}, gpfl, 4)
-    _, first = gpfl.aggregate(pair, {"model": gpfl.initial()})
-    _, then = gpfl.aggregate(inbox_of(sent, gpfl, 4), first)
-    assert (then["network"].sum(1) - 1).abs().max() < 1e-5
-
-
 def test_an_absent_client_goes_on_from_the_model_that_it_was_last_sent() -> None:
     clients, _ = federation()
     seen: list[Any] = []
@@ -220,47 +182,6 @@ def test_those_who_are_there_share_everything(learn: bool) -> None:
     close(two[4:][:, [0, 2, 4, 5]], want[2:], atol=1e-6)
     assert torch.equal(two[:4, :4], one[:4, :4])
     assert torch.equal(three[4:, 4:], two[4:, 4:])
-
-
-def test_a_fixed_network_is_that_of_the_first_round() -> None:
-    clients, _ = federation()
-    for start in (EXAMPLE.property_start, random_start):
-        result = [run(method(learn=None, start=start), clients, num_rounds=n) for n in (1, 3)]
-        first, last = (r.server_state for r in result)
-        assert torch.equal(first["network"], last["network"])
-        assert torch.equal(last["matrix"], last["network"])
-        close(last["network"].sum(1), torch.ones(4), atol=1e-5)
-    own = [method().send(method().initial(), {}, {}, graph)[0]["properties"] for graph in clients]
-    known = fgl.properties.graph_properties(
-        clients[1].edge_index, clients[1].batch, clients[1].num_graphs
-    )
-    close(own[1], known.mean(0))
-
-
-def test_minibatches_are_a_shuffled_epoch() -> None:
-    graph = federation()[0][0]
-    sizes = graph.ptr.diff().tolist()
-    torch.manual_seed(0)
-    seen = [g for g, _ in graph_minibatches(graph, {}, batch_size=3, num_epochs=2)]
-    count = -(-graph.num_graphs // 3)
-    assert [g.num_graphs for g in seen] == 2 * [*[3] * (graph.num_graphs // 3), 2]
-    one, two = ([n for g in seen[i : i + count] for n in g.ptr.diff().tolist()] for i in (0, count))
-    assert sorted(one) == sorted(two) == sorted(sizes)
-    assert one != two
-    top = graph.y.bincount().argmax()
-    masked = graph.replace(train_mask=graph.y == top)
-    assert all(bool((g.y == top).all()) for g, _ in graph_minibatches(masked, {}, batch_size=2))
-    (alone, _), *none = graph_minibatches(masked, {})
-    assert alone.num_graphs == alone.num_train == masked.num_train < masked.num_graphs
-    assert not none
-    (whole, context), *others = graph_minibatches(graph, {"a": torch.ones(1)})
-    assert whole is graph
-    assert list(context) == ["a"]
-    assert not others
-    with pytest.raises(ValueError, match="batch_size to be an integer >= 1, but got 0"):
-        list(graph_minibatches(graph, {}, batch_size=0))
-    nothing = graph.replace(train_mask=torch.zeros_like(graph.y, dtype=torch.bool))
-    assert not list(graph_minibatches(nothing, {}))
 
 
 def test_scores_are_each_clients_own() -> None:
@@ -312,20 +233,6 @@ def test_scores_are_each_clients_own() -> None:
         evaluate_graphs(plain, tests, clients)({**outbox, 2: {"model": {}}}, {})
 
 
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"fold": 5}, r"fold to be in \[0, 5\), but got 5"),
-        ({"clients": 60}, "client 0 to have at least 5 graphs"),
-        ({"clients": 241}, r"num_clients to be in \[1, 240\], but got 241"),
-        ({"alpha": 0}, "alpha to be a number > 0"),
-    ],
-)
-def test_settings_refuse(given: Any, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        Graphs(**{"clients": 4, **given}).load()
-
-
 def test_the_authors_draw_is_one_whatever_the_seed() -> None:
     """The seed changes the folds; of the other draw also who holds what."""
 
@@ -345,32 +252,6 @@ def test_the_authors_draw_is_one_whatever_the_seed() -> None:
     assert held("dirichlet", 0, True) != held("authors", 0, True)
     with pytest.raises(ValueError, match="partition to be .*but got 'theirs'"):
         Graphs(partition="theirs")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("name", "bad"), [("rho", 1.5), ("rho", -0.1), ("beta", 2)])
-def test_builder_refuses(name: str, bad: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} to be a number .*but got {bad}"):
-        method(**{name: bad})
-
-
-@pytest.mark.filterwarnings("ignore:.* which are not read:UserWarning")
-def test_features_are_node_labels_alone(tmp_path: Path, monkeypatch: Any) -> None:
-    write(tmp_path, graph_labels="0\n1\n1\n")
-    monkeypatch.setenv("FGL_DATA", str(tmp_path))
-    clients, _ = Graphs(dataset="tiny", clients=1, alpha=1.0, folds=3).folds_of(0)
-    assert clients[0].num_features == 3  # the labels that occur; there are two attributes besides
-    assert torch.equal(clients[0].x.sum(1), torch.ones(clients[0].num_nodes))
-
-
-def test_properties_are_those_of_the_training_graphs() -> None:
-    (own, *_), _ = federation()
-    mask = torch.arange(own.num_graphs) % 2 == 0
-    made = method()
-    params = made.initial()
-    masked = made.send(params, {}, {}, own.replace(train_mask=mask))[0]
-    alone = made.send(params, {}, {}, own.select(mask.nonzero().squeeze(1)))[0]
-    close(masked["properties"], alone["properties"])
-    assert masked["num_examples"] == alone["num_examples"]
 
 
 def test_defaults_are_the_papers_and_the_score_is_of_test_graphs() -> None:

@@ -60,7 +60,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"x": torch.ones(4)},
         ValueError,
-        r"Expected x to have shape \[num_nodes, num_features\], but got \[4\]",
+        r"Expected x to have shape \[num_nodes, num_features\], .*, but got \[4\]",
     ),
     ({"x": X.long()}, TypeError, "Expected x to be floating point, but got torch.int64"),
     ({"x": changed(X, (0, 1), float("nan"))}, ValueError, "Expected x to be finite, but got 1 NaN"),
@@ -217,50 +217,6 @@ def test_training_examples_are_counted_again_where_the_mask_changes() -> None:
         assert graph().num_train == 2
 
 
-def test_examples_without_a_known_answer_are_not_counted() -> None:
-    y = torch.tensor([[torch.nan, 1.0], [torch.nan, torch.nan], [0.0, 1.0], [2.0, torch.nan]])
-    rest = {"val_mask": None, "test_mask": None}
-    g = graph().replace(y=y, train_mask=torch.tensor([True, True, True, False]), **rest)
-    assert (g.num_train, g.num_train, g.replace(train_mask=None).num_train) == (2, 2, 3)
-    g.y[0] = torch.nan  # type: ignore[index]
-    assert (g.num_train, g.replace(y=g.y[:, 0]).num_train, g.replace(y=None).num_train) == (1, 1, 3)
-
-
-def test_sizes() -> None:
-    g = graph()
-    assert (g.num_nodes, g.num_features, g.num_edges, g.num_classes) == (4, 2, 6, 4)
-    assert g.num_train == 2
-    assert g.replace(train_mask=None).num_train == 4
-    assert g.device.type == "cpu"
-    assert graph(num_classes=None).num_classes == 3  # the largest label plus one
-    assert graph(num_classes=None, y=None).num_classes is None
-
-
-def test_is_frozen() -> None:
-    with pytest.raises(AttributeError):
-        graph().x = X  # type: ignore[misc]
-
-
-def test_adjacency_is_target_by_source() -> None:
-    g = graph()
-    want = torch.zeros(4, 4)
-    for (source, target), weight in zip(EDGES.T.tolist(), range(1, 7), strict=True):
-        want[target, source] += weight
-    torch.testing.assert_close(g.adj.to_dense(), want)
-    torch.testing.assert_close(g.replace(edge_weight=None).adj.to_dense(), (want > 0).float())
-    assert g.adj is g.adj
-    assert g.replace(edge_weight=None).adj is not g.adj
-
-
-@pytest.mark.parametrize("n", [0, 3])
-def test_graph_without_edges(n: int) -> None:
-    g = Graph(torch.ones(n, 2), torch.empty(2, 0, dtype=torch.int64))
-    assert (g.num_nodes, g.num_edges, g.adj.nnz) == (n, 0, 0)
-    part = g.subgraph(torch.arange(n)[1:])
-    assert part.num_nodes == max(n - 1, 0)
-    assert not (g.adj @ g.x).any()
-
-
 def loops(g: Graph, nodes: list[int]) -> list[tuple[int, int, float]]:
     """Edges of the induced subgraph, in the order of the whole graph's."""
     assert g.edge_weight is not None
@@ -293,12 +249,6 @@ def test_subgraph(nodes: list[int], sparse: bool) -> None:
         )
         assert torch.equal(part.edge_index, edges)
         assert torch.equal(part.edge_weight, weight)
-
-
-def test_subgraph_of_a_subgraph_keeps_the_first_ids() -> None:
-    bare = graph(node_id=None)
-    part = bare.subgraph(torch.tensor([3, 1, 0])).subgraph(torch.tensor([2, 0]))
-    assert part.node_id.tolist() == [0, 3]
 
 
 @pytest.mark.parametrize(
@@ -340,19 +290,6 @@ def test_pyg_without_the_optional_fields() -> None:
 def test_sparse_features_become_dense_in_pyg() -> None:
     g = graph(x=SparseMatrix.from_dense(torch.eye(4)))
     assert torch.equal(g.to_pyg(Data).x, torch.eye(4))
-
-
-def test_to_device() -> None:
-    g = graph()
-    assert same(g.to("cpu"), g)
-    sparse = graph(x=SparseMatrix.from_dense(torch.eye(4))).to("cpu")
-    assert isinstance(sparse.x, SparseMatrix)
-
-
-def test_empty_graph_with_labels_moves() -> None:
-    edges = torch.zeros(2, 0, dtype=torch.int64)
-    graph = Graph(torch.zeros(0, 2), edges, y=torch.zeros(0, dtype=torch.int64))
-    assert graph.to("cpu").num_nodes == 0
 
 
 def test_torch_sparse_features_are_refused() -> None:

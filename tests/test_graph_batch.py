@@ -110,28 +110,6 @@ def test_select_equals_joining_the_chosen(chosen: list[int], weighted: bool) -> 
     got.replace()  # passes every check
 
 
-def test_select_from_a_selection_and_gradients() -> None:
-    whole, graphs = collection(weighted=True)
-    whole.pool  # noqa: B018  # what is cached must not be taken for the selection's
-    got = whole.select(torch.tensor([3, 2, 0])).select(torch.tensor([1, 0]))
-    want = Graph.join([graphs[2], graphs[3]])
-    grads = []
-    for graph in (got, want):
-        x = graph.x.clone().requires_grad_()
-        (graph.pool @ (graph.adj @ x)).square().sum().backward()
-        grads.append(x.grad)
-    assert torch.allclose(*grads)
-
-
-def test_select_keeps_sparse_features_and_ids() -> None:
-    whole, _ = collection()
-    sparse = whole.replace(x=SparseMatrix.from_dense(whole.x), node_id=torch.arange(14) + 5)
-    got = sparse.select(torch.tensor([2, 1]))
-    assert isinstance(got.x, SparseMatrix)
-    assert torch.equal(got.x.to_dense(), whole.x[[*range(5, 11), 4]])
-    assert got.node_id.tolist() == [*range(10, 16), 9]
-
-
 def test_select_refuses() -> None:
     whole, graphs = collection()
     with pytest.raises(ValueError, match=r"graphs to be in \[0, 4\), but got 4"):
@@ -195,14 +173,6 @@ def test_a_cohort_pools_as_each_client_alone() -> None:
         assert present[k].tolist() == [True] * n + [False] * (4 - n)
         assert torch.equal(batch[k, : graph.num_nodes], graph.batch)
         assert (batch[k, graph.num_nodes :] == 4).all()
-
-
-def test_a_cohort_without_masks_trains_on_graphs_alone() -> None:
-    clients = [Graph.join([one(3), one(2)], torch.tensor([0, 1])), Graph.join([one(9)])]
-    clients[1] = clients[1].replace(y=torch.tensor([1]), num_classes=2)
-    cohort = Cohort(clients)
-    mask = vmap(lambda index: cohort.graph(Member(index)).train_mask)(cohort.index)
-    assert mask.tolist() == [[True, True], [True, False]]
 
 
 def test_a_cohort_of_collections_and_graphs_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from torch_geometric.transforms import RandomLinkSplit, ToSparseTensor
 
 import fgl
 from fgl import Graph
-from fgl.graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS
+from fgl.graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, TIME_FIELDS
 
 EDGES = torch.tensor([[3, 0, 1, 1, 2, 0, 3], [0, 1, 0, 2, 1, 1, 3]])
 NAN = float("nan")
@@ -36,6 +35,9 @@ def whole(**given: Any) -> Graph:
         **edge_fields(),
         "node_id": torch.tensor([40, 41, 42, 43]),
         "node_type": torch.tensor([0, 1, 1, 2]),
+        "z": torch.tensor([6, 1, 8, 1]),
+        "pos": torch.arange(12.0).reshape(4, 3),
+        "scale": torch.arange(40.0).reshape(4, 10),
         "y": torch.tensor([[0.0, NAN], [1.0, 2.0], [NAN, NAN], [3.0, 4.0]]),
         "train_mask": torch.tensor([True, False, True, False]),
         "val_mask": torch.tensor([False, True, False, False]),
@@ -66,7 +68,7 @@ def edges_of(graph: Graph) -> dict[tuple[int, int], list[Any]]:
 
 
 def test_the_names_are_the_fields_of_the_class() -> None:
-    listed = {*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS}
+    listed = {*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS, *TIME_FIELDS}
     rest = {"x", "edge_index", "num_classes", "batch", "backend", "edge_label_index"}
     assert set(Graph.__dataclass_fields__) == listed | rest
 
@@ -122,7 +124,7 @@ def test_a_subgraph_carries_every_field() -> None:
         ends: said for ends, said in edges_of(graph).items() if 42 not in ends
     }
     for name in (*NODE_FIELDS, *EXAMPLE_FIELDS):
-        if name == "edge_label_type":  # of pairs alone
+        if name in ("edge_label_type", "u"):  # of pairs, and of graphs
             continue
         want = getattr(graph, name)[nodes]
         assert torch.equal(getattr(part, name).nan_to_num(9), want.nan_to_num(9)), name
@@ -131,24 +133,12 @@ def test_a_subgraph_carries_every_field() -> None:
     assert again.edge_time.tolist() == [100, 101, 106]
 
 
-def test_a_subgraph_keeps_pairs_whose_ends_are_inside() -> None:
-    part = pairs().subgraph(torch.tensor([3, 0, 1]))
-    assert part.edge_label_index is not None and part.y is not None
-    assert part.edge_label_index.tolist() == [[1, 0], [2, 1]]  # 0 -> 1 and 3 -> 0
-    assert part.y.tolist() == [0, 1]
-    assert part.num_examples == 2
-    assert part.num_train == 1
-    assert part.train_mask is not None and part.train_mask.tolist() == [True, False]
-    none = pairs().subgraph(torch.tensor([2]))
-    assert (none.num_examples, none.num_train) == (0, 0)
-
-
 def test_joined_and_selected_graphs_carry_every_field() -> None:
     graph = whole()
     parts = [graph.subgraph(torch.tensor(nodes)) for nodes in ([0, 1], [2], [1, 3, 0], [3, 2])]
     y = torch.tensor([[0.0, NAN], [1.0, 1.0], [2.0, NAN], [3.0, 0.0]])
     ids = torch.cat([part.node_id for part in parts])  # type: ignore[misc]
-    joined = Graph.join(parts, y).replace(node_id=ids)
+    joined = Graph.join(parts, y, u=torch.rand(4, 2)).replace(node_id=ids)
     assert joined.num_outputs == 2
     for which in ([0, 1, 2, 3], [2, 0], [3], [1]):
         chosen = joined.select(torch.tensor(which))
@@ -160,6 +150,10 @@ def test_joined_and_selected_graphs_carry_every_field() -> None:
         assert chosen.node_type is not None and chosen.y is not None
         types = torch.cat([parts[number].node_type for number in which])  # type: ignore[misc]
         assert torch.equal(chosen.node_type, types)
+        for name in ("z", "pos"):
+            want = torch.cat([getattr(parts[number], name) for number in which])
+            assert torch.equal(getattr(chosen, name), want), name
+        assert torch.equal(chosen.u, joined.u[which])  # type: ignore[arg-type, index]
         assert torch.equal(chosen.y.nan_to_num(9), y[which].nan_to_num(9))
         for name in EDGE_FIELDS:
             assert torch.equal(chosen.entries(name), getattr(chosen, name)), name
@@ -177,7 +171,8 @@ def test_all_graphs_or_none_have_a_field_when_they_are_joined() -> None:
 def test_new_nodes_come_with_every_field() -> None:
     graph, edges = whole(), torch.tensor([[4, 0], [0, 4]])
     more = {name: value for name, value in edge_fields(2).items() if name != "edge_weight"}
-    more["node_type"] = torch.tensor([5])
+    more |= {"node_type": torch.tensor([5]), "z": torch.tensor([7])}
+    more |= {"pos": torch.ones(1, 3), "scale": torch.ones(1, 10)}
     grown = graph.append(torch.ones(1, 4), edges, **more)
     assert grown.y is not None and grown.y[4].isnan().all()
     for name in EDGE_FIELDS[1:]:
@@ -186,18 +181,12 @@ def test_new_nodes_come_with_every_field() -> None:
     assert grown.node_type is not None and grown.node_type.tolist() == [0, 1, 1, 2, 5]
     assert grown.num_train == graph.num_train
     with pytest.raises(
-        ValueError, match=r"to come with \['edge_attr', .* 'node_type'\], but got \[\]"
+        ValueError, match=r"to come with \['edge_attr', .* 'node_type', .*\], but got \[\]"
     ):
         graph.append(torch.ones(1, 4), edges)
     bare = Graph(torch.eye(4), EDGES)
     with pytest.raises(ValueError, match=r"to come with \[\], but got \['edge_type'\]"):
         bare.append(torch.ones(1, 4), edges, edge_type=torch.tensor([0, 0]))
-
-
-def test_new_nodes_leave_pairs_as_they_are() -> None:
-    graph = pairs().replace(edge_attr=None, edge_type=None, edge_time=None, node_type=None)
-    grown = graph.append(torch.ones(1, 4), torch.zeros(2, 0, dtype=torch.int64))
-    assert (grown.num_nodes, grown.num_examples, grown.num_train) == (5, 3, 2)
 
 
 def test_there_and_back_to_pyg() -> None:
@@ -237,7 +226,7 @@ def data(**given: Any) -> Data:
 
 
 REFUSED: list[tuple[Any, type[Exception], str]] = [
-    (data(smiles="C", pos=torch.ones(2, 3)), ValueError, r"but got \['pos', 'smiles'\] besides"),
+    (data(smiles="C", face=torch.ones(2, 3)), ValueError, r"but got \['face', 'smiles'\] besides"),
     (data(adj_t=torch.eye(2)), ValueError, r"but got \['adj_t'\] besides"),
     (data(time=torch.ones(2)), ValueError, "besides: a Graph has times of edges alone"),
     (
@@ -388,13 +377,6 @@ def test_labels_of_pairs_are_read_as_random_link_split_leaves_them() -> None:
         Graph.from_pyg(split)
 
 
-def test_numbers_of_numpy_are_in_the_default_dtype() -> None:
-    wide = torch.ones(1, dtype=torch.float64)
-    graph = Graph.from_pyg(data(x=torch.eye(2).double(), edge_attr=wide, edge_weight=wide))
-    found = {graph.x.dtype, graph.edge_attr.dtype, graph.edge_weight.dtype}  # type: ignore[union-attr]
-    assert found == {torch.float32}
-
-
 def test_what_is_ignored_is_left_out() -> None:
     graph = Graph.from_pyg(
         data(smiles="C", edge_attr=torch.ones(1, 1)), ignore=("smiles", "edge_attr")
@@ -456,24 +438,3 @@ def test_labels_are_classes() -> None:
     assert graph.num_outputs == 2
     numbers = graph.replace(y=torch.tensor([0.5, NAN]))
     assert (numbers.num_classes, numbers.num_outputs) == (None, 1)
-
-
-def test_a_graph_is_written_as_its_shapes() -> None:
-    graph = Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
-    assert repr(graph) == "Graph(x=[2, 2], edge_index=[2, 1], y=[2], num_classes=2)"
-
-
-OF_GRAPHS = (
-    *("normalize_features", "degree_features", "splits.random_split", "splits.edge_split"),
-    *("splits.split_by_time", "partitions.louvain_partition", "partitions.random_partition"),
-    *("partitions.metis_partition", "partitions.partition_graph"),
-)
-
-
-@pytest.mark.parametrize("name", OF_GRAPHS)
-def test_functions_of_graphs_say_how_pygs_data_become_one(name: str) -> None:
-    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0], [1]]))
-    with pytest.raises(TypeError, match=r"a fgl.Graph, but got Data: fgl.Graph.from_pyg\(data\)"):
-        attrgetter(name)(fgl.data)(data)
-    with pytest.raises(TypeError, match="client 0 to be a Graph, but got Data: fgl.Graph.from_pyg"):
-        fgl.run(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), [data], num_rounds=1)

@@ -16,7 +16,7 @@ import fgl
 from fgl import Method, Ragged, Training
 from fgl.federation import train
 from fgl.methods import graphfl
-from fgl.methods.graphfl import halves, side
+from fgl.methods.graphfl import side
 
 LR = 0.1
 SGD = Training(partial(optim.SGD, lr=LR), num_steps=1)
@@ -95,26 +95,6 @@ def test_the_gradient_is_of_second_order(steps: int, query: Any) -> None:
         assert not torch.allclose(one["first.weight"], two["first.weight"], rtol=1e-3)
 
 
-def test_the_first_order_gradient_is_the_querys_at_the_adapted_model() -> None:
-    base, steps = smooth(), 3
-    method = graphfl(base, adapt_steps=steps, adapt_lr=0.5, second_order=False)
-    seen, context = first_step(method, own())
-    params = method.initial()
-    for _ in range(steps):
-        grads = gradient(base, params, *side(seen, context, True))
-        params = {name: value - 0.5 * grads[name] for name, value in params.items()}
-    want = gradient(base, params, *side(seen, context, False))
-    close(gradient(method, method.initial(), seen, context), want, atol=1e-12)
-
-
-def test_training_steps_along_this_gradient() -> None:
-    method = graphfl(smooth(), adapt_steps=2, adapt_lr=0.5, query="all")
-    start = method.initial()
-    end = train(method, start, own(), {}, seed=0).params
-    want = gradient(method, start, own(), {})
-    close({name: (start[name] - end[name]) / LR for name in start}, want, atol=1e-10)
-
-
 @pytest.mark.parametrize("batch_size", [None, 3])
 def test_a_step_is_halved(batch_size: int | None) -> None:
     data = own(30)
@@ -141,19 +121,6 @@ def test_a_step_is_halved(batch_size: int | None) -> None:
         assert same(one["support"]["train_mask"].values, two["support"]["train_mask"].values)
 
 
-@pytest.mark.parametrize("num_train", [0, 1, 2])
-def test_few_training_nodes(num_train: int) -> None:
-    """Of one training node there is no half: it queries the model as it is."""
-    data = own(train_mask=torch.arange(20) < num_train, val_mask=None, test_mask=None)
-    base, method = smooth(), graphfl(smooth(), adapt_lr=0.5)
-    seen, context = first_step(method, data)
-    assert int(context["support"]["train_mask"].values.sum()) == num_train // 2
-    got = gradient(method, method.initial(), seen, context)
-    want = gradient(base, base.initial(), data, {})
-    assert (num_train < 2) == torch.allclose(got["last.bias"], want["last.bias"])
-    assert got["last.bias"].any() == (num_train > 0)
-
-
 @pytest.mark.parametrize(("task", "entry"), [("ego", "labels"), ("links", "edges")])
 def test_examples_that_a_step_brings_are_halved(task: str, entry: str) -> None:
     made = known(task, 0.0, F64)
@@ -167,19 +134,6 @@ def test_examples_that_a_step_brings_are_halved(task: str, entry: str) -> None:
     assert not (halved[0].mask & halved[1].mask).any()
     losses = [made.fedavg.loss(method.initial(), *side(seen, context, w)) for w in (True, False)]
     assert not torch.allclose(*losses)
-
-
-def test_a_collection_is_halved_by_graphs() -> None:
-    made = known("graphs", 0.0, F64)
-    method = graphfl(made.fedavg)
-    seen, context = first_step(method, made.clients[2])
-    mask = context["support"]["train_mask"].values
-    assert len(mask) == seen.num_graphs
-    assert int(mask.sum()) == seen.num_graphs // 2
-    chosen = seen.select(mask.nonzero().squeeze(1))
-    masked = side(seen, context, True)
-    alone = made.fedavg.loss(method.initial(), chosen.replace(train_mask=None), {})
-    close(made.fedavg.loss(method.initial(), *masked), alone, atol=1e-10)
 
 
 def test_validation_nodes_query_only_where_it_is_said() -> None:
@@ -232,11 +186,6 @@ def test_a_graph_serves_others_after_it_was_first_seen_inside_a_transform() -> N
     assert not wrapped(data.adj.gcn_norm.value)
     assert not wrapped(data.adj.pattern.transpose[1])
     assert not wrapped(data.adj.pattern.ones(torch.float32))
-
-
-def test_halves_of_other_entries_stay() -> None:
-    context = {"received": torch.ones(4), "pairs": Ragged(torch.zeros(7, 2))}
-    assert list(halves(own(), context)) == ["train_mask", "pairs"]
 
 
 def test_all_clients_weigh_the_same_unless_it_is_said() -> None:

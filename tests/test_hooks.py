@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, fedavg, graph, graphs, minibatches, model, same
+from federations import close, fedavg, graphs, model, same
 from torch import optim
 
 import fgl
-from fgl import Method, SparseMatrix, Training
+from fgl import SparseMatrix, Training
 from fgl.federation import minimise, train
 
 OPTIMIZERS: dict[str, Any] = {
@@ -93,15 +93,6 @@ def test_a_hook_that_returns_something_else_is_named(what: str, hook: str, at_on
         fgl.run(method, graphs(), num_rounds=1, clients_at_once=at_once)
 
 
-def test_a_hook_that_cannot_be_mapped_is_named() -> None:
-    def branch(grads: Any, params: Any, context: Any) -> Any:
-        return grads if grads[FIRST].sum() > 0 else params
-
-    method = fedavg(model(), Training(adjust=branch))
-    with pytest.raises(RuntimeError, match=r"adjust to run under .*vmap.*test_hooks.*_at_once=1"):
-        fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
-
-
 def test_hooks_cannot_change_what_the_optimiser_holds() -> None:
     """They get copies."""
 
@@ -135,41 +126,6 @@ def test_an_optimisers_own_hooks_run_alone_and_are_refused_in_a_batch(when: str)
     text = r"Round 0, 4 clients.*no hooks of its own.*adjust and settle.*clients_at_once=1"
     with pytest.raises(ValueError, match=text):
         fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
-
-
-@pytest.mark.parametrize("at_once", [1, 2, "all"])
-def test_send_learns_what_training_did(at_once: Any) -> None:
-    plain = fedavg(model(dropout=0.0), minibatches(Training(), 3))
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        message, state = plain.send(params, context, state, data)
-        return {**message, "num_steps": context["trained"]["num_steps"]}, context["trained"]
-
-    result = fgl.run(replace(plain, send=send), graphs(), num_rounds=1, clients_at_once=at_once)
-    for client, data in enumerate(graphs()):
-        told = result.client_states[client]
-        count = 2 * -(-data.num_train // 3)
-        assert told["num_steps"] == count
-        assert told["num_steps"].dtype == torch.int64
-        assert told["losses"].shape == (count,)
-        assert told["losses"].dtype == torch.float64
-    states: list[Any] = list(result.client_states.values())
-    means = torch.stack([state["losses"].mean() for state in states])
-    assert result.history[0].loss == pytest.approx(float(means.mean()))
-
-
-def test_losses_that_send_learns_are_those_before_each_step() -> None:
-    seen: list[Any] = []
-    plain = fedavg(model(dropout=0.0), Training(num_steps=3))
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        seen.append(context["trained"]["losses"])
-        return plain.send(params, context, state, data)
-
-    data = graph(20)
-    fgl.run(replace(plain, send=send), [data], num_rounds=1)
-    want = train(plain, plain.initial(), data, {}, seed=0).losses
-    assert seen[0].tolist() == pytest.approx(want)
 
 
 @pytest.mark.parametrize("at_once", [1, "all"])
@@ -216,27 +172,6 @@ def test_a_server_minimises_as_a_loop_by_hand_does(rule: str) -> None:
     assert second.params["seen"] == 0
     assert not start["w"].any()
     assert not second.params["w"].requires_grad
-
-
-def test_a_server_minimises_within_an_aggregate() -> None:
-    """Outside autograd too, as the round calls it; the model's head is fitted to what was sent."""
-
-    def aggregate(inbox: Any, state: Any) -> Any:
-        outbox, state = fgl.federation.average(inbox, state)
-        mean = {name: value.clone() for name, value in outbox[0]["model"].items()}
-
-        def loss(params: Any, target: Any) -> Any:
-            return (params["convs.1.bias"] - target).square().sum()
-
-        target = torch.ones(3)
-        made = minimise(loss, mean, [(target,)] * 50, optimizer=SERVERS["sgd"], keep=False)
-        assert made.optimizer == {}
-        message = {"model": made.params}
-        return fgl.federation.Broadcast(message, inbox.num_clients), dict(message)
-
-    method: Method = replace(fedavg(model()), aggregate=torch.no_grad()(aggregate))
-    result = fgl.run(method, graphs(), num_rounds=1)
-    close(result.outbox[0]["model"]["convs.1.bias"], torch.ones(3), atol=0.2)
 
 
 def test_minimise_refuses_a_loss_of_something_else() -> None:

@@ -38,7 +38,7 @@ FLOORS: dict[str, set[str]] = {
     "graph": {"checks", "kinds", "sparse"},
     "nn": {"checks", "sparse", "losses"},
 }
-FLOORS["predict"] = {"graph", "kinds"}
+FLOORS["predict"] = {"graph", "kinds", "checks"}
 FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = FLOORS["data"] = {
     "checks",
     "kinds",
@@ -70,11 +70,9 @@ FLOORS["federation"] = {
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
 FLOORS["tasks"] = PRIMITIVES | {"federation", "methods"}
-FLOORS["experiment"] = {
-    *("checks", "kinds", "progress", "sparse", "graph", "targets", "federation", "tasks"),
-}
+FLOORS["experiment"] = {"progress", "sparse", "graph", "targets", "federation", "tasks"}
 FLOORS["study"] = {"checks", "kinds", "progress", "targets", "federation", "tasks", "experiment"}
-EVERYWHERE = {"kinds", "warn"}
+EVERYWHERE = {"checks", "kinds", "warn"}
 
 
 @cache

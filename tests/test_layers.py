@@ -7,7 +7,7 @@ import functools
 import inspect
 import json
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conformance import CASES, case
 from federations import CLASSES, FEATURES, graphs, identified, ruled, script
 
 import fgl
 from fgl import Training, methods, transforms
 from fgl.federation.method.describe import Layer, described
-from fgl.federation.method.old_names import GROUPS
-from fgl.federation.saved.checkpoint import _check_identity
 
 PLAIN = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.5))
 
@@ -31,17 +28,6 @@ def made_by(layer: Layer) -> list[Layer]:
     return [layer, *(deeper for inner in layer.inner for deeper in made_by(inner))]
 
 
-def found() -> dict[str, tuple[fgl.Method, int]]:
-    """Every builder of the conformance table: a method that it made, and the place of its layer."""
-    out: dict[str, tuple[fgl.Method, int]] = {}
-    for name, task in CASES:
-        method, _ = case(name, task)
-        for place, layer in enumerate(method.layers):
-            out.setdefault(layer.name, (method, place))
-    return out
-
-
-FOUND = found()
 RECIPES = ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl")
 
 
@@ -70,33 +56,6 @@ def public_builders() -> list[str]:
 @pytest.mark.parametrize("name", [*public_builders(), *RECIPES])
 def test_every_builder_notes_itself(name: str) -> None:
     assert hasattr(builder(name), "__wrapped__"), f"{name} has no fgl.layer"
-
-
-SETTINGS = [(name, key) for name in FOUND for key in FOUND[name][0].layers[FOUND[name][1]].settings]
-
-
-@pytest.mark.parametrize("name", [name for name in FOUND if name != "fedavg"])
-def test_settings_are_all_arguments_but_the_method(name: str) -> None:
-    method, place = FOUND[name]
-    parameters = inspect.signature(builder(name)).parameters.values()
-    plain = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
-    assert set(plain[1:]) <= set(method.layers[place].settings)
-    json.dumps(dict(method.layers[place].settings))
-
-
-@pytest.mark.parametrize(("name", "key"), SETTINGS)
-def test_another_setting_is_another_run(name: str, key: str) -> None:
-    """Of every argument of every builder of the table."""
-    method, place = FOUND[name]
-    changed = list(method.layers)
-    settings = {**changed[place].settings, key: "another value"}
-    changed[place] = replace(changed[place], settings=settings)
-    other = replace(method, layers=tuple(changed))
-    text = rf"of this run with settings of {name}( 2)?=\{{'{key}': .*but got .*another value"
-    if key == "model":
-        text = "of this run with architecture="
-    with pytest.raises(ValueError, match=text):
-        _check_identity(Path("x"), json.loads(json.dumps(identified(other))), identified(method))
 
 
 def as_it_was(first: Any, second: Any, context: Any) -> Any:
@@ -131,35 +90,6 @@ OTHER: dict[str, Any] = {
     "account": lambda inbox, state: state,
     "joining": fgl.federation.Joining(lambda graph: {}, lambda inbox, state: (inbox.sent, state)),
 }
-
-
-def replaced(method: fgl.Method, name: str, value: Any) -> fgl.Method:
-    """The method with another field, its own or one of a group."""
-    for key in GROUPS:
-        group = getattr(method, key)
-        if hasattr(group, name):
-            return replace(method, **{key: replace(group, **{name: value})})
-    return replace(method, **{name: value})
-
-
-@pytest.mark.parametrize("name", OTHER)
-def test_another_field_is_another_run(name: str, tmp_path: Path) -> None:
-    """Of every field of a method and of its training: none is left out by hand."""
-    train = {each.name for each in fields(Training)}
-    rest = {each.name for each in fields(fgl.Method)} - {"model", "train", "layers", *GROUPS}
-    rest |= {each.name for group in GROUPS.values() for each in fields(group)} - {"personal"}
-    rest -= {"models"}  # a place tells the shapes of each client's own
-    assert set(OTHER) == train | rest
-    method = replace(PLAIN, train=Training(num_steps=1))
-    fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
-    if name in train:
-        how = {"num_steps": None} if name == "batches" else {}
-        other = replace(method, train=replace(method.train, **{**how, name: OTHER[name]}))
-    else:
-        other = replaced(method, name, OTHER[name])
-    wanted = {"batches": "num_steps", "modules": "own"}.get(name, name)
-    with pytest.raises(ValueError, match=f"to be of this run with {wanted}="):
-        fgl.run(other, graphs(), num_rounds=2, checkpoint=tmp_path)
 
 
 def test_a_builder_of_ones_own() -> None:
@@ -202,13 +132,6 @@ def test_what_no_builder_noted_is_said(tmp_path: Path) -> None:
     assert result.config["layers"][-1] == {"name": "replace", "unknown": ["send", "accept"]}
     with pytest.warns(UserWarning, match="got send and accept of a builder without fgl.layer"):
         fgl.run(method, graphs(), num_rounds=2, checkpoint=tmp_path)
-
-
-def test_a_layer_describes_equal_arguments_equally_in_any_order() -> None:
-    def layers(shared: Any) -> Any:
-        return methods.fedper(PLAIN, shared=shared).layers[-1].settings
-
-    assert layers(["convs.0"]) == layers(("convs.0",)) != layers(["convs.1"])
 
 
 class Named:
@@ -262,24 +185,6 @@ def test_seals_hold_under_a_layer() -> None:
             fgl.run(method, graphs(), num_rounds=1)
     with pytest.raises(ValueError, match="whose rules.silent is another"):
         fgl.run(ruled(private, silent=False), graphs(), num_rounds=1)
-
-
-def scaled(method: fgl.Method, factor: float) -> fgl.Method:
-    """A builder without a layer."""
-    return replace(method, loss=lambda *given: factor * method.loss(*given))
-
-
-def test_a_builder_without_a_layer_is_told_wherever_it_stands(tmp_path: Path) -> None:
-    method = methods.fedprox(scaled(PLAIN, 0.1), mu=0.1)
-    assert (
-        repr(method)
-        == "fedprox(replace(fedavg(GCN(...), train=Training(SGD(lr=0.1))), loss=...), mu=0.1)"
-    )
-    assert method.unknown == ["loss"]
-    fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
-    other = methods.fedprox(scaled(PLAIN, 5.0), mu=0.1)
-    with pytest.warns(UserWarning, match="got loss of a builder without"):
-        fgl.run(other, graphs(), num_rounds=2, checkpoint=tmp_path)
 
 
 def test_a_hook_of_the_training_is_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The studies of the leaderboard and the matrix, their pages, and the first tables."""
+"""The studies of the leaderboard and the matrix, and their pages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import leaderboard
 import matrix
 import numpy as np
 import pytest
-from harness import leaderboard_page, study_page
-from harness.machine import RESULTS
-from harness.record import load
-from scipy import stats
+from harness import study_page
+from harness.record import append, load
+from papers.matrix import GraphsWithValidation, quartered
 from test_study import made_up
 
 import fgl
@@ -81,17 +80,26 @@ def test_a_page_says_what_survives_and_names_its_test(tmp_path: Path) -> None:
     assert {"value", "seed", "bytes"} <= set(records[0])
 
 
-def test_the_tables_of_the_first_leaderboard_are_those_of_its_file() -> None:
-    found = load(RESULTS / "leaderboard.jsonl")
-    page = (Path(fgl.__file__).parents[1] / "docs" / "leaderboard.md").read_text(encoding="utf-8")
-    tables = (RESULTS / "tables" / "leaderboard.md").read_text(encoding="utf-8")
-    assert leaderboard_page.text(found) in tables
-    tests = leaderboard_page.adjusted(found)
-    cell = ("SCAFFOLD", "cora", "disjoint")
-    pair = [leaderboard_page.scores(found, (n, *cell[1:])) for n in ("SCAFFOLD", "FedAvg")]
-    theirs = stats.ttest_rel(*(list(each.values()) for each in pair)).confidence_interval()
-    assert tests[cell][:2] == pytest.approx(tuple(theirs))
-    survive = [cell for cell, (_, _, p) in tests.items() if p < 0.05]
-    assert f"Of {len(tests)} differences from FedAvg {'two' * (len(survive) == 2)} survive" in page
-    for word in ("Nemenyi", "rank", "First so far"):
-        assert word not in page
+@pytest.mark.slow
+def test_a_line_is_written_after_one_that_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text('{"key": {"a"')
+    for seed in (1, 2):
+        append({"key": {"seed": seed}}, path)
+    assert [run["key"]["seed"] for run in load(path).values()] == [1, 2]
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_validation_graphs_are_neither_trained_on_nor_tested() -> None:
+    setting = GraphsWithValidation(clients=3, hidden=8)
+    train, tests = setting.folds_of(0)
+    task = setting.load(0)
+    for own, kept, test in zip(train, task.clients, tests, strict=True):
+        first, last = quartered(own, 0)
+        assert first.num_graphs == kept.num_graphs
+        assert first.num_graphs + last.num_graphs == own.num_graphs
+        assert abs(last.num_graphs - own.num_graphs / 4) < 1
+        assert test.num_graphs > 0
+    metrics = fgl.run(task.fedavg, task, num_rounds=1).history[0].metrics
+    assert {"val_accuracy", "test_accuracy"} <= set(metrics)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.func import grad, vmap
 
@@ -110,15 +109,6 @@ def test_under_vmap_it_is_each_alone(name: str) -> None:
     for k in range(4):
         torch.testing.assert_close(got[k], loss(z[k], y[k], mask[k]))
         torch.testing.assert_close(slopes[k], grad(loss)(z[k], y[k], mask[k]))
-
-
-def test_where_all_is_known_they_are_torchs() -> None:
-    z, y = outputs(N, T), answers(N, T, unknown=0.0)
-    torch.testing.assert_close(squared_error(z, y), F.mse_loss(z, y))
-    torch.testing.assert_close(absolute_error(z, y), F.l1_loss(z, y))
-    torch.testing.assert_close(huber(z, y, delta=0.7), F.huber_loss(z, y, delta=0.7))
-    want = F.binary_cross_entropy_with_logits(z, y)
-    torch.testing.assert_close(binary_cross_entropy(z, y), want)
 
 
 def test_a_sure_mistake_stays_finite() -> None:

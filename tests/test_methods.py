@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from conformance import K, case, known
+from conformance import K, known
 from federations import close, receive_as_a_run, same
 
 import fgl
@@ -17,13 +16,10 @@ from fgl.federation import Inbox
 from fgl.methods import (
     adaptive_fedprox,
     fedopt,
-    fedper,
     local,
-    mix_updates,
     moon,
     own_models,
     ring,
-    uniform,
 )
 from fgl.methods.own_models import drawn
 
@@ -38,19 +34,6 @@ def gradient(method: Any, shift: float, own: fgl.Graph) -> dict[str, torch.Tenso
     leaves = {k: (v + shift).requires_grad_() for k, v in params.items()}
     loss = method.loss(leaves, own, context)
     return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
-
-
-def trained_alone(num_rounds: int) -> list[Any]:
-    """What each client's own training makes, without any federation."""
-    found = [run(FEDAVG, [own], num_rounds=num_rounds) for own in CLIENTS]
-    return [result.outbox[0]["model"] for result in found]
-
-
-def test_local_shares_nothing() -> None:
-    result = run(local(FEDAVG), CLIENTS)
-    for client, want in enumerate(trained_alone(3)):
-        close(result.client_states[client]["model"], want)
-    assert all(record.bytes_up == 0 for record in result.history)
 
 
 def test_adaptive_fedprox_keeps_a_weight_for_each_client() -> None:
@@ -91,18 +74,6 @@ def test_fedopt_averages_the_statistics_of_batch_norm(rule: Any, lr: float) -> N
         assert list(sent) == list(start)
         assert sent["running_var"].equal(model["running_var"])
     assert not sent["weight"].equal(model["weight"])  # a parameter is stepped
-
-
-def test_fedper_lets_only_shared_layers_travel() -> None:
-    result = run(fedper(FEDAVG, shared=["convs.0"]), CLIENTS)
-    assert set(result.outbox[0]["model"]) == {n for n in FEDAVG.initial() if "convs.0" in n}
-    states = [result.client_states[k]["model"] for k in range(K)]
-    assert not same(states[0]["convs.1.bias"], states[1]["convs.1.bias"])
-    sent = 8 * sum(v.numel() for n, v in FEDAVG.initial().items() if "convs.0" in n)
-    assert [record.bytes_up for record in result.history] == [K * (sent + 8)] * 3
-    for wrong in ([], ["nowhere"]):
-        with pytest.raises(ValueError, match="Expected"):
-            fedper(FEDAVG, shared=wrong)
 
 
 def test_moon_is_near_the_received_and_far_from_its_own_earlier_model() -> None:
@@ -187,17 +158,6 @@ def test_networks_are_drawn_anew(name: str) -> None:
             assert after.abs().max() < 4 * most or after.numel() < 8, key
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedopt adam", "mix updates", "fedamp", "pfedgraph"])
-def test_drawn_models_give_way_to_what_the_server_sends(name: str) -> None:
-    """Whatever a method's server sends, a client with a drawn model trains from it."""
-    method, task = case(name, "ego")
-    result = fgl.run(method, task, num_rounds=1)
-    message, state = result.outbox[0], result.client_states[0]
-    params, _ = method.receive(message, state, task.clients[0])
-    sent: Any = state if name == "fedamp" else message  # FedAMP's clients go on with their own
-    assert same(dict(params), dict(sent["model"]))
-
-
 @pytest.mark.parametrize("wrap", [local, own_models, methods.fedamp])
 def test_a_kept_model_is_deployed_as_the_inner_method_does(wrap: Any) -> None:
     """GraphFL's clients adapt the model that they use, whoever keeps it."""
@@ -207,37 +167,6 @@ def test_a_kept_model_is_deployed_as_the_inner_method_does(wrap: Any) -> None:
     used = wrap(inner).deploy(result.outbox[1], state, own)
     assert not same(dict(used), dict(state["model"]))
     assert same(dict(used), dict(inner.deploy({"model": state["model"]}, {}, own)))
-
-
-def test_uniform_mixing_is_the_mean_of_updates() -> None:
-    weigh = replace(FEDAVG, send=lambda p, c, s, g: ({"model": p}, s))
-    result = run(mix_updates(weigh, uniform), CLIENTS, num_rounds=1)
-    alone, start = trained_alone(0), FEDAVG.initial()
-    updates = []
-    for client, own in enumerate(CLIENTS):
-        seed = fgl.federation.fold_in(0, 0, client)
-        done = fgl.federation.train(FEDAVG, start, own, {}, seed=seed)
-        updates.append({k: v - start[k] for k, v in done.params.items()})
-    assert len(alone) == K
-    want = {k: v + sum(u[k] for u in updates) / K for k, v in start.items()}
-    for client in range(K):
-        close(result.outbox[client]["model"], want, atol=1e-6)
-
-
-def test_each_row_of_the_matrix_is_a_clients_mix() -> None:
-    matrix = torch.tensor([[0.0, 1.0], [0.25, 0.75]])
-    made = mix_updates(FEDAVG, lambda inbox, known: (matrix, matrix), self_weight=0.5)
-    sent = {k: {"model": {"w": torch.tensor(10.0 * k)}} for k in range(2)}
-    came = {k: {"model": {"w": torch.tensor(10.0 * k + k + 1)}} for k in range(2)}
-    outbox, state = made.aggregate(Inbox(came, 2, sent), {})
-    assert float(outbox[0]["model"]["w"]) == pytest.approx(0 + 0.5 * 1 + 0.5 * 2)
-    assert float(outbox[1]["model"]["w"]) == pytest.approx(10 + 0.5 * 2 + 0.5 * (0.25 + 1.5))
-    assert torch.equal(state["network"], matrix)
-
-
-def test_case_is_the_table() -> None:
-    assert case("fedavg", "nodes")[0].model is known("nodes", 0.5, torch.float32).fedavg.model
-    assert methods.uniform is uniform
 
 
 def test_a_network_returns_two_matrices_of_those_who_are_here() -> None:
@@ -252,8 +181,3 @@ def test_a_network_returns_two_matrices_of_those_who_are_here() -> None:
         mixing(lambda inbox, known: known)
     with pytest.raises(ValueError, match=r"network's matrix to have shape \[3, 3\].*\[2, 2\]"):
         mixing(lambda inbox, known: (torch.eye(2), known))
-
-
-def test_fedper_takes_several_names() -> None:
-    with pytest.raises(TypeError, match=r"shared to be .*, but got 'conv': \['conv'\]"):
-        fgl.methods.fedper(fgl.fedavg(torch.nn.Linear(1, 1)), shared="conv")

@@ -119,24 +119,8 @@ def test_batches_of_no_example_are_refused() -> None:
                 list(draw(own, {}, batch_size=size))
 
 
-def test_nobody_has_a_step() -> None:
-    empty = [without_training_nodes(n) for n in (5, 8)]
-    with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
-        run = fgl.run(sampled(parts), empty, num_rounds=1, clients_at_once="all")
-    assert same(run.outbox[0]["model"], sampled(parts).initial())
-
-
 def test_two_ways_to_make_batches_are_refused() -> None:
     with pytest.raises(
         ValueError, match="Expected num_steps to be left out beside batches, but got 4"
     ):
         Training(num_steps=4, batches=parts)
-
-
-@pytest.mark.parametrize("at_once", [1, "all"])
-def test_an_error_in_batches_names_the_round(at_once: Any) -> None:
-    def bad(data: fgl.Graph, context: Any) -> Any:
-        raise ValueError("no neighbours")
-
-    with pytest.raises(ValueError, match="Round 0, .*client.*, loss: no neighbours"):
-        fgl.run(sampled(bad), clients(), num_rounds=1, clients_at_once=at_once)

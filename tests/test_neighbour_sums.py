@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from federations import CLASSES, FEATURES, close, graph, same
-from torch.func import functional_call
 
 import fgl
 from fgl import data, methods, tasks
@@ -30,24 +29,6 @@ def bags(own: fgl.Graph) -> fgl.Graph:
 
 
 # Graph.append
-
-
-def test_append_adds_nodes_that_nothing_is_trained_or_scored_on() -> None:
-    own = graph(20)
-    new = torch.randn(3, FEATURES)
-    edges = torch.tensor([[20, 4, 21, 22], [4, 20, 5, 21]])
-    more = own.append(new, edges)
-    assert more.num_nodes == 23
-    assert more.x.equal(torch.cat([own.x, new]))  # type: ignore[union-attr, list-item]
-    assert more.edge_index.equal(torch.cat([own.edge_index, edges], 1))
-    for name in ("train_mask", "val_mask", "test_mask"):
-        mask = getattr(more, name)
-        assert mask[:20].equal(getattr(own, name))
-        assert not mask[20:].any()
-    assert more.num_train == own.num_train
-    assert more.y is not None
-    assert more.y[:20].equal(own.y)  # type: ignore[arg-type]
-    assert own.num_nodes == 20  # as before
 
 
 def test_append_where_all_nodes_trained_makes_a_training_mask() -> None:
@@ -205,19 +186,6 @@ def test_what_clients_compute_is_what_the_whole_graph_would(hops: int, features:
     torch.testing.assert_close(got, logits, rtol=0, atol=1e-6)
 
 
-def test_one_hop_weighs_own_neighbours_by_true_degrees() -> None:
-    """Eq. of FedGCN with one hop: the second layer sums own nodes, divided by true degrees."""
-    whole, parts = double(graph(40)), parts_of(40, [9, 31])
-    central, model = gcn(), gcn(**SUMMED)
-    made = data.neighbour_sums(whole, parts, hops=1)
-    _, first = central(whole.x, whole.adj, return_embedding=True)
-    layer: Any = central.convs[1]
-    for own, part in zip(made.clients, parts, strict=True):
-        block = whole.adj.gcn_norm.to_dense().double()[part][:, part]
-        want = block @ first[part].relu() @ layer.lin.weight.t() + layer.bias
-        close(functional_call(model, dict(central.state_dict()), own.inputs), want)
-
-
 @pytest.mark.parametrize("at_once", [1, "all"])
 def test_two_hops_give_the_centralised_gradient(at_once: Any) -> None:
     """One step of everybody, weighted by training nodes, is a step on the whole graph."""
@@ -236,27 +204,6 @@ def test_two_hops_give_the_centralised_gradient(at_once: Any) -> None:
         want.outbox[0]["model"]["convs.0.lin.weight"],  # type: ignore[index, call-overload]
         atol=1e-4,
     )
-
-
-def test_nodes_of_others_bring_no_label_and_are_in_no_mask() -> None:
-    whole, parts = graph(40), parts_of(40, [9, 14, 17])
-    made = data.neighbour_sums(whole, parts, hops=2)
-    for own, part in zip(made.clients, parts, strict=True):
-        assert own.node_id is not None
-        assert own.node_id[: part.numel()].equal(part)
-        assert not set(own.node_id[part.numel() :].tolist()) & set(part.tolist())
-        for mask in (own.train_mask, own.val_mask, own.test_mask):
-            assert mask is not None
-            assert not mask[part.numel() :].any()
-        assert own.y is not None
-        assert not own.y[part.numel() :].any()
-        assert bool((own.edge_index[1] < part.numel()).all())  # only edges into own nodes
-    changed = whole.replace(y=(whole.y + 1) % CLASSES)  # type: ignore[operator]
-    other = data.neighbour_sums(changed, parts, hops=2)
-    for one, two, part in zip(made.clients, other.clients, parts, strict=True):
-        assert one.y is not None
-        assert two.y is not None
-        assert one.y[part.numel() :].equal(two.y[part.numel() :])
 
 
 @pytest.mark.parametrize("sizes", [[40], [20, 20], [1, 15, 24], [9, 14, 1, 16]])
@@ -303,10 +250,3 @@ def test_the_task_of_two_hops() -> None:
         for t in (task, plain)
     )
     close(one.outbox[0]["model"], two.outbox[0]["model"], atol=1e-5)
-
-
-def test_the_task_of_sage() -> None:
-    task = tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)
-    assert isinstance(task.fedavg.model, fgl.nn.SAGE)
-    result = fgl.run(task.fedavg, task, num_rounds=2)
-    assert result.history[-1].metrics["test_accuracy"] > 0.1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
@@ -11,10 +10,8 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-import fgl.nn
 from fgl import SparseMatrix
-from fgl.augment import drop_edges
-from fgl.nn import GAT, GCN, GATConv
+from fgl.nn import GAT, GCN
 from fgl.nn.layers import dropout, shifted
 
 N, F, C = 12, 7, 3
@@ -73,112 +70,6 @@ def features(dtype: torch.dtype = torch.float64) -> Tensor:
     x[:, 2] = 0
     x[4] = 0  # a node without features
     return x * (torch.rand(N, F) < 0.6)
-
-
-@models
-@graphs
-def test_sparse_features_equal_dense_ones(name: str, edges: Tensor) -> None:
-    ours, _ = twins(name)
-    x = features()
-    results = []
-    for given in (x, SparseMatrix.from_dense(x)):
-        out = ours(given, edges)
-        slopes = torch.autograd.grad(out.square().sum(), list(ours.parameters()))
-        results.append([out.detach(), *slopes])
-    torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-11)
-
-
-@both
-@graphs
-def test_a_dropped_edge_is_as_good_as_absent(name: str, edges: Tensor) -> None:
-    ours, theirs = twins(name)
-    x = features()
-    matrix = SparseMatrix.from_edge_index(edges, N)
-    for p in (0.0, 0.3, 0.8, 1.0):
-        view = drop_edges(matrix, p=p)
-        left = view.value != 0
-        kept = torch.stack([view.pattern.col[left], view.pattern.row[left]])
-        got, want = ours(x, view), ours(x, kept)
-        torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
-        torch.testing.assert_close(got, theirs(x, kept), rtol=1e-11, atol=1e-12)
-        parameters = list(ours.parameters())
-        slopes = [torch.autograd.grad(out.square().sum(), parameters) for out in (got, want)]
-        torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-10, atol=1e-11)
-
-
-def test_averaged_heads() -> None:
-    averaged = GATConv(F, 4, heads=3, concat=False)
-    joined = GATConv(F, 4, heads=3)
-    with torch.no_grad():
-        for key in ("att_src", "att_dst"):
-            getattr(joined, key).copy_(getattr(averaged, key))
-        joined.lin.weight.copy_(averaged.lin.weight)
-        averaged.bias.normal_()
-    x = torch.randn(N, F)
-    want = joined(x, DIRECTED).view(N, 3, 4).mean(1) + averaged.bias
-    torch.testing.assert_close(averaged(x, DIRECTED), want)
-
-
-def test_attention_stays_finite_for_large_scores() -> None:
-    conv = GATConv(F, 4)
-    out = conv(1e4 * torch.randn(N, F), DIRECTED)
-    out.sum().backward()
-    assert out.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in conv.parameters())
-
-
-@both
-def test_the_embedding_is_before_the_activation(name: str) -> None:
-    ours, _ = twins(name)
-    x = features()
-    out, embedding = ours(x, DIRECTED, return_embedding=True)
-    torch.testing.assert_close(out, ours(x, DIRECTED))
-    assert embedding.shape == (N, 8) and (embedding < 0).any()
-    torch.testing.assert_close(ours.convs[-1](embedding.relu(), DIRECTED), out)
-    h = x
-    for conv in ours.convs[:-1]:
-        want = conv(h, DIRECTED)
-        h = want.relu()
-    torch.testing.assert_close(embedding, want)
-    embedding.sum().backward()
-    assert ours.convs[-1].bias.grad is None
-
-
-@both
-def test_the_embedding_in_training_is_before_the_last_dropout(name: str) -> None:
-    ours, _ = twins(name)
-    ours.train()
-    ours.dropout = 1.0  # everything after it is gone
-    out, embedding = ours(features(), DIRECTED, return_embedding=True)
-    assert (embedding != 0).any()
-    torch.testing.assert_close(out, ours.convs[-1].bias.expand_as(out))
-
-
-@both
-def test_dropout_only_in_training(name: str) -> None:
-    ours, _ = twins(name)
-    x = features()
-    plain = ours(x, DIRECTED)
-    ours.dropout = 0.5
-    assert not torch.equal(ours.train()(x, DIRECTED), plain)
-    assert not torch.equal(ours(x, DIRECTED), ours(x, DIRECTED))
-    assert torch.equal(ours.eval()(x, DIRECTED), plain)
-
-
-def test_no_dropout_on_the_input() -> None:
-    for model in (GCN(F, 8, C, num_layers=1, dropout=0.9), GAT(F, 8, C, num_layers=1, dropout=0.9)):
-        x = features(torch.float32)
-        assert torch.equal(model.train()(x, DIRECTED), model(x, DIRECTED))
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [("GCN", "GCN"), ("GAT", "GAT"), ("GIN", "GIN"), ("SAGE", "GraphSAGE"), ("MLP", "MLP")],
-)
-def test_dropout_is_by_default_what_pyg_takes(ours: str, theirs: str) -> None:
-    usual = inspect.signature(getattr(pyg, theirs)).parameters["dropout"].default
-    assert inspect.signature(getattr(fgl.nn, ours)).parameters["dropout"].default == usual
-    assert getattr(fgl.nn, ours)(F, 8, C).dropout == usual
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.uint8])
@@ -245,16 +136,3 @@ def test_dropout_scales_by_the_share_that_it_keeps(p: float, dtype: torch.dtype)
     scales = kept.unique().tolist()
     assert scales[0] == 0
     assert scales[1:] == pytest.approx([1 / share], rel=1e-6 if dtype == torch.float32 else 1e-12)
-
-
-@pytest.mark.parametrize("name", ["GCN", "GAT", "SAGE", "MLP", "VGAE", "EgoSAGE", "GIN"])
-@pytest.mark.parametrize("dropout", [1.5, -1.0, "0.5"])
-def test_dropout_is_a_share(name: str, dropout: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"^Expected dropout to be a number >= 0 and"):
-        getattr(fgl.nn, name)(4, 8, 2, dropout=dropout)
-
-
-@pytest.mark.parametrize("name", ["GCN", "GAT", "SAGE", "MLP"])
-def test_widths_are_counts(name: str) -> None:
-    with pytest.raises(TypeError, match=r"^Expected hidden_channels to be an integer >= 1, but"):
-        getattr(fgl.nn, name)(4, "8", 2)

@@ -110,25 +110,6 @@ def networks(kind: str) -> list[Any]:
     return [ready(RGCN(4, 6, 2, num_relations=3, num_bases=bases)) for bases in (None, 2)]
 
 
-@pytest.mark.parametrize("kind", ["gine", "rgcn"])
-def test_gradients_and_order(kind: str) -> None:
-    given, order = graph(5, 12), torch.randperm(12)
-    shuffled = given.replace(
-        edge_index=given.edge_index[:, order],
-        edge_attr=given.edge_attr[order],  # type: ignore[index]
-        edge_type=given.edge_type[order],  # type: ignore[index]
-    )
-    for model in networks(kind):
-        names, values = zip(*model.named_parameters(), strict=True)
-        close(predict(model, params_of(model), shuffled), predict(model, params_of(model), given))
-
-        def out(*params: Tensor, model: Any = model, names: Any = names) -> Any:
-            return predict(model, dict(zip(names, params, strict=True)), given)
-
-        leaves = tuple(value.detach().clone().requires_grad_() for value in values)
-        assert torch.autograd.gradcheck(out, leaves, eps=1e-6, atol=1e-5)
-
-
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("kind", ["gine", "rgcn"])
 def test_a_batch_of_clients_is_each_alone(kind: str, weights: bool) -> None:

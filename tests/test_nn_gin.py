@@ -8,13 +8,11 @@ import pytest
 import torch
 from federations import close
 from test_graph_batch import collection
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
-from fgl import Graph, SparseMatrix
-from fgl.federation.executors.batch.cohort import Cohort
+from fgl import SparseMatrix
 from fgl.nn import GIN
 from fgl.nn.layers import coarse_scale
-from fgl.sparse.batched_pattern import Member
 
 
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
@@ -27,39 +25,6 @@ def test_a_collection_scores_as_its_graphs_alone(pooling: Any) -> None:
     order = torch.tensor([3, 1, 0, 2])
     chosen = whole.select(order)
     close(model(chosen.x.double(), chosen.adj, chosen.pool), out[order], atol=1e-9)
-
-
-def test_gradients_in_double_precision() -> None:
-    graph, _ = collection((3, 2))
-    model = GIN(3, 4, 2, num_layers=2, pooling="mean").double().eval()
-    assert torch.autograd.gradcheck(
-        lambda x: model(x, graph.adj, graph.pool), graph.x.double().requires_grad_()
-    )
-
-
-@pytest.mark.parametrize("pooling", ["sum", "mean"])
-def test_clients_at_once(pooling: Any) -> None:
-    clients = [collection(sizes)[0] for sizes in ((4, 1, 6, 3), (2, 2), (9,))]
-    model = GIN(3, 8, 2, pooling=pooling).eval()
-    params = dict(model.named_parameters())
-    cohort = Cohort(clients)
-
-    def logits(index: torch.Tensor) -> Any:
-        return functional_call(model, params, cohort.graph(Member(index)).inputs)
-
-    out = vmap(logits)(cohort.index)
-    for k, client in enumerate(clients):
-        close(out[k, : client.num_graphs], model(*client.inputs), atol=1e-5)
-
-
-def test_refuses() -> None:
-    with pytest.raises(ValueError, match="num_layers to be an integer >= 1, but got 0"):
-        GIN(3, 8, 2, num_layers=0)
-    for p in (-0.5, 1.5, float("nan")):
-        with pytest.raises(ValueError, match=rf"dropout to be a number >= 0 and <= 1, but got {p}"):
-            GIN(3, 8, 2, dropout=p)
-    with pytest.raises(ValueError, match=r"pooling to be one of 'sum', 'mean', but got 'max'"):
-        GIN(3, 8, 2, pooling="max")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("p", [0.5, 0.25, 0.75, 0.1])
@@ -106,18 +71,6 @@ def test_plus_identity() -> None:
         close(got, torch.autograd.grad((want @ x).square().sum(), inputs))
     with pytest.raises(ValueError, match="matrix to be square"):
         SparseMatrix.from_dense(torch.ones(2, 3)).plus_identity  # noqa: B018
-
-
-def test_pools_by_the_graph_of_each_node() -> None:
-    batch = torch.tensor([0, 0, 1, 2])
-    graph = Graph(torch.rand(4, 3), torch.tensor([[0, 2], [1, 2]]), batch=batch)
-    for pooling in ("sum", "mean"):
-        model = GIN(3, 4, 2, pooling=pooling).eval()
-        want = model(*graph.inputs)
-        torch.testing.assert_close(model(graph.x, graph.edge_index, batch), want)
-        order = torch.tensor([3, 1, 0, 2])  # nodes of a graph need not be neighbours
-        edges = order.argsort()[graph.edge_index]
-        torch.testing.assert_close(model(graph.x[order], edges, batch[order]), want)
 
 
 @pytest.mark.parametrize(

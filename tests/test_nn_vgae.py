@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fgl.nn import MLP, VGAE
+from fgl.nn import VGAE
 
 N, F, H, D = 9, 5, 8, 4
 
@@ -79,22 +79,3 @@ def test_classifier_reads_z_and_a_large_sigma_stays_finite() -> None:
     with torch.no_grad():
         net.conv_logstd.bias.fill_(1e6)
     assert net.train()(x, edges).isfinite().all()
-
-
-def test_keys() -> None:
-    encoder = ["conv1", "conv_mu", "conv_logstd"]
-    want = [f"{name}.{part}" for name in encoder for part in ("bias", "lin.weight")]
-    assert sorted(model().state_dict()) == sorted(want)
-    head = [k for k in model(num_classes=3).state_dict() if k not in want]
-    assert head == [f"head.lins.{i}.{part}" for i in (0, 1) for part in ("weight", "bias")]
-
-
-def test_dropout_only_in_training() -> None:
-    net, (x, edges) = model(dropout=0.5, num_classes=2), data()
-    noise = torch.zeros(N, D, dtype=torch.float64)
-    first, second = (net(x, edges, noise=noise) for _ in range(2))
-    assert not torch.equal(first, second)
-    net.eval()
-    assert torch.equal(net(x, edges), net(x, edges, noise=noise))
-    with pytest.raises(ValueError, match="num_layers to be an integer >= 1"):
-        MLP(2, 2, 2, num_layers=0)

@@ -18,7 +18,6 @@ import fgl
 from fgl.methods import opfgl
 from fgl.transforms import secure_sum
 
-MODULE: Any = importlib.import_module("fgl.methods.opfgl")
 SURROGATE: Any = importlib.import_module("fgl.methods.surrogate")
 CLIENTS = double(graphs((12, 16, 14)))
 C, D, HOPS, PER, LR = 3, 6, 2, 2, 0.05
@@ -267,46 +266,9 @@ def test_it_is_opfgl_by_numbers(same_draws: None) -> None:
 # Each term, by itself
 
 
-def tuned(client: int = 0, **options: Any) -> tuple[fgl.Method, fgl.Graph, Any, Any]:
-    """A method, a client in its second round, a model that is not the teacher's, the context."""
-    made, own = method(**options), CLIENTS[client]
-    message = {"model": made.initial(), "fitted": torch.tensor(True)}
-    params, context = made.receive(message, {}, own)
-    torch.manual_seed(3)
-    moved = {name: value + 0.3 * torch.randn_like(value) for name, value in params.items()}
-    return made, own, moved, context
-
-
 def gradient(made: fgl.Method, params: Any, own: fgl.Graph, context: Any) -> Tensor:
     found = fgl.federation.gradient(made, params, own, context)
     return torch.cat([found[name].flatten() for name in sorted(found)])
-
-
-def test_distillation_adds_its_gradient() -> None:
-    made, own, params, context = tuned()
-    plain = fgl.fedavg(made.model)
-    weights = leaves(params)
-    taught = logits(made.initial(), own.x, adjacency(own))  # type: ignore[arg-type]
-    kl(own, taught, logits(weights, own.x, adjacency(own)), gamma(own)).backward()  # type: ignore[arg-type]
-    wanted = torch.cat([weights[name].grad.flatten() for name in sorted(weights)])  # type: ignore[union-attr]
-    added = gradient(made, params, own, context) - gradient(plain, params, own, context)
-    close(added, wanted, atol=1e-12)
-    assert added.norm() > 1e-3
-    none = tuned(distil=0.0, distil_least=0.0)
-    close(gradient(none[0], params, own, none[3]), gradient(plain, params, own, {}))
-    at_rest = gradient(
-        made, made.initial(), own, context
-    )  # the teacher has nothing to teach itself
-    close(at_rest, gradient(plain, made.initial(), own, {}), atol=1e-12)
-
-
-def test_weights_of_nodes_follow_labels_and_homophily() -> None:
-    _, own, _, context = tuned()
-    weight = context["weight"].values
-    close(weight, gamma(own), atol=1e-12)
-    assert ((weight > 0.2) & (weight < 0.5)).any()
-    close(MODULE.class_weights(own), torch.tensor(remembered(own), dtype=torch.float64), atol=1e-12)
-    assert len({round(each, 6) for each in remembered(own)}) > 1
 
 
 # What stands around it
@@ -339,13 +301,6 @@ def test_two_nodes_of_a_class_can_be_read_from_its_sums() -> None:
     close(sums["total"][0] / 2 - half, torch.tensor([1.0, 5.0]))  # the smaller of the two values
     close(sums["total"][0] / 2 + half, torch.tensor([4.0, 7.0]))
     assert not any(value[1].any() for value in sums.values())  # of one node nothing is sent
-
-
-def test_who_was_away_goes_on_from_the_global_model() -> None:
-    result = fgl.run(method(), CLIENTS, num_rounds=2, dropouts=lambda r, k: (r, k) == (0, 1))
-    assert result.history[0].dropped.keys() == {1}
-    assert sorted(result.client_states) == [0, 1, 2]
-    close(result.client_states[1]["teacher"], result.server_state["model"])
 
 
 def test_who_has_no_training_node_keeps_the_global_model() -> None:
@@ -483,12 +438,6 @@ def test_a_sampled_step_that_holds_all_nodes_is_refused() -> None:
     made = opfgl(fgl.fedavg(net(), train=train), **HOW)
     with pytest.raises(ValueError, match="to see all nodes, but got sampled ones"):
         fgl.run(made, CLIENTS, num_rounds=2, strict=True)
-
-
-def test_methods_that_need_models_of_clients_refuse_it() -> None:
-    for outer in (fgl.methods.fedopt, fgl.methods.scaffold):
-        with pytest.raises(ValueError, match="its clients send sums, and no model"):
-            outer(method())
 
 
 def test_a_class_of_one_node_has_its_mean_and_one_of_none_has_zeros() -> None:

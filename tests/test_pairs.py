@@ -16,63 +16,17 @@ from fgl.aggregate.robust import median
 from fgl.methods import (
     fedamp,
     fedopt,
-    fedpub,
     fedselect,
     gcfl,
     gcfl_plus,
     graphfl,
-    heurfedamp,
-    mix_updates,
     pfedgraph,
-    ring,
     scaffold,
-    uniform,
 )
 from fgl.methods.fedprox import fedprox
 from fgl.transforms.robust import robust
 
 FEDAVG = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.5))
-PROBES = fgl.methods.proxy_graph(graphs()[0], blocks=1, num_nodes=5)
-MIXING: dict[str, Any] = {
-    "fedamp": fedamp,
-    "heurfedamp": heurfedamp,
-    "pfedgraph": pfedgraph,
-    "fedpub": partial(fedpub, probes=PROBES),
-    "ring": ring,
-    "mix_updates": partial(mix_updates, network=uniform),
-}
-SERVERS: dict[str, Any] = {
-    "scaffold": scaffold,
-    "fedopt": partial(fedopt, rule="adam"),
-    "gcfl": gcfl,
-    "ring": ring,
-    "mix_updates": MIXING["mix_updates"],
-    "robust": lambda method: robust(method, median),
-    "pfedgraph": pfedgraph,
-}
-MEANS: dict[str, Any] = {
-    "fedavg": lambda method: method,
-    "fedprox": partial(fedprox, mu=0.1),
-    "fedper": partial(fgl.methods.fedper, shared=("convs.0",)),
-    "own_models": fgl.methods.own_models,
-    "moon": fgl.methods.moon,
-    "graphfl": graphfl,
-}
-
-
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("name", MIXING)
-def test_a_server_is_not_lost_in_silence(name: str, server: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected {name} to be given a method whose server"):
-        MIXING[name](SERVERS[server](FEDAVG))
-
-
-@pytest.mark.parametrize("inner", MEANS)
-@pytest.mark.parametrize("name", MIXING)
-def test_a_server_that_averages_is_replaced(name: str, inner: str) -> None:
-    before = torch.get_rng_state()
-    MIXING[name](MEANS[inner](FEDAVG))
-    assert torch.get_rng_state().equal(before)
 
 
 @pytest.mark.parametrize("inside", [lambda method: method, partial(fedprox, mu=0.1)])
@@ -115,22 +69,6 @@ def test_a_server_without_one_model_is_refused_by_fedselect() -> None:
     """In the first round: in the second one nobody would be left, and the old models stay."""
     with pytest.raises(ValueError, match="Round 0, .* a method whose server keeps one model"):
         fgl.run(fedselect(fedamp(FEDAVG)), graphs(), num_rounds=2)
-
-
-@pytest.mark.parametrize("attentive", [fedamp, heurfedamp])
-def test_moon_of_fedamp_looks_at_what_was_sent(attentive: Any) -> None:
-    """A client starts from its own model, of which its last one is no contrast."""
-    made, own = fgl.methods.moon(attentive(FEDAVG)), graphs()[0]
-    initial = made.initial()
-    sent = {name: value + 0.1 for name, value in initial.items()}
-    state = {"model": initial}
-    params, context = made.receive({"model": sent}, state, own)
-    assert all(params[name].equal(initial[name]) for name in initial)
-    with torch.no_grad():
-        near = torch.func.functional_call(
-            FEDAVG.model.eval(), sent, own.inputs, {"return_embedding": True}
-        )[1]
-    torch.testing.assert_close(context["near"].values, near)
 
 
 def test_batch_norm_that_counts_is_refused_by_graphfl() -> None:

@@ -13,8 +13,6 @@ from torch import Tensor
 import fgl
 from fgl import tasks
 from fgl.data.splits import pair_split, split_by_time, with_negatives
-from fgl.data.splits.free_pairs import FreeCells, FreePairs, directed_keys, directed_pairs
-from fgl.data.splits.negatives import Window
 
 ADAM = fgl.Training(lambda tensors: torch.optim.Adam(tensors, lr=0.01), num_steps=3)
 
@@ -86,66 +84,6 @@ def test_classes_of_pairs_stay_classes() -> None:
     assert split.y.dtype == torch.int64 and split.num_classes == 3
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
-def test_directed_keys_number_all_pairs(n: int) -> None:
-    everything = torch.cartesian_prod(torch.arange(n), torch.arange(n)).T
-    keys = directed_keys(everything, n)
-    assert keys.tolist() == list(range(n * (n - 1)))
-    assert rows(directed_pairs(keys, n)) == [(u, v) for u in range(n) for v in range(n) if u != v]
-
-
-@pytest.mark.parametrize("replacement", [True, False])
-def test_directed_free_pairs_are_drawn_alike_and_are_no_edge(replacement: bool) -> None:
-    edges = torch.tensor([[0, 0, 1, 2, 2, 3], [1, 2, 0, 2, 3, 3]])
-    free = FreePairs(edges, 4, directed=True)
-    want = {(u, v) for u in range(4) for v in range(4) if u != v} - set(rows(edges))
-    assert free.count == len(want)
-    rng = torch.Generator().manual_seed(0)
-    num = 9000 if replacement else len(want)
-    drawn = rows(free(num, replacement=replacement, generator=rng))
-    assert set(drawn) == want
-    counts = [drawn.count(pair) for pair in want]
-    assert max(counts) < 1.15 * min(counts) if replacement else counts == [1] * len(want)
-
-
-def test_columns_of_a_row_are_drawn_alike_and_none_where_all_are_taken() -> None:
-    taken = torch.tensor([[0, 1, 1, 1, 1, 0], [2, 0, 2, 3, 1, 0]])
-    free = FreeCells(taken, 3, 4)
-    rng = torch.Generator().manual_seed(0)
-    columns, has = free.of_rows(torch.tensor([0, 1, 2]).repeat(3000), generator=rng)
-    assert has.tolist() == [True, False, True] * 3000
-    drawn = list(zip([0, 2] * 3000, columns.tolist(), strict=True))
-    for cell, share in {(0, 1): 1 / 2, (0, 3): 1 / 2, (2, 0): 1 / 4, (2, 2): 1 / 4}.items():
-        assert drawn.count(cell) / 3000 == pytest.approx(share, abs=0.03)
-    assert set(drawn) == {(0, 1), (0, 3), *((2, column) for column in range(4))}
-    assert set(rows(free(6))) == set(drawn) and free.count == 6
-
-
-def test_negatives_know_no_node_and_no_edge_of_later() -> None:
-    """Beside a twin in loops: the nodes and pairs up to each window."""
-    graph = temporal(num_edges=50, n=40)
-    split = split_by_time(graph)
-    more = with_negatives(split, seed=3)
-    before = split.num_examples
-    assert torch.equal(more.edge_label_index[:, :before], split.edge_label_index)
-    assert more.y[:before].eq(1).all() and more.y[before:].eq(0).all() and len(more.y) > before
-    known = rows(split.edge_index)
-    pairs = rows(split.edge_label_index)
-    extra = list(enumerate(rows(more.edge_label_index)))[before:]
-    for name in ("train_mask", "val_mask", "test_mask"):
-        known += [pair for pair, own in zip(pairs, getattr(split, name), strict=True) if own]
-        nodes = {node for pair in known for node in pair}
-        sources = [pairs[e][0] for e in getattr(split, name).nonzero().flatten().tolist()]
-        new = [pair for e, pair in extra if getattr(more, name)[e]]
-        assert [u for u, _ in new] == (sources if name != "train_mask" else [])
-        for u, v in new:
-            assert {u, v} <= nodes and (u, v) not in known and u != v
-    free, _ = Window(split, ["train_mask"])(split.train_mask)
-    early = rows(split.edge_index) + [p for p, own in zip(pairs, split.train_mask) if own]  # noqa: B905
-    assert {node for pair in rows(free) for node in pair} <= {node for p in early for node in p}
-    assert not set(rows(free)) & set(early)
-
-
 def test_negatives_want_answers_of_zero_and_one() -> None:
     split = split_by_time(temporal())
     with pytest.raises(ValueError, match="Expected y to be 1"):
@@ -167,14 +105,6 @@ def test_negatives_of_a_mask_that_is_not_there_are_not_drawn() -> None:
     assert with_negatives(alone) is alone
 
 
-def test_classes_of_pairs_are_those_of_their_answers_and_not_of_the_nodes() -> None:
-    graph = temporal().replace(y=torch.arange(12) % 5)
-    assert graph.num_classes == 5
-    for split in (split_by_time, fgl.data.splits.pair_split):
-        assert split(graph, torch.arange(60) % 3).num_classes == 3
-        assert split(graph).num_classes != 5
-
-
 def test_ratings_of_a_task_are_tenths() -> None:
     ratings = fgl.data.ratings()
     whole = tasks.Pairs().whole(0)
@@ -182,36 +112,6 @@ def test_ratings_of_a_task_are_tenths() -> None:
     assert whole.edge_attr.abs().max() == 1  # type: ignore[union-attr]
     sent = (10 * whole.edge_attr).round().long()  # type: ignore[operator]
     assert set(sent.unique().tolist()) <= set(ratings.edge_attr.long().unique().tolist())  # type: ignore[union-attr]
-
-
-def test_a_directed_split_keeps_fields_and_directions() -> None:
-    graph = temporal(num_edges=80, n=12)
-    split = fgl.data.splits.edge_split(graph, val=0.1, test=0.2, directed=True, seed=2)
-    held = {*rows(split.val_edges), *rows(split.test_edges)}
-    kept = [e for e, pair in enumerate(rows(graph.edge_index)) if pair not in held]
-    assert split.directed and split.graph.edge_attr.flatten().tolist() == kept
-    assert torch.equal(split.graph.edge_weight, graph.edge_weight[kept])
-    every = {pair for pair in rows(graph.edge_index) if pair[0] != pair[1]}
-    assert held | set(rows(split.train_edges)) == every
-    assert (
-        len(held)
-        == split.val_edges.shape[1] + split.test_edges.shape[1]
-        == round(0.1 * len(every)) + round(0.2 * len(every))
-    )
-    for negatives in (split.val_negatives, split.test_negatives):
-        assert not set(rows(negatives)) & every and all(u != v for u, v in rows(negatives))
-    part = fgl.data.splits.subgraph_split(split, torch.arange(0, 12, 2))
-    assert part.directed
-    want = {(u // 2, v // 2) for u, v in held if u % 2 == v % 2 == 0}
-    assert {*rows(part.val_edges), *rows(part.test_edges)} == want
-    free = {(u, v) for u in range(6) for v in range(6) if u != v and (2 * u, 2 * v) not in every}
-    drawn: set[tuple[int, int]] = set()
-    for seed in range(60):
-        other = fgl.data.splits.subgraph_split(split, torch.arange(0, 12, 2), seed=seed)
-        drawn |= {*rows(other.val_negatives), *rows(other.test_negatives)}
-    assert drawn == free
-    with pytest.raises(ValueError, match="see fgl.tasks.pair_task"):
-        tasks.link_task([split], fgl.nn.VGAE(3, 4, 2), fgl.Training())
 
 
 def test_an_undirected_split_of_fields_is_refused_and_says_how() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fgl.personalize import adaptive_aggregation, part
+from fgl.personalize import adaptive_aggregation
 
 
 def model(value: float) -> dict[str, Tensor]:
@@ -52,24 +52,6 @@ def test_a_drop_is_what_exceeds_delta() -> None:
     assert mixed(0.9, 0.5) == mixed(0.5, math.nan) == mixed(math.nan, 0.5) == 0
 
 
-def test_phi_0_is_the_received_model_bit_for_bit_and_1_ones_own() -> None:
-    received = {"w": torch.randn(100) * 1e3, "steps": torch.tensor(3)}
-    own = {"w": torch.randn(100) * 1e-3, "steps": torch.tensor(5)}
-    for phi, want in ((0.0, received), (1.0, own)):
-        got, _, count = adaptive_aggregation(received, own, lambda m: 0.0, 1.0, phi=phi)
-        assert count == 1 and torch.equal(got["w"], want["w"])
-        assert torch.equal(got["steps"], received["steps"])  # integers are not mixed
-
-
-def test_inputs_are_not_touched() -> None:
-    received, own = model(8.0), model(1.0)
-    got, _, _ = adaptive_aggregation(received, own, lambda m: 0.0, 1.0, max_adjust=3)
-    torch.testing.assert_close(received, model(8.0))
-    torch.testing.assert_close(own, model(1.0))
-    got["new"] = torch.zeros(1)
-    assert "new" not in received
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -82,23 +64,3 @@ def test_inputs_are_not_touched() -> None:
 def test_out_of_range(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         adaptive_aggregation(model(1.0), model(2.0), lambda m: 1.0, 1.0, **change)
-
-
-@pytest.mark.parametrize(
-    "own", [{"w": torch.zeros(2)}, {"w": torch.zeros(1), "b": torch.zeros(())}]
-)
-def test_models_of_other_shapes(own: dict[str, Tensor]) -> None:
-    with pytest.raises(ValueError, match="own to have the received shapes"):
-        adaptive_aggregation(model(1.0), own, lambda m: 1.0, 1.0)
-
-
-def test_part() -> None:
-    names = ["conv.w", "conv.lin.w", "conv2.w", "head.w", "scale"]
-    params = {name: torch.tensor(float(i)) for i, name in enumerate(names)}
-    assert list(part(params)) == names
-    assert list(part(params, "head", "conv")) == ["conv.w", "conv.lin.w", "head.w"]
-    assert list(part(params, "conv.lin", "scale")) == ["conv.lin.w", "scale"]
-    assert part(params, "head")["head.w"] is params["head.w"]
-    for missing in ("con", "body", ""):
-        with pytest.raises(ValueError, match=f"but got {missing!r}"):
-            part(params, "head", missing)

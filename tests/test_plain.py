@@ -38,6 +38,10 @@ PAGES = {  # a page: the lines with a break of a rule
     f"```python\n{LONG}\n```\n\n| {LONG} |\n\n    {LONG}": [],
     "See [the room](room.md) and `room`.": [1],
     "Every task but `A`, which is no graph, as said.": [1, 1, 1],
+    "A server asks.\n\nIt is made of 3 steps a round.\n\nA graph of your own trains alone.": [
+        *(1, 3, 3, 5, 5),
+    ],
+    "A server requests 3 steps per round from your own graph only.": [],
 }
 
 

@@ -17,7 +17,6 @@ from conformance import ROWS
 from federations import METHODS, end, fedavg, graphs, model, printed, same, script
 from pretended_cases import case_there, cases, together
 from pretended_device import CUDA, Mixed, PretendedDevice
-from pretended_streams import NotCaptured
 from test_recipes import VARIANTS, go
 
 import fgl
@@ -72,15 +71,6 @@ def test_operands_of_two_devices_are_refused(gpu: PretendedDevice, mixed: Any) -
     assert len(gpu.mixed) == 1
 
 
-def test_numbers_and_indices_of_the_processor_may_be_operands(gpu: PretendedDevice) -> None:
-    x, number = torch.ones(3, device="cuda"), torch.tensor(2.0)
-    made = [x * number, torch.where(x > 0, x, number), x[torch.tensor([0, 2])], x / number]
-    x[0] = number
-    x[1:] = torch.ones(2, device="cuda")
-    assert {each.device for each in made} == {CUDA}
-    assert not gpu.mixed
-
-
 def test_waits_and_copies_are_counted_with_file_and_line(gpu: PretendedDevice) -> None:
     x = torch.ones(3, device="cuda")
     fgl.metrics.accuracy(x[:, None], x.long() * 0)
@@ -96,86 +86,6 @@ def test_waits_and_copies_are_counted_with_file_and_line(gpu: PretendedDevice) -
     before = gpu.waits.total()
     assert torch.ones(3).sum().item() == 3  # of the processor: nothing is waited for
     assert gpu.waits.total() == before
-
-
-def test_the_host_waits_for_copies_unless_they_are_pinned_and_in_passing(
-    gpu: PretendedDevice,
-) -> None:
-    x = torch.ones(3)
-    x.to("cuda")
-    torch.tensor([1.0], device="cuda")
-    assert gpu.waits.total() == 2
-    assert x.pin_memory().is_pinned()
-    assert not x.is_pinned()
-    there = x.pin_memory().to("cuda", non_blocking=True)
-    held = torch.empty(3, pin_memory=True)
-    torch.empty(3, device="cuda").copy_(held, non_blocking=True)
-    assert gpu.waits.total() == 2
-    there.cpu()
-    assert (gpu.waits.total(), gpu.copies.total()) == (3, 5)
-
-
-def test_what_is_waited_for_between_two_steps_is_kept_apart(gpu: PretendedDevice) -> None:
-    x = torch.ones(3, device="cuda", requires_grad=True)
-    one, other = (torch.optim.SGD([x], lr=0.1) for _ in range(2))
-    for optimizer in (one, one, other):
-        optimizer.zero_grad()
-        x.sum().backward()
-        float(x.detach().sum())
-        optimizer.step()
-    assert [gap.total() for gap in gpu.gaps] == [1]
-
-
-def trained(capturable: bool, device: str = "cuda") -> tuple[torch.Tensor, Any, Any]:
-    """A parameter, its Adam, and a step of it that draws."""
-    weight = torch.ones(3, device=device, requires_grad=True)
-    adam = torch.optim.Adam([weight], lr=0.1, capturable=capturable, foreach=False)
-
-    def step() -> None:
-        adam.zero_grad()
-        (weight * torch.rand(3, device=device)).square().sum().backward()
-        adam.step()
-
-    return weight, adam, step
-
-
-outside_of_a_graph = pytest.mark.filterwarnings("ignore:This instance was constructed with")
-
-
-@outside_of_a_graph
-def test_a_graph_repeats_what_was_captured_on_the_same_tensors(gpu: PretendedDevice) -> None:
-    torch.cuda.manual_seed(0)
-    want, _, plain = trained(capturable=True)
-    for _ in range(5):
-        plain()
-    torch.cuda.manual_seed(0)
-    got, adam, step = trained(capturable=True)
-    step()
-    graph = torch.cuda.CUDAGraph()
-    before = got.detach().clone()
-    with torch.cuda.graph(graph):
-        step()
-    assert got.equal(before)  # nothing runs while it is captured
-    for _ in range(4):
-        graph.replay()
-    torch.testing.assert_close(got, want)
-    assert float(adam.state[got]["step"]) == 5
-
-
-def test_a_graph_repeats_sparse_results(gpu: PretendedDevice) -> None:
-    pattern = fgl.SparseMatrix.from_dense(torch.ones(2, 3)).to("cuda").pattern
-    left, right = torch.ones(2, 1, device="cuda"), torch.ones(3, 1, device="cuda")
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = fgl.sparse.sampled_product(pattern, left, right).sum()
-    left.fill_(2)
-    graph.replay()
-    assert float(out) == 12
-
-
-def test_steps_that_could_be_captured_and_are_not_warn_as_torch_does(gpu: PretendedDevice) -> None:
-    with pytest.warns(UserWarning, match="constructed with capturable=True"):
-        trained(capturable=True)[2]()
 
 
 @pytest.mark.parametrize("name", ["gcn_fedavg", "fgssl"])
@@ -202,45 +112,6 @@ def test_the_tests_of_a_gpu_pass_here(test: str) -> None:
     assert " passed" in said
     assert "skipped" not in said
     assert " 0 mixed devices" in said
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda x: x.sum().item(),
-        lambda x: x[x > 0],
-        lambda x: x + torch.ones(3).to("cuda"),
-        lambda x: trained(capturable=False)[2](),
-    ],
-    ids=["a number", "a mask", "a copy", "steps on the host"],
-)
-def test_a_graph_refuses_what_the_host_has_a_part_in(gpu: PretendedDevice, call: Any) -> None:
-    x = torch.ones(3, device="cuda")
-    with pytest.raises(NotCaptured), torch.cuda.graph(torch.cuda.CUDAGraph()):
-        call(x)
-    assert not torch.cuda.is_current_stream_capturing()
-
-
-def test_its_numbers_come_from_its_own_generator(gpu: PretendedDevice) -> None:
-    torch.manual_seed(0)
-    first = torch.rand(3, device="cuda")
-    torch.manual_seed(0)
-    torch.rand(5)
-    assert torch.rand(3, device="cuda").equal(first)
-    torch.cuda.manual_seed(7)
-    state = torch.get_rng_state()
-    torch.rand(3, device="cuda")
-    assert torch.get_rng_state().equal(state)
-
-
-def test_nothing_of_it_stays() -> None:
-    names = ("device", "to", "tolist")
-    before = [getattr(torch.Tensor, name) for name in names]
-    with PretendedDevice():
-        assert torch.cuda.is_available()
-        moved = torch.ones(2, device="cuda")
-    assert [getattr(torch.Tensor, name) for name in names] == before
-    assert moved.device == CPU
 
 
 # -- the library there

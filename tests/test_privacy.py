@@ -16,15 +16,14 @@ from federations import close, same
 from fgl import privacy
 from fgl.privacy import accountant
 from fgl.privacy.clip import clipped_gradient, length_of
-from fgl.privacy.extra import need
 from fgl.privacy.gaussian import (
     gap_of_sum,
     grid_step,
     on_grid,
     seed_from_system,
     standard_normal,
-    uniform,
 )
+from fgl.privacy.shares import need
 
 
 def update(seed: int = 0, *, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Any:
@@ -191,13 +190,6 @@ def test_noise_is_normal_and_no_seed_repeats_it() -> None:
         assert scipy.stats.kstest((noise / 3.0).numpy(), "norm").pvalue > 1e-9
 
 
-def test_uniform_numbers_are_uniform() -> None:
-    for generator in (torch.Generator().manual_seed(0), None):  # the latter a true draw
-        drawn = uniform(torch.Size([2, 5000]), generator)
-        assert drawn.shape == (2, 5000) and bool(((drawn >= 0) & (drawn < 1)).all())
-        assert scipy.stats.kstest(drawn.flatten().numpy(), "uniform").pvalue > 1e-6
-
-
 def test_noise_of_extreme_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     def ends(count: int) -> bytes:
         return np.array([0, 1, 2**64 - 1, 2**64 - 2], dtype=np.uint64).tobytes()
@@ -342,9 +334,8 @@ def test_a_sample_under_little_noise_is_amplified_by_the_theorem() -> None:
 
 def test_no_use_costs_nothing_and_one_without_noise_everything() -> None:
     assert privacy.accountant.composed_epsilon({(1.0, 1.0): 0}, delta=1e-5) == 0
-    assert (
-        privacy.accountant.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
-    )
+    both = {(1.0, 1.0): 1, (0.0, 0.5): 1}
+    assert privacy.accountant.composed_epsilon(both, delta=1e-5) == math.inf
     with pytest.raises(ValueError, match="rounds to be .* -1"):
         privacy.accountant.composed_epsilon({(1.0, 1.0): 3, (2.0, 1.0): -1}, delta=1e-5)
     for rounds, error in ((-1, ValueError), (2.5, TypeError)):
@@ -402,13 +393,6 @@ def test_noise_for_an_epsilon(wanted: float) -> None:
     assert privacy.epsilon(noise_multiplier=0.99 * noise, **how) > wanted
 
 
-@pytest.mark.parametrize("wanted", [0.05, 0.1, 0.5])
-def test_a_small_epsilon_takes_no_more_noise_than_the_classical_bound(wanted: float) -> None:
-    """Dwork and Roth's, Theorem A.1; where the orders end too early it is thousands of times."""
-    noise = privacy.noise_for(epsilon=wanted, rounds=40, delta=1e-5)
-    assert noise < math.sqrt(40 * 2 * math.log(1.25 / 1e-5)) / wanted
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("wanted", "rate"), [(1.0, 0.05), pytest.param(20.0, 0.3, marks=pytest.mark.slow)]
@@ -433,7 +417,7 @@ def test_noise_for_a_tiny_epsilon() -> None:
     noise = privacy.noise_for(epsilon=1e-5, rounds=40, delta=1e-5)
     spent = privacy.epsilon(noise_multiplier=noise, rounds=40, delta=1e-5)
     assert spent == pytest.approx(1e-5, rel=1e-3) and spent <= 1e-5
-    with pytest.raises(ValueError, match="Expected sample_rate to be above 0"):
+    with pytest.raises(ValueError, match="Expected sample_rate to be a number > 0"):
         privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=0.0)
 
 
@@ -464,12 +448,11 @@ def test_without_an_accountant_the_error_names_the_extra(monkeypatch: pytest.Mon
 def test_of_the_accountant_the_part_is_loaded_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("dp_accounting")  # it imports by the same function
     loaded: list[str] = []
-    monkeypatch.setattr(accountant.importlib, "import_module", loaded.append)
+    monkeypatch.setattr(accountant, "imported", lambda name, *how: loaded.append(name))
     accountant._dp_accounting("pld")
     accountant._dp_accounting()
-    assert loaded == ["dp_accounting.pld"]
+    assert loaded == ["dp_accounting.pld", "dp_accounting", "dp_accounting"]
 
 
 def test_bits_of_a_rehearsal_are_pairs_of_words() -> None:

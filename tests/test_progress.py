@@ -11,7 +11,6 @@ import torch
 
 import fgl
 from fgl import progress
-from fgl.federation.training.minibatches import local_steps
 from fgl.progress import shown
 
 Output = pytest.CaptureFixture[str]
@@ -119,15 +118,6 @@ def test_a_long_round_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: Outpu
     assert "fgl: round 0: 1 of 2 clients" in capsys.readouterr().err
 
 
-def test_a_long_partition_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
-    graph = fgl.data.csbm(num_nodes=60, num_features=4, words_per_set=2)
-    monkeypatch.setattr(fgl.data.partitions.cuts, "SLOW", 4)
-    with pytest.warns(UserWarning, match="networkx takes"):
-        fgl.data.partitions.louvain_partition(graph, 2, delta=6)
-    edges = graph.num_edges // 2
-    assert f"fgl: Louvain by networkx of {edges:,} edges ..." in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_long_epochs_of_sampled_neighbourhoods_are_heard_of(
     at_once: int, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: Output
@@ -142,13 +132,3 @@ def test_long_epochs_of_sampled_neighbourhoods_are_heard_of(
     what = "local training of 2 clients" if at_once == 2 else "local training"
     assert f"fgl: {what}: 1 of 9 steps, 0 s" in said
     assert "fgl: inference: 1 of 12 blocks, 0 s" in said
-
-
-def test_long_drawing_of_minibatches_is_heard_of(clock: Clock, capsys: Output) -> None:
-    def batches(graph: Any, context: Any) -> Any:
-        for _ in range(3):
-            clock.now += 6
-            yield graph, context
-
-    local_steps(fgl.Training(batches=batches), fgl.data.csbm(num_nodes=9), {})
-    assert capsys.readouterr().err == "fgl: drawing: 2 minibatches, 12 s\n"

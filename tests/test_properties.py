@@ -15,9 +15,7 @@ from torch import Tensor
 import fgl
 from fgl import properties
 from fgl.properties import graph_properties
-from fgl.properties.hops import hops
 from fgl.properties.measures import PROPERTIES
-from fgl.properties.simple import simple
 
 
 @pytest.fixture(autouse=True)
@@ -77,56 +75,9 @@ def test_many_graphs_at_once_equal_networkx() -> None:
     torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
 
 
-def test_one_graph_is_a_batch_of_one() -> None:
-    graphs = random_graphs()
-    got = torch.cat([graph_properties(edges(g), len(g)) for g in graphs])
-    assert torch.equal(got, graph_properties(*batched(graphs)))
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("column", range(6))
-def test_each_function_is_its_column(column: int) -> None:
-    graphs = batched(random_graphs())
-    function = getattr(properties.measures, PROPERTIES[column])
-    assert torch.equal(function(*graphs), graph_properties(*graphs)[:, column])
-
-
-@pytest.mark.parametrize("words", [1, 50, 10**3, 10**6])
-def test_hops_do_not_depend_on_how_many_words_are_searched_at_a_time(words: int) -> None:
-    graphs = random_graphs()
-    many = simple(*batched(graphs))
-    reached, distance = hops(many.crow, many.col, many.sizes, words=words)
-    at = 0
-    for graph in graphs:
-        for node in graph:
-            lengths = nx.single_source_shortest_path_length(graph, node)
-            assert int(reached[at]) == len(lengths)
-            assert int(distance[at]) == sum(lengths.values())
-            at += 1
-
-
 def test_bits_without_numpy_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(np, "bitwise_count", raising=False)
     test_many_graphs_at_once_equal_networkx()
-
-
-def test_how_edges_are_given_does_not_matter() -> None:
-    edge_index, batch, num_graphs = batched(random_graphs())
-    want = graph_properties(edge_index, batch, num_graphs)
-    both = torch.cat([edge_index, edge_index.flip(0)], 1)
-    in_order = both[:, (both[1] * batch.numel() + both[0]).argsort()]
-    loops = torch.arange(batch.numel()).expand(2, -1)
-    shuffled = torch.cat([both, loops, edge_index], 1)
-    shuffled = shuffled[:, torch.randperm(shuffled.shape[1])]
-    one_way = in_order[:, torch.rand(in_order.shape[1]) < 0.5]
-    given = [edge_index.flip(0), both, in_order, shuffled, in_order.flip(1)]
-    for form in given:
-        assert torch.equal(graph_properties(form, batch, num_graphs), want)
-    there_and_back = torch.cat([one_way, one_way.flip(0)], 1)
-    assert torch.equal(
-        graph_properties(one_way, batch, num_graphs),
-        graph_properties(there_and_back, batch, num_graphs),
-    )
 
 
 def test_no_graph_and_no_node() -> None:

@@ -11,7 +11,6 @@ from federations import close
 import fgl
 from fgl import SparseMatrix, pseudo
 from fgl.pseudo import augmented_operator, fuse, pseudo_graph, pseudo_labels
-from fgl.pseudo.graph import project
 from fgl.pseudo.quality import describe
 
 HELD = [torch.tensor([0, 3, 4]), torch.tensor([4, 1]), torch.tensor([], dtype=torch.int64)]
@@ -123,13 +122,6 @@ def test_pseudo_graph_of_nothing_and_bad_input() -> None:
         pseudo_graph(torch.rand(4))
 
 
-def test_project_is_the_block() -> None:
-    dense = torch.rand(9, 9) * (torch.rand(9, 9) > 0.5)
-    nodes = torch.tensor([7, 0, 3])
-    got = project(SparseMatrix.from_dense(dense), nodes).to_dense()
-    close(got, dense[nodes][:, nodes])
-
-
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_augmented_operator_is_its_formula(symmetric: bool) -> None:
     torch.manual_seed(1)
@@ -224,20 +216,6 @@ def test_edges_that_two_clients_hold_count_once_and_loops_not_at_all() -> None:
 def test_the_threshold_itself_is_kept() -> None:
     got = fuse([torch.tensor([[0.5, 0.25]])], [torch.tensor([0])], torch.ones(1), 1, threshold=0.5)
     assert got.tolist() == [[0.5, 0.0]]
-
-
-def test_weights_of_halves() -> None:
-    """Their sum is beyond a float16."""
-    made = [torch.tensor([[value]], dtype=torch.float16) for value in (0.0, 1.0)]
-    got = fuse(made, [torch.tensor([0])] * 2, torch.tensor([60000.0] * 2).half(), 1)
-    assert got.tolist() == [[0.5]]
-
-
-def test_augmented_operator_keeps_the_backend() -> None:
-    pytest.importorskip("torch_sparse")
-    A = SparseMatrix.from_dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
-    made = augmented_operator(A.using("torch_sparse"), A)
-    assert made.pattern.backend == "torch_sparse"
 
 
 # What a server refuses.

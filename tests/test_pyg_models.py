@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import recipe
 from federations import close
 from torch import Tensor
 from torch import nn as torch_nn
@@ -236,17 +235,6 @@ def test_a_layer_that_no_batch_can_train_trains_alone_and_says_so(name: str) -> 
         trained(method, graphs, 4)
 
 
-@pytest.mark.slow
-def test_equal_sizes_no_edges_and_no_padding() -> None:
-    for sizes in (((6, 9), (6, 9)), ((4, 0), (3, 0)), ((5, 0), (7, 20)), ((1, 0), (1, 1))):
-        graphs = clients(sizes=sizes)
-        for name in ("GCN", "GAT", "SAGE max", "GIN"):
-            method = fgl.fedavg(seeded(LAYERS[name]), train=fgl.Training(SGD, num_steps=2))
-            alone, batch = (trained(method, graphs, k) for k in (1, 2))
-            for key, value in alone.outbox[0]["model"].items():
-                close(batch.outbox[0]["model"][key], value, atol=1e-6)
-
-
 class OnGraphs(torch_nn.Module):
     """A network for molecules, as PyG's tutorial has it."""
 
@@ -294,51 +282,8 @@ def test_collections_with_features_of_edges(pool: Any) -> None:
     close(out, model(whole.x, whole.edge_index, whole.edge_attr, whole.batch))
 
 
-def test_minibatches_of_graphs_and_of_nodes() -> None:
-    many = [collection(count, seed) for seed, count in enumerate((5, 3, 7))]
-    some = partial(fgl.federation.graph_minibatches, batch_size=2, num_epochs=2)
-    nodes = partial(fgl.federation.node_minibatches, batch_size=3, num_epochs=1)
-    for graphs, model, batches in (
-        (many, seeded(OnGraphs), some),
-        (clients(), seeded(LAYERS["GAT"]), nodes),
-    ):
-        method = fgl.fedavg(model, train=fgl.Training(SGD, batches=batches))
-        alone, batch = trained(method, graphs, 1), trained(method, graphs, len(graphs))
-        for key, value in alone.outbox[0]["model"].items():
-            close(batch.outbox[0]["model"][key], value, atol=2e-6)
-
-
-def test_dropped_entries_are_dropped_edges() -> None:
-    (graph, *_) = clients("edge_attr")
-    keep = torch.arange(graph.num_edges) % 3 > 0
-    value = keep.float()[graph.entry_order]
-    assert graph.edge_attr is not None
-    fewer = graph.replace(edge_index=graph.edge_index[:, keep], edge_attr=graph.edge_attr[keep])
-    for name in ("GINE", "GATv2 of edges"):
-        model = seeded(FEATURES[name]).eval()
-        dropped = graph.with_adj(graph.adj.with_value(value))
-        close(
-            predict(model, model.state_dict(), dropped), predict(model, model.state_dict(), fewer)
-        )
-
-
-def test_augmented_edges_are_the_same_alone_and_in_a_batch() -> None:
-    def loss(params: Any, graph: fgl.Graph, context: Any) -> Tensor:
-        keep = (graph.adj.pattern.col + graph.adj.pattern.row) % 3 > 0
-        seen = graph.with_adj(graph.adj.with_value(keep.float()))
-        out = predict(model, params, seen)
-        return fgl.losses.cross_entropy(out, graph.labels, graph.train_mask)
-
-    for fields in ((), ("edge_attr",)):
-        model = seeded(FEATURES["GATv2 of edges"] if fields else LAYERS["GCN"])
-        method = fgl.fedavg(model, loss=loss, train=fgl.Training(SGD, num_steps=3))
-        alone, batch = (trained(method, clients(*fields), k) for k in (1, 4))
-        for key, value in alone.outbox[0]["model"].items():
-            close(batch.outbox[0]["model"][key], value, atol=2e-6)
-
-
 class Strange(torch_nn.Linear):
-    def forward(self, x: Tensor, edge_index: Tensor, pos: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, edge_index: Tensor, face: Tensor) -> Tensor:  # type: ignore[override]
         return x
 
 
@@ -367,7 +312,7 @@ REFUSED: list[tuple[Any, Callable[[], Any], type[Exception], str]] = [
         (),
         partial(Strange, 5, 3),
         TypeError,
-        r"Strange's forward to read fields of a graph, .* but got \['pos'\]",
+        r"Strange's forward to read fields of a graph, .* but got \['face'\]",
     ),
     ((), WEIGHTS["GCN, weights"], ValueError, r"have \['edge_weight'\], which WithWeights's"),
 ]
@@ -407,16 +352,6 @@ def test_edges_of_another_name_are_told_of(make: Callable[[], Any], at_once: int
         trained(fgl.fedavg(make()), clients(), at_once)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # of the compiler
-def test_a_compiled_model_trains_as_the_model() -> None:
-    model = seeded(partial(Plain, pyg.GCNConv))
-    compiled: Any = torch.compile(copy.deepcopy(model), backend="eager")
-    ends = [trained(fgl.fedavg(each), clients(), 1) for each in (model, compiled)]
-    plain, named = (each.outbox[0]["model"] for each in ends)
-    close(plain, {key.removeprefix("_orig_mod."): tensor for key, tensor in named.items()})
-
-
 def test_sparse_features_are_refused() -> None:
     graph = clients()[0]
     graph = graph.replace(x=fgl.SparseMatrix.from_dense(graph.x))  # type: ignore[arg-type]
@@ -454,16 +389,6 @@ def test_a_model_that_filters_nodes_is_refused_and_not_wrong() -> None:
         trained(method, clients(), 4)
 
 
-def test_fgssl_and_moon_run_a_model_of_pyg() -> None:
-    model = fgl.nn.Embedded(seeded(LAYERS["models.GCN"]), before="convs.1")
-    graphs = clients()
-    for build in (recipe("fgssl"), fgl.methods.moon):
-        method = build(fgl.fedavg(model, train=fgl.Training(SGD, num_steps=2)))
-        result = fgl.run(method, graphs, num_rounds=2, clients_at_once=4)
-        assert not any(each.one_by_one for each in result.history)
-        assert all(value.isfinite().all() for value in result.outbox[0]["model"].values())
-
-
 def test_probes_without_features_of_edges_are_refused() -> None:
     probes = fgl.methods.proxy_graph(clients()[0])
     with pytest.raises(ValueError, match=r"fedpub's probes to have .* but got no \['edge_attr'\]"):
@@ -498,15 +423,6 @@ def test_the_smallest_client_need_not_show_what_padding_does() -> None:
     auto, alone = trained(method, graphs, "auto"), trained(method, graphs, 1)
     for key, value in alone.outbox[0]["model"].items():
         assert torch.equal(auto.outbox[0]["model"][key], value)
-
-
-def test_every_batch_of_a_round_is_compared() -> None:
-    """The first two clients are of one size each, and show nothing."""
-    same = client(10, 20, 0, edge_attr=None, edge_weight=None)
-    graphs = [same, same, *clients(sizes=((20, 40), (30, 60)))]
-    method = fgl.fedavg(seeded(AllNodes), train=fgl.Training(SGD, num_steps=2))
-    with pytest.raises(ValueError, match="leave padding out"):
-        trained(method, graphs, 2)
 
 
 class Counting(Plain):

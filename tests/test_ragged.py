@@ -15,7 +15,6 @@ from torch.func import functional_call
 
 import fgl
 from fgl import Method, Ragged, Training
-from fgl.federation import Cohort
 
 SGD = Training(partial(torch.optim.SGD, lr=0.1), num_steps=2)
 
@@ -99,31 +98,6 @@ def test_a_mask_that_the_loss_ignores_is_found(batches: Any) -> None:
         fgl.run(method, equals(), num_rounds=1, clients_at_once="all")
 
 
-@pytest.mark.parametrize("deep", [False, True])
-def test_each_entry_is_checked_when_it_is_padded_first(deep: bool) -> None:
-    """Another one was padded, and right, in the step before."""
-
-    def batches(data: fgl.Graph, context: Any) -> Iterator[tuple[fgl.Graph, Any]]:
-        right, wrong = Ragged(data.train_mask.nonzero()[:, 0]), Ragged(torch.arange(3))
-        for step in range(2):
-            wrong = Ragged(data.val_mask.nonzero()[:, 0]) if step else wrong
-            yield data, {**context, "right": right, "wrong": {"deep": wrong} if deep else wrong}
-
-    net = model(dropout=0.0)
-
-    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        z = functional_call(net, params, data.inputs).square().sum(1)
-        right, wrong = context["right"], context["wrong"]
-        wrong = wrong["deep"] if deep else wrong
-        return mean(z[right.values], right.mask) + z[wrong.values].mean()
-
-    how = replace(SGD, num_steps=None, batches=batches)
-    clients = [graph(20, seed=seed, train=0.3 + 0.1 * seed) for seed in range(3)]
-    with pytest.raises(ValueError, match="the loss to leave padding out"):
-        method = fgl.fedavg(net, loss=loss, train=how)
-        fgl.run(method, clients, num_rounds=1, clients_at_once="all")
-
-
 def received(entry: Any) -> Method:
     """FedAvg whose context has an entry ``own`` more."""
     method = fedavg(model(dropout=0.0), SGD)
@@ -142,26 +116,6 @@ def test_an_entry_that_no_loss_reads_may_have_any_shape() -> None:
         loop = fgl.run(method, graphs(), num_rounds=1, clients_at_once=1)
         batch = fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
         close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
-
-
-def test_a_cohort_without_steps_stacks_no_context(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stack(self: Cohort, name: str, values: Any) -> Any:
-        raise AssertionError(f"{name} is stacked")
-
-    monkeypatch.setattr(Cohort, "stack", stack)
-    idle = replace(received(lambda data: torch.ones(2)), train=replace(SGD, num_steps=0))
-    result = fgl.run(idle, graphs(), num_rounds=1, clients_at_once="all")
-    close(dict(result.outbox[0]["model"]), idle.initial())
-
-
-@pytest.mark.parametrize("context", [None, torch.ones(2), Ragged(torch.ones(2))])
-def test_a_context_need_not_be_a_dict(context: Any) -> None:
-    method = fedavg(model(dropout=0.0), SGD)
-    bare = replace(method, receive=lambda message, state, data: (message["model"], context))
-    for at_once in (1, "all"):
-        got = fgl.run(bare, graphs(), num_rounds=1, clients_at_once=at_once)
-        want = fgl.run(method, graphs(), num_rounds=1, clients_at_once=at_once)
-        close(dict(got.outbox[0]["model"]), dict(want.outbox[0]["model"]))
 
 
 def test_a_cohort_is_split_where_keys_differ() -> None:

@@ -54,12 +54,6 @@ def test_a_recipe_over_seeds_is_a_loop(capsys: pytest.CaptureFixture[str], tmp_p
     assert same(end(again[1][1]), end(made[1][1]))
 
 
-def test_a_recipe_draws_one_run(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    go("--plot", str(tmp_path / "new" / "one.png"))
-    assert (tmp_path / "new" / "one.png").stat().st_size > 1000
-
-
 @pytest.mark.filterwarnings(ANNOUNCED)
 def test_a_picture_that_cannot_be_written_is_refused_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,9 @@ import pytest
 from harness.report import (
     by_repetition,
     corrected,
-    counted,
-    gains,
     holm,
     markdown,
-    paired,
     pooled,
-    spread,
 )
 from harness.rows import Row, Table, fedavg, local
 from scipy.stats import wilcoxon
@@ -38,47 +33,6 @@ def test_repetitions_are_means_of_their_folds() -> None:
     assert by_repetition(RUNS) == [5.0, 3.2, 6.0]
     assert by_repetition({7: 1.0}) == [1.0]
     assert by_repetition({}) == []
-
-
-def test_an_error_of_folds_is_over_repetitions() -> None:
-    each = [5.0, 3.2, 6.0]
-    error = math.sqrt(sum((x - sum(each) / 3) ** 2 for x in each) / 2) / math.sqrt(3)
-    gain, p = paired(RUNS, folds=True)
-    assert gain == f"{sum(each) / 3:+.2f} ± {error:.2f}"
-    assert p == f"{wilcoxon(each).pvalue:.3f}" == "0.250"
-    assert spread(RUNS, folds=True) == f"{sum(each) / 3:.2f} ± {error * math.sqrt(3):.2f}"
-    assert paired(RUNS) != paired(RUNS, folds=True)
-
-
-def test_one_repetition_has_no_error() -> None:
-    """Whichever it is; the spread of its folds is called so."""
-    for first in (0, 5):
-        one = {first + n: RUNS[n] for n in range(5)}
-        inside = statistics.stdev(one.values())
-        assert paired(one, folds=True) == (f"+5.00 (folds {inside:.2f})", "")
-        assert spread(one, folds=True) == f"5.00 (folds {inside:.2f})"
-    assert paired({3: -1.0}, folds=True) == ("-1.00", "")
-    assert spread({3: 1.0}, folds=True) == "1.00"
-
-
-def test_seeds_are_what_they_were() -> None:
-    values = {0: 1.0, 1: 2.0, 2: 6.0}
-    gain, p = paired(values)
-    assert gain == f"+3.00 ± {statistics.stdev(values.values()) / 3**0.5:.2f}"
-    assert p == f"{wilcoxon([1.0, 2.0, 6.0]).pvalue:.3f}"
-    assert spread(values) == f"3.00 ± {statistics.stdev(values.values()):.2f}"
-    assert paired({}) == ("", "") and spread({}) == ""
-    assert paired({0: 0.0, 1: 0.0}) == ("+0.00 ± 0.00", "1.000")
-
-
-def test_gains_are_of_shared_runs() -> None:
-    assert gains(scored({0: 3.0, 4: 5.0}), scored({4: 1.0, 5: 9.0}), "last") == {4: 4.0}
-
-
-def test_counted() -> None:
-    assert counted(RUNS) == "3 x 1 to 5"
-    assert counted(dict.fromkeys(range(15))) == "3 x 5"
-    assert counted({6: 0}) == "1 x 1"
 
 
 def table(**options: Any) -> Table:
@@ -114,14 +68,6 @@ def test_a_pooled_line_takes_a_setting_as_one_number() -> None:
     assert pooled(table(pooled=False), found()) == []
 
 
-def test_a_pooled_line_of_seeds_takes_every_pair() -> None:
-    each = [1.0, 1.0, 2.0, 1.0, 3.0, 3.0]
-    name, count, gain, p = pooled(table(folds=False), found())[0]
-    error = statistics.stdev(each) / 6**0.5
-    assert (name, count, gain) == ("together", "6", f"+{sum(each) / 6:.2f} ± {error:.2f}")
-    assert p == f"{wilcoxon(each).pvalue:.3f}"
-
-
 def naive_holm(values: list[float]) -> list[float]:
     """Each value by its definition: the largest of all smaller ones' products."""
     ranked = sorted(values)
@@ -155,24 +101,6 @@ def test_a_table_says_how_many_differences_it_tests() -> None:
     assert markdown(made, each, ["cora"]).endswith(said)
     del each["up", "cora", 5]
     assert corrected(made, each, ["cora"]) == ""
-
-
-def test_a_table_of_folds() -> None:
-    lines = markdown(table(), found(), ["PROTEINS", "NCI1"]).split("\n\n")[0].splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert cells[0][-3:] == ["repetitions x folds", "against alone", "p"]
-    assert len({len(line) for line in cells}) == 1
-    by_name = {(line[0], line[2]): line for line in cells[2:]}
-    first = by_name["PROTEINS", "together, a"]
-    assert first[3] == "70.00" and first[-3:] == ["1 x 3", "+1.00 (folds 0.00)", ""]
-    second = by_name["PROTEINS", "together, b"]
-    assert second[-3:] == ["2 x 1 to 2", "+2.00 ± 0.00", "0.500"]
-    assert by_name["PROTEINS", "alone, a"][-2:] == ["", ""]
-    assert by_name["all", "together"][-3] == "3 settings"
-
-
-def test_a_table_without_runs() -> None:
-    assert markdown(table(), {}, ["PROTEINS"]) == "No runs yet.\n"
 
 
 def test_a_figure_that_misses_is_bold_and_one_not_measured_is_empty(

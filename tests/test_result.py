@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, SGD, fedavg, graphs, model
+from federations import fedavg, graphs, model
 
 import fgl
 from fgl import Result
 from fgl.federation import Round
-from fgl.federation.evaluate import _RUNNING, running
-from fgl.methods import fedper, fedprox, local, own_models
+from fgl.methods import fedper, fedprox, local
 
 
 def went(method: fgl.Method, **how: Any) -> Result:
@@ -91,21 +90,6 @@ def test_a_personal_model_is_asked_for_by_client() -> None:
     with pytest.raises(ValueError, match="Expected client to be < 4, but got 4"):
         result.model_of(4)
     assert fgl.run(local(fedavg(model())), graphs(), num_rounds=0).model is not None
-
-
-def test_a_model_of_a_client_that_differs_is_its_own() -> None:
-    clients = graphs()
-    clients[1] = clients[1].replace(x=torch.cat([clients[1].x, clients[1].x], dim=1))
-
-    def net(graph: fgl.Graph) -> torch.nn.Module:
-        return fgl.nn.GCN(graph.num_features, 8, CLASSES)
-
-    method = own_models(
-        fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES), train=SGD), own=["convs.0"], models=net
-    )
-    result = fgl.run(method, clients, num_rounds=1, clients_at_once=1)
-    widths = [result.model_of(k).convs[0].lin.weight.shape[1] for k in (0, 1)]  # type: ignore[index, union-attr]
-    assert widths == [FEATURES, 2 * FEATURES]
 
 
 def test_a_resumed_result_knows_its_model_and_a_pickled_one_does_not(tmp_path: Path) -> None:
@@ -190,23 +174,6 @@ def test_a_result_as_a_dict_and_a_table(tmp_path: Path) -> None:
         result.to_csv(tmp_path)
 
 
-def test_a_method_runs_until_its_run_has_ended() -> None:
-    method = fedavg(model())
-    before = _RUNNING.get()
-    with pytest.raises(KeyError), running(method):
-        assert _RUNNING.get() is method
-        raise KeyError
-    assert _RUNNING.get() is before
-
-
-def test_a_result_as_a_frame() -> None:
-    pytest.importorskip("pandas")
-    result = went(fedavg(model()))
-    frame = result.to_pandas()
-    assert list(frame.index) == [0, 1] and list(frame["dropped"]) == [0, 1]
-    assert frame["bytes_up"].sum() == sum(record.bytes_up for record in result.history)
-
-
 def test_a_frame_without_pandas_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pandas to be installed for to_pandas, but got none"):
@@ -239,26 +206,6 @@ def test_a_callback_is_asked_before_the_first_round_and_after_the_last(tmp_path:
     assert heard.said[3:] == ["begin 1", "round 1", "round 2", "end 3"]
     fgl.run(method, graphs(), num_rounds=5, **how)  # it has ended: there is no round to come
     assert len(heard.said) == 7
-
-
-def test_a_callback_is_told_of_the_end_after_an_error_too() -> None:
-    heard = Heard()
-
-    def fail(record: Round, result: Result) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fgl.run(fedavg(model()), graphs(), num_rounds=3, callbacks=[heard, fail])
-    assert heard.said == ["begin 0", "round 0", "end 1"]
-
-
-def test_a_callback_may_not_change_the_model_before_the_first_round() -> None:
-    class Spoils(Heard):
-        def begin(self, result: Result) -> None:
-            result.outbox[0]["model"]["convs.0.bias"].add_(1)  # type: ignore[index, union-attr]
-
-    with pytest.raises(ValueError, match="was changed in place"):
-        fgl.run(fedavg(model()), graphs(), num_rounds=1, callbacks=[Spoils()])
 
 
 def test_a_fall_back_from_a_batch_is_warned_of_once(tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import io
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,60 +14,21 @@ from federations import (
     METHODS,
     SGD,
     Elsewhere,
-    close,
     end,
     fedavg,
     graph,
     graphs,
     local,
-    minibatches,
     model,
     ruled,
     same,
 )
 
 import fgl
-from fgl import Result, Training
-from fgl.federation import Answer, Batch, Broadcast, Executor, Limits, Loop, checked, num_bytes
-from fgl.federation.evaluate import score_round
-from fgl.federation.round import Plan, play
+from fgl import Result
+from fgl.federation import Broadcast
 
 # The door for other executors.
-
-
-class Fake:
-    """Clients that are anywhere: each answers its number, some not at all."""
-
-    num_clients = 4
-    padding = 0.0
-    one_by_one = ""
-    untraced = ""
-    elsewhere = True
-    limits = Limits()
-
-    def __init__(self, method: fgl.Method, order: Sequence[int]) -> None:
-        self.method, self.order = method, order
-        self.states: dict[int, Any] = {}
-        self.kept: list[Any] = []
-
-    def train(
-        self, index: int, outbox: Mapping[int, Any], who: Sequence[int]
-    ) -> Iterable[tuple[int, Answer]]:
-        for client in (client for client in self.order if client in who):
-            if client == 1:
-                yield client, Answer(None, problem="timed out")
-                continue
-            params = {name: p + client for name, p in outbox[client]["model"].items()}
-            if client == 3 and index == 1:
-                params = {name: p / 0 for name, p in params.items()}
-            message: Any = {"model": params, "num_examples": torch.tensor(1)}
-            yield client, Answer(message, [float(client)], num_examples=client)
-
-    def keep(self, index: int, accepted: Sequence[int]) -> None:
-        self.kept.append((index, sorted(accepted)))
-
-    def score(self, index: int, outbox: Mapping[int, Any]) -> dict[int, dict[str, float]]:
-        return {0: {"auc": 0.5, "own": 1.0}, 2: {"auc": 1.0}}
 
 
 def start(method: fgl.Method, num_clients: int) -> Result:
@@ -77,72 +36,7 @@ def start(method: fgl.Method, num_clients: int) -> Result:
     return Result(Broadcast(message, num_clients), dict(message), {}, [])
 
 
-@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]])
-def test_any_executor_plays_a_round(order: list[int]) -> None:
-    method = checked(fedavg(model()))
-    fake = Fake(method, order)
-    executor: Executor = fake
-    plan = Plan(0, 1.0, 0.0, evaluate=lambda outbox, states: {"all": len(outbox)})
-    result = start(method, 4)
-    record = play(method, executor, result, plan)
-    assert not record.metrics  # nobody was shown anything yet
-    score_round(executor, result, record, plan)
-    assert record.dropped == {1: "timed out"}
-    assert record.zero_weight == [0]
-    assert record.loss == (2.0 + 3.0) / 2  # client 0 has no example
-    assert record.metrics == {"auc": 0.75, "own": 1.0, "all": 4.0}
-    assert record.bytes_down == 4 * num_bytes(result.outbox[0])
-    assert record.bytes_up == 3 * (num_bytes(result.outbox[0]) + 8)
-    want = {name: value + 5 / 3 for name, value in method.initial().items()}
-    close(dict(result.outbox[0]["model"]), want)
-    result.history.append(record)
-    with pytest.warns(UserWarning, match="Round 1, client 3: model/.* is not finite"):
-        record = play(method, executor, result, plan)
-    assert sorted(record.dropped) == [1, 3]
-    close(dict(result.outbox[0]["model"]), {name: value + 1 for name, value in want.items()})
-    assert fake.kept == [(0, [0, 2, 3]), (1, [0, 2])]
-
-
-def test_executors_of_this_process_are_executors() -> None:
-    method = checked(fedavg(model()))
-    loop, batch = Loop(method, graphs(), seed=0), Batch(method, graphs(), 4, seed=0)
-    executors: list[Executor] = [loop, batch]
-    for executor in executors:
-        answers = dict(executor.train(0, start(method, 4).outbox, [2, 0]))
-        assert sorted(answers) == [0, 2]
-        assert executor.states == {}
-        executor.keep(0, [2])
-        assert list(executor.states) == [2]
-        assert executor.score(0, start(method, 4).outbox) == {}
-
-
 # A network that is its client's own is another round's business.
-
-
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_tensors_of_a_round_that_nobody_aggregated_are_forgotten(clients_at_once: Any) -> None:
-    """Every client has one network, whose tensors it sends; all are refused in the second round."""
-    nets = {data.num_nodes: model() for data in graphs()}
-    calls: list[int] = []
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        net = nets[data.num_nodes]
-        net.load_state_dict(params)
-        return {"model": net.state_dict(), "num_examples": torch.tensor(1)}, state
-
-    def accept(message: Any, client: int, state: Any) -> None:
-        calls.append(client)
-        assert "model" in state
-        if 4 < len(calls) <= 8:
-            raise ValueError(f"not yet, {client}")
-
-    method = replace(fedavg(model()), send=send, accept=accept)
-    order = list(nets)
-    with pytest.warns(UserWarning, match=r"Round 1, client \d: not yet, \d"):
-        result = fgl.run(method, graphs(), num_rounds=3, clients_at_once=clients_at_once)
-    assert order == [12, 20, 31, 17]
-    assert sorted(calls) == sorted([0, 1, 2, 3] * 3)
-    assert [len(record.dropped) for record in result.history] == [0, 4, 0]
 
 
 # Phases.
@@ -191,56 +85,7 @@ def test_a_start_of_other_clients_is_refused() -> None:
 # Exchanges.
 
 
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_participants_stay_for_an_exchange(clients_at_once: Any, tmp_path: Path) -> None:
-    method = ruled(fedavg(model(), Training(num_steps=1)), exchange=3)
-    options: Any = {"participation": 0.4, "clients_at_once": clients_at_once, "seed": 1}
-    clients = graphs((5, 6, 7, 8, 9))
-    result = fgl.run(method, clients, num_rounds=12, **options)
-    who = [record.participants for record in result.history]
-    assert all(who[i] == who[i - i % 3] for i in range(12))
-    assert len({tuple(each) for each in who}) > 1
-    for last in (4, 8):  # in the middle of an exchange
-        fgl.run(method, clients, num_rounds=last, checkpoint=tmp_path, **options)
-    again = fgl.run(method, clients, num_rounds=12, checkpoint=tmp_path, **options)
-    assert same(end(again), end(result))
-    plain = ruled(method, exchange=1)
-    with pytest.raises(ValueError, match="of this run with exchange=1, but got 3"):
-        fgl.run(plain, clients, num_rounds=13, checkpoint=tmp_path, **options)
-
-
 # Scores.
-
-
-def accuracy(params: Any, data: fgl.Graph) -> dict[str, float]:
-    net = model(dropout=0.0)
-    logits = torch.func.functional_call(net, params, data.inputs)
-    found = {"accuracy": fgl.metrics.accuracy(logits, data.y, data.val_mask)}
-    return found if data.num_nodes > 12 else {}
-
-
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_clients_score_what_they_deploy(clients_at_once: Any) -> None:
-    """The mean over those who have the metric; `deploy` decides which model that is."""
-    plain = local(model(dropout=0.0))
-    calls = []
-
-    def deploy(message: Any, state: Any, data: fgl.Graph) -> Any:
-        calls.append(data.num_nodes)
-        return plain.deploy(message, state, data)
-
-    method = replace(plain, deploy=deploy)
-    options: Any = {"num_rounds": 2, "clients_at_once": clients_at_once, "score": accuracy}
-    extra = lambda outbox, states: {"states": len(states)}  # noqa: E731
-    result = fgl.run(method, graphs(), evaluate=extra, **options)
-    each = [
-        accuracy(result.outbox[client]["model"], data)["accuracy"]
-        for client, data in enumerate(graphs())
-        if client
-    ]
-    metrics = result.history[-1].metrics
-    assert metrics == {"accuracy": pytest.approx(sum(each) / 3), "states": 4.0}
-    assert calls == [12, 20, 31, 17] * 2
 
 
 def test_a_score_that_fails_names_its_client() -> None:
@@ -249,21 +94,6 @@ def test_a_score_that_fails_names_its_client() -> None:
 
     with pytest.raises(ValueError, match="Round 0, client 0, deploy: no validation nodes"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, score=score)
-
-
-@dataclass
-class Task:
-    clients: Sequence[fgl.Graph]
-    evaluate: Any
-
-
-def test_a_task_scores_unless_told_otherwise() -> None:
-    task = Task(graphs(), lambda method: lambda outbox, states: {"task": len(outbox)})
-    result = fgl.run(fedavg(model()), task, num_rounds=1)
-    assert result.history[0].metrics == {"task": 4}
-    other = fgl.run(fedavg(model()), task, num_rounds=1, evaluate=lambda *_: {"own": 1.0})
-    assert other.history[0].metrics == {"own": 1}
-    assert same(end(other)["outbox"], end(result)["outbox"])
 
 
 def half(message: Any) -> Any:
@@ -288,94 +118,7 @@ def test_half_a_model_is_no_model_to_score() -> None:
         fgl.tasks.evaluate_graphs(gin, [one], [one])(Broadcast(part, 1), {})
 
 
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_half_a_model_is_not_deployed(clients_at_once: Any) -> None:
-    plain = fedavg(model())
-    method = replace(plain, deploy=lambda message, state, data: half(message)["model"])
-    options: Any = {"num_rounds": 1, "clients_at_once": clients_at_once}
-    with pytest.raises(ValueError, match=r"client 0, deploy: Expected deploy's params to have"):
-        fgl.run(method, graphs(), score=accuracy, **options)
-
-
-@pytest.mark.parametrize("what", ["message", "state"])
-def test_deploy_changes_nothing(what: str) -> None:
-    plain = fedavg(model())
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        return plain.send(params, context, state, data)[0], {"model": params}
-
-    def deploy(message: Any, state: Any, data: fgl.Graph) -> Any:
-        (message if what == "message" else state)["model"]["convs.0.bias"].add_(1)
-        return plain.deploy(message, state, data)
-
-    method = replace(plain, send=send, deploy=deploy)
-    text = "Round 0, client 0, deploy: 'model/convs.0.bias' .* was changed in place"
-    with pytest.raises(ValueError, match=text):
-        fgl.run(method, graphs(), num_rounds=1, score=accuracy)
-
-
 # What is kept.
-
-
-def storage(messages: Iterable[Any]) -> int:
-    """Bytes that the tensors of messages keep alive, each storage once."""
-    tensors = [t for message in messages for _, t in fgl.federation.method.message.leaves(message)]
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
-    return sum(storages.values())
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("batch_size", [None, 3])
-@pytest.mark.parametrize("clients_at_once", [1, 2, "all"])
-def test_states_and_outboxes_keep_no_cohort_alive(
-    clients_at_once: Any, batch_size: int | None, tmp_path: Path
-) -> None:
-    """Clients come back in other rounds: what each keeps is a part of another batch."""
-    how = minibatches(replace(SGD, keep_optimizer=True), batch_size)
-    plain = local(model(), how)
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        return plain.send(params, context, state, data)[0], {"model": params}
-
-    result = fgl.run(
-        replace(plain, send=send),
-        graphs((12, 20, 31, 17, 9, 14)),
-        num_rounds=5,
-        participation=0.5,
-        clients_at_once=clients_at_once,
-        checkpoint=tmp_path,
-    )
-    states = list(result.client_states.values())
-    assert storage(states) == sum(map(num_bytes, states))
-    first = num_bytes(start(plain, 6).outbox[0])
-    assert storage(result.outbox.values()) <= 6 * first
-    buffer = io.BytesIO()
-    exact: Any = {
-        "outbox": {k: copy.deepcopy(v) for k, v in result.outbox.items()},
-        "states": {k: copy.deepcopy(v) for k, v in result.client_states.items()},
-        "server": copy.deepcopy(dict(result.server_state)),
-    }
-    torch.save(exact, buffer)
-    size = (tmp_path / "round-000005.ckpt").stat().st_size
-    assert size < 1.1 * len(buffer.getvalue()) + 4000
-
-
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_a_stack_may_be_changed_in_place_and_the_messages_not(clients_at_once: Any) -> None:
-    def run(entry: str) -> Any:
-        def aggregate(inbox: Any, state: Any) -> Any:
-            found = getattr(inbox, entry)("model")["convs.0.bias"]
-            (found if isinstance(found, torch.Tensor) else found[0]).mul_(2)
-            return fgl.federation.average(inbox, state)
-
-        method = replace(fedavg(model()), aggregate=aggregate)
-        return fgl.run(method, graphs(), num_rounds=1, clients_at_once=clients_at_once)
-
-    plain = fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=clients_at_once)
-    assert same(dict(run("stack").outbox[0]["model"]), dict(plain.outbox[0]["model"]))
-    text = r"Round 0, server, aggregate: .* was changed in place"
-    with pytest.raises(ValueError, match=text):
-        run("each")
 
 
 # What users get wrong.
@@ -450,26 +193,6 @@ def test_uploads_agree_on_their_keys_and_the_models() -> None:
         fgl.run(half, graphs(), num_rounds=1)  # as many of one kind as of the other
 
 
-def test_an_optimiser_of_another_age_trains_beside_others() -> None:
-    """A batch has one optimiser: clients are grouped by how old theirs are, as in the loop."""
-    how = Training(partial(torch.optim.Adam, lr=0.01), num_steps=2, keep_optimizer=True)
-    method = fedavg(model(dropout=0.0), how)
-    clients = graphs((12, 20, 31, 17, 9))
-    options: Any = {"num_rounds": 4, "participation": 0.6}
-    loop = fgl.run(method, clients, clients_at_once=1, **options)
-    batch = fgl.run(method, clients, clients_at_once="all", **options)
-    ages = {float(s["optimizer"]["step/convs.0.bias"]) for s in loop.client_states.values()}
-    assert len(ages) > 1
-    close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
-    for client, state in loop.client_states.items():
-        close(batch.client_states[client], state)
-    first, second = (set(record.participants) for record in loop.history[:2])
-    assert first & second
-    assert second - first
-    executor = Batch(checked(method), clients, 5, seed=0, states={0: loop.client_states[0]})
-    assert sorted(executor.groups([0, 1, 2])) == [(0,), (1, 2)]
-
-
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
@@ -527,18 +250,6 @@ def test_a_score_of_a_method_that_deploys_otherwise_warns_once() -> None:
     hidden = fgl.transforms.quantised(fgl.methods.own_models(plain))
     with pytest.warns(UserWarning, match="deploy other models than those that are scored"):
         fgl.run(hidden, clients, num_rounds=2, evaluate=fgl.evaluate_on(coded, graph(), clients))
-
-
-def test_scoring_after_a_run_does_not_remember_it() -> None:
-    from fgl.federation.evaluate import _RUNNING, running
-
-    method = fedavg(model())
-    with running(method):
-        assert _RUNNING.get() is method
-        with running(ruled(method, max_examples=3.0)):
-            assert _RUNNING.get() is not method
-        assert _RUNNING.get() is method
-    assert _RUNNING.get() is None
 
 
 def test_every_client_drops_out_with_the_probability_that_is_said() -> None:

@@ -11,39 +11,29 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from federations import (
     CLASSES,
     FEATURES,
-    METHODS,
     SGD,
-    by_hand,
     close,
     double,
-    end,
     fedavg,
-    fedopt,
     graph,
     graphs,
-    keep_own,
-    local,
     model,
     same,
-    without_training_nodes,
 )
-from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 import fgl
 from fgl import Message, Result, Training
-from fgl.federation import Broadcast, Inbox, Round, average, fold_in
+from fgl.federation import Broadcast, Inbox, average, fold_in
 from fgl.federation.process import NEVER, young_only
 from fgl.personalize import part
 
-PLAIN = Training(partial(torch.optim.SGD, lr=0.1), num_steps=3)
 OPTIMIZERS = {
     "sgd": partial(torch.optim.SGD, lr=0.1),
     "momentum": partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=5e-4),
@@ -119,233 +109,6 @@ def test_fedavg_is_the_plain_loop(kind: str, rule: str) -> None:
     close(weights(result), plain_fedavg(net, clients, OPTIMIZERS[rule], num_rounds=5, num_steps=3))
 
 
-def test_fedavg_is_the_plain_loop_with_dropout_too() -> None:
-    net, clients = model(dropout=0.5).double(), double(graphs())
-    result = fgl.run(fedavg(net, PLAIN), clients, num_rounds=4, seed=7, clients_at_once=1)
-    want = plain_fedavg(net, clients, OPTIMIZERS["sgd"], num_rounds=4, num_steps=3, seed=7)
-    close(weights(result), want)
-
-
-@pytest.mark.parametrize("rule", ["sgd", "adam", "yogi", "adagrad"])
-def test_fedopt_is_the_papers_step_number_by_number(rule: str) -> None:
-    net, clients, lr = model(dropout=0.0).double(), double(graphs()), 0.1
-    result = fgl.run(fedopt(net, PLAIN, rule=rule, lr=lr), clients, num_rounds=3)
-    server = copy.deepcopy(net)
-    m = {name: torch.zeros_like(t) for name, t in server.state_dict().items()}
-    v = {name: torch.full_like(t, 1e-6) for name, t in server.state_dict().items()}
-    for _ in range(3):
-        mean = plain_fedavg(server, clients, OPTIMIZERS["sgd"], num_rounds=1, num_steps=3)
-        new = {}
-        for name, old in server.state_dict().items():
-            delta = mean[name] - old
-            if rule == "sgd":
-                new[name] = old + lr * delta
-                continue
-            m[name] = 0.9 * m[name] + 0.1 * delta
-            square = delta * delta
-            if rule == "adagrad":
-                v[name] = v[name] + square
-            elif rule == "adam":
-                v[name] = 0.99 * v[name] + 0.01 * square
-            else:
-                v[name] = v[name] - 0.01 * square * torch.sign(v[name] - square)
-            new[name] = old + lr * m[name] / (torch.sqrt(v[name]) + 1e-3)
-        server.load_state_dict(new)
-    close(weights(result), dict(server.state_dict()))
-
-
-def test_no_round_leaves_the_initial_model() -> None:
-    net = model()
-    result = fgl.run(fedavg(net), graphs(), num_rounds=0)
-    assert result.history == []
-    assert result.client_states == {}
-    assert same(weights(result), dict(net.state_dict()))
-
-
-def test_a_run_leaves_model_graphs_and_randomness_alone() -> None:
-    net, clients = model().eval(), graphs()
-    before = copy.deepcopy((dict(net.state_dict()), [(c.x, c.edge_index, c.y) for c in clients]))
-    random = torch.get_rng_state()
-    fgl.run(
-        fedavg(net),
-        clients,
-        num_rounds=2,
-        evaluate=fgl.evaluate_on(fedavg(net), graph(40), clients),
-    )
-    assert same((dict(net.state_dict()), [(c.x, c.edge_index, c.y) for c in clients]), before)
-    assert torch.equal(torch.get_rng_state(), random)
-    assert not net.training
-
-
-def noisy(method: fgl.Method) -> fgl.Method:
-    """Every stage draws from torch's generator, as a method with noise or sampling would."""
-
-    def receive(message: Any, state: Any, data: fgl.Graph) -> Any:
-        params, context = method.receive(message, state, data)
-        return {name: p + 0.01 * torch.randn_like(p) for name, p in params.items()}, context
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        message, _ = method.send(params, context, state, data)
-        return message, {"noise": torch.randn(2)}
-
-    def aggregate(inbox: Any, state: Any) -> Any:
-        outbox, _ = method.aggregate(inbox, state)
-        model = {name: p + 0.01 * torch.randn_like(p) for name, p in outbox[0]["model"].items()}
-        return Broadcast({"model": model}, inbox.num_clients), {"noise": torch.randn(2)}
-
-    return replace(method, receive=receive, send=send, aggregate=aggregate)
-
-
-def test_randomness_in_every_stage_is_derived() -> None:
-    method, clients = noisy(fedavg(model())), graphs()
-    drawn = []
-
-    def evaluate(outbox: Any, states: Any) -> dict[str, float]:
-        return {"draw": float(torch.rand(()))}
-
-    for start in (1, 2):
-        torch.manual_seed(start)
-        drawn.append(end(fgl.run(method, clients, num_rounds=3, evaluate=evaluate)))
-    assert same(drawn[0], drawn[1])
-    noises = [state["noise"] for state in drawn[0]["clients"].values()]
-    assert len({float(noise[0]) for noise in noises}) == len(clients)
-    metrics = [record["metrics"]["draw"] for record in drawn[0]["history"]]
-    assert len(set(metrics)) == 3
-
-
-def test_an_absent_client_changes_nothing_of_another_ones_randomness() -> None:
-    method, clients = noisy(fedavg(model())), graphs()
-    full = fgl.run(method, clients, num_rounds=1)
-    fewer = fgl.run(method, clients, num_rounds=1, dropouts=lambda index, client: client == 0)
-    for client in (1, 2, 3):
-        assert same(full.client_states[client], fewer.client_states[client])
-
-
-@pytest.mark.parametrize(
-    ("participation", "count"), [(1.0, 10), (0.95, 10), (0.5, 5), (0.26, 3), (0.1, 1), (0.001, 1)]
-)
-def test_participation_takes_the_right_number(participation: float, count: int) -> None:
-    clients = [graph(12)] * 10
-    method = fedavg(model(), Training(num_steps=0))
-    result = fgl.run(method, clients, num_rounds=4, participation=participation)
-    for record in result.history:
-        assert len(set(record.participants)) == len(record.participants) == count
-        assert record.participants == sorted(record.participants)
-        assert set(record.participants) <= set(range(10))
-
-
-def test_participation_is_drawn_anew_each_round_and_by_the_seed() -> None:
-    def who(seed: int) -> list[list[int]]:
-        method, clients = fedavg(model(), Training(num_steps=0)), [graph(12)] * 10
-        result = fgl.run(method, clients, num_rounds=20, participation=0.5, seed=seed)
-        return [record.participants for record in result.history]
-
-    first = who(0)
-    assert first == who(0)
-    assert first != who(1)
-    assert len({tuple(participants) for participants in first}) > 15
-    assert {client for participants in first for client in participants} == set(range(10))
-
-
-def test_dropouts_happen_with_their_probability() -> None:
-    clients = [graph(12)] * 25
-    method = fedavg(model(), Training(num_steps=0))
-    result = fgl.run(method, clients, num_rounds=12, dropouts=0.3)
-    dropped = [client for record in result.history for client in record.dropped]
-    assert 0.2 < len(dropped) / 300 < 0.4
-    assert len(set(dropped)) > 15
-    assert {why for record in result.history for why in record.dropped.values()} == {"dropped out"}
-
-
-def test_everybody_dropped_keeps_the_model() -> None:
-    net = model()
-    how: Any = {"dropouts": 1.0, "limits": fgl.federation.Limits(empty_rounds=None)}
-    result = fgl.run(fedavg(net), graphs(), num_rounds=2, **how)
-    assert same(weights(result), dict(net.state_dict()))
-    assert [len(record.dropped) for record in result.history] == [4, 4]
-    assert all(record.bytes_up == 0 and math.isnan(record.loss) for record in result.history)
-
-
-def test_history_tells_the_mean_local_loss() -> None:
-    net, clients = model(dropout=0.0), graphs()
-    result = fgl.run(fedavg(net, Training(num_steps=1)), clients, num_rounds=1)
-    losses = [
-        F.cross_entropy(net(c.x, c.adj)[c.train_mask], c.y[c.train_mask]).item() for c in clients
-    ]
-    assert result.history[0].loss == pytest.approx(sum(losses) / 4, abs=1e-6)
-    assert result.history[0].seconds > 0
-
-
-def test_client_without_a_training_node_does_not_count_in_the_loss() -> None:
-    method = fedavg(model(dropout=0.0), Training(num_steps=1))
-    alone = fgl.run(method, [graph(20)], num_rounds=1)
-    both = fgl.run(method, [graph(20), without_training_nodes()], num_rounds=1, clients_at_once=1)
-    assert both.history[0].loss == alone.history[0].loss
-    with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
-        none = fgl.run(method, [without_training_nodes()], num_rounds=2)
-    assert math.isnan(none.history[1].loss)
-    assert same(weights(none), method.initial())
-
-
-def test_one_of_a_client_and_a_client_without_edges() -> None:
-    lonely = graph(1, edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    clients = [lonely.replace(train_mask=torch.ones(1, dtype=torch.bool)), graph(20)]
-    for name, build in METHODS.items():
-        result = fgl.run(build(model(fgl.nn.GAT)), clients, num_rounds=2)
-        assert result.history[-1].dropped == {}, name
-        assert math.isfinite(result.history[-1].loss), name
-
-
-def test_client_that_the_outbox_leaves_out_keeps_its_last_message() -> None:
-    method = local(model())
-    options: Any = {"dropouts": lambda index, client: client == index, "clients_at_once": 1}
-    result = fgl.run(method, graphs(), num_rounds=3, **options)
-    for client in range(4):
-        want = by_hand(method, graphs(), num_rounds=3, absent=lambda index, c: c == index)
-        assert same(weights(result, client), weights(want, client))
-
-
-def test_state_comes_back_to_its_client_and_to_nobody_else() -> None:
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        message, _ = fedavg(model()).send(params, context, state, data)
-        times = state.get("times", torch.tensor(0)) + 1
-        return message, {"times": times, "me": {"nodes": torch.tensor(data.num_nodes)}}
-
-    method = replace(fedavg(model()), send=send)
-    clients = graphs()
-    result = fgl.run(method, clients, num_rounds=5, dropouts=lambda i, c: c == 2 and i % 2 == 0)
-    assert [int(result.client_states[c]["times"]) for c in range(4)] == [5, 5, 2, 5]
-    for client, data in enumerate(clients):
-        assert result.client_states[client]["me"]["nodes"] == data.num_nodes
-
-
-def test_callbacks_see_every_round_and_may_end_the_run() -> None:
-    seen: list[tuple[int, int]] = []
-
-    def note(record: Round, result: Result) -> None:
-        seen.append((record.round, len(result.history)))
-
-    def stop(record: Round, result: Result) -> bool:
-        return record.round == 2
-
-    result = fgl.run(fedavg(model()), graphs(), num_rounds=9, callbacks=[stop, note])
-    assert seen == [(0, 1), (1, 2), (2, 3)]
-    assert len(result.history) == 3
-
-
-def test_evaluate_sees_what_would_be_sent_next() -> None:
-    outboxes = []
-
-    def evaluate(outbox: Any, states: Any) -> dict[str, float]:
-        outboxes.append(copy.deepcopy(outbox[1]["model"]))
-        return {"rounds": torch.tensor(float(len(outboxes)))}  # type: ignore[dict-item]
-
-    result = fgl.run(fedavg(model()), graphs(), num_rounds=3, evaluate=evaluate)
-    assert same(outboxes[-1], weights(result))
-    assert [record.metrics for record in result.history] == [{"rounds": i} for i in (1.0, 2.0, 3.0)]
-    assert all(type(record.metrics["rounds"]) is float for record in result.history)
-
-
 def test_watch_sees_the_server_state_of_the_round() -> None:
     """Beside `evaluate`, in every round; a run that is resumed has the numbers of all rounds."""
 
@@ -366,56 +129,12 @@ def test_watch_sees_the_server_state_of_the_round() -> None:
     assert [record.metrics for record in result.history] == want
 
 
-def test_watch_is_in_a_checkpoint(tmp_path: Path) -> None:
-    options: Any = {"checkpoint": tmp_path, "watch": lambda state: {"kept": len(state)}}
-    whole = fgl.run(fedavg(model()), graphs(), num_rounds=3, watch=options["watch"])
-    fgl.run(fedavg(model()), graphs(), num_rounds=2, **options)
-    again = fgl.run(fedavg(model()), graphs(), num_rounds=3, **options)
-    assert [r.metrics for r in again.history] == [r.metrics for r in whole.history]
-    assert all("kept" in record.metrics for record in again.history)
-
-
 def test_watch_and_score_return_metrics() -> None:
     half: Any = lambda *_: 0.5  # noqa: E731
     with pytest.raises(TypeError, match="client 0, .*: Expected score to return .* got float"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, score=half)
     with pytest.raises(TypeError, match="watch: Expected watch to return a dict .* got float"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, watch=half)
-
-
-def naive_scores(net: nn.Module, params: Weights, data: fgl.Graph) -> dict[str, float]:
-    other = copy.deepcopy(net).eval()
-    other.load_state_dict(params)
-    logits = other(data.x, data.adj)
-    scores = {}
-    for split, mask in (("val", data.val_mask), ("test", data.test_mask)):
-        nodes = [i for i in range(data.num_nodes) if mask[i]]
-        hits = [int(logits[i].argmax()) == int(data.y[i]) for i in nodes]
-        scores[f"{split}_accuracy"] = sum(hits) / len(nodes)
-        losses = [F.cross_entropy(logits[i], data.y[i]).item() for i in nodes]
-        scores[f"{split}_loss"] = sum(losses) / len(nodes)
-    del scores["test_loss"]
-    test = data.test_mask
-    predicted = logits[test].argmax(1)
-    scores["test_macro_f1"] = f1_score(data.y[test], predicted, average="macro")
-    return scores
-
-
-def test_scores_are_of_the_global_model_on_the_whole_graph() -> None:
-    net, whole = model(), graph(60)
-    scored = fgl.evaluate_on(fedavg(net), whole, graphs())
-    result = fgl.run(fedavg(net), graphs(), num_rounds=2, evaluate=scored)
-    want = naive_scores(net, weights(result), whole)
-    assert result.history[-1].metrics == pytest.approx(want, abs=1e-6)
-
-
-def test_scores_of_local_models_are_the_mean_over_clients() -> None:
-    net, whole = model(), graph(60)
-    scored = fgl.evaluate_on(local(net), whole, graphs())
-    result = fgl.run(local(net), graphs(), num_rounds=2, evaluate=scored)
-    each = [naive_scores(net, weights(result, client), whole) for client in range(4)]
-    want = {name: sum(scores[name] for scores in each) / 4 for name in each[0]}
-    assert result.history[-1].metrics == pytest.approx(want, abs=1e-6)
 
 
 def test_evaluate_on_wants_labels_and_masks() -> None:
@@ -427,25 +146,6 @@ def test_evaluate_on_wants_labels_and_masks() -> None:
         score = fgl.evaluate_on(fedavg(model()), tested, [tested])
         outbox = {0: {"model": fedavg(model()).initial()}}
         assert list(score(outbox, {})) == ["test_accuracy", "test_macro_f1"]
-
-
-def test_a_method_of_ones_own_runs_unchanged() -> None:
-    """Median instead of mean, written as a user would."""
-
-    def median(inbox: Any, state: Any) -> Any:
-        stack = inbox.stack("model")
-        message = {"model": {name: t.median(0).values for name, t in stack.items()}}
-        return Broadcast(message, inbox.num_clients), state
-
-    method = replace(fedavg(model(), SGD), aggregate=median)
-    clients = graphs()
-    result = fgl.run(method, clients, num_rounds=1)
-    sent = [
-        weights(fgl.run(local(model(), SGD), clients, num_rounds=1), client) for client in range(4)
-    ]
-    for name, value in weights(result).items():
-        want = torch.stack([params[name] for params in sent]).median(0).values
-        assert torch.equal(value, want)
 
 
 def test_aggregate_that_is_not_finite_is_refused_and_the_round_before_it_is_safe(
@@ -469,15 +169,6 @@ def test_aggregate_that_is_not_finite_is_refused_and_the_round_before_it_is_safe
     assert torch.isfinite(again.outbox[0]["model"]["convs.0.bias"]).all()
 
 
-def test_numpy_seed_is_the_same_seed(tmp_path: Path) -> None:
-    method = fgl.fedavg(model())
-    one = fgl.run(method, graphs(), num_rounds=2, seed=np.int64(3), checkpoint=tmp_path)
-    two = fgl.run(method, graphs(), num_rounds=2, seed=3)
-    assert torch.equal(
-        one.outbox[0]["model"]["convs.0.bias"], two.outbox[0]["model"]["convs.0.bias"]
-    )
-
-
 def test_evaluation_refuses_a_model_that_is_not_whole() -> None:
     graph = graphs()[0]
     mask = torch.arange(graph.num_nodes) < 3
@@ -488,15 +179,6 @@ def test_evaluation_refuses_a_model_that_is_not_whole() -> None:
         evaluate({0: {"model": part}}, {})
     with pytest.raises(ValueError, match="Expected test_mask to have a node"):
         fgl.evaluate_on(fedavg(net), whole.replace(test_mask=mask & ~mask), [graph])
-
-
-def test_training_after_evaluation_in_inference_mode() -> None:
-    graph = graphs()[0]
-    net = model()
-    with torch.inference_mode():
-        net(graph.x, graph.adj)
-    net(graph.x, graph.adj).sum().backward()
-    assert net.convs[0].bias.grad is not None
 
 
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
@@ -629,30 +311,6 @@ def test_a_stack_is_the_servers_own_and_each_is_not(clients_at_once: Any) -> Non
         fgl.run(replace(method, aggregate=others), graphs(), **options)
 
 
-def test_a_server_without_autograd_is_watched_too() -> None:
-    """Its tensors have no version counters."""
-
-    def aggregate(inbox: Inbox, state: Message) -> Any:
-        with torch.inference_mode():
-            return average(inbox, state)
-
-    method = fedavg(model())
-    want = fgl.run(method, graphs(), num_rounds=3)
-    got = fgl.run(replace(method, aggregate=aggregate), graphs(), num_rounds=3)
-    assert same(weights(got), weights(want))
-
-
-def test_rounds_are_equal_whatever_their_seconds() -> None:
-    method, evaluate = (
-        fgl.fedavg(model()),
-        fgl.evaluate_on(fgl.fedavg(model()), graph(40), graphs()),
-    )
-    one, two = (fgl.run(method, graphs(), num_rounds=2, evaluate=evaluate) for _ in range(2))
-    assert one.history == two.history
-    two.history[1].metrics["test_accuracy"] += 0.1
-    assert one.history != two.history
-
-
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) -> None:
     """``state_dict()`` gives the network's own tensors, which the next client's turn overwrites."""
@@ -672,28 +330,6 @@ def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) ->
         fgl.run(replace(fedavg(net), send=send), graphs(), **options)
     got = fgl.run(replace(fedavg(net), send=copied), graphs(), **options)
     assert same(weights(got), weights(fgl.run(fedavg(net), graphs(), **options)))
-
-
-@pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_what_is_sent_may_be_noised_in_place_or_shared_unchanged(clients_at_once: Any) -> None:
-    constant = torch.ones(3)
-
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        for value in params.values():
-            value.add_(0.5)
-        upload, state = fgl.federation.send_model(params, context, state, data)
-        return {**upload, "constant": constant}, state
-
-    def added(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        return fgl.federation.send_model(
-            {name: value + 0.5 for name, value in params.items()}, context, state, data
-        )
-
-    options: Any = {"num_rounds": 1, "clients_at_once": clients_at_once}
-    got = fgl.run(replace(fedavg(model()), send=send), graphs(), **options)
-    assert same(
-        weights(got), weights(fgl.run(replace(fedavg(model()), send=added), graphs(), **options))
-    )
 
 
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
@@ -746,21 +382,6 @@ def test_sparse_and_empty_tensors_may_be_sent(make: Any) -> None:
     assert same(weights(result), weights(fgl.run(fedavg(model()), graphs(), num_rounds=2)))
 
 
-def test_a_loss_that_is_zero_on_purpose_changes_nothing() -> None:
-    plain = fedavg(model())
-
-    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        if data.num_nodes == 20:
-            return torch.zeros((), requires_grad=True)
-        return plain.loss(params, data, context)
-
-    no_decay = Training(partial(torch.optim.SGD, lr=0.1))
-    method = replace(plain, loss=loss, train=no_decay)
-    states = fgl.run(replace(method, aggregate=keep_own), graphs(), num_rounds=1)
-    assert same(states.outbox[1]["model"], method.initial())
-    assert not same(states.outbox[0]["model"], method.initial())
-
-
 def test_a_network_with_a_lazy_layer_trains() -> None:
     class Lazy(nn.Module):
         def __init__(self) -> None:
@@ -779,15 +400,6 @@ def test_a_network_with_a_lazy_layer_trains() -> None:
         ValueError, match=r"\[\] of another shape or name, and \['lin.bias'\] missing"
     ):
         loss({"lin.weight": params["lin.weight"]}, graph(), {})
-
-
-@pytest.mark.parametrize("yes", [np.bool_(True), np.float64(1) > 0, torch.tensor(True)])
-def test_a_callback_says_true_as_a_bool(yes: Any) -> None:
-    for callback, count in ((True, 1), (bool(yes), 1), (yes, 3), (False, 3)):
-        result = fgl.run(
-            fedavg(model()), graphs(), num_rounds=3, callbacks=[lambda *_, end=callback: end]
-        )
-        assert len(result.history) == count
 
 
 def test_scores_are_a_dict() -> None:
@@ -840,7 +452,9 @@ def test_what_is_easily_mistaken_is_said_before_the_first_round(given: Any, erro
 
 @pytest.mark.parametrize("optimizer", [4, "adam", torch.optim.SGD([torch.ones(1)], lr=0.1)])
 def test_an_optimizer_is_a_function_of_tensors(optimizer: Any) -> None:
-    with pytest.raises(TypeError, match=r"^Expected optimizer to make an optimiser .*, but got"):
+    with pytest.raises(
+        TypeError, match=r"^Expected optimizer to be a function of .params., but got"
+    ):
         Training(optimizer)
 
 
@@ -858,15 +472,6 @@ def test_a_callback_may_not_change_the_history(spoil: Any) -> None:
     callbacks = [lambda record, result: spoil(result) if record.round else None]
     with pytest.raises(ValueError, match=r"Round 1, a callback: the rounds of result.history"):
         fgl.run(fedavg(model()), graphs(), num_rounds=3, callbacks=callbacks)
-
-
-def test_a_callback_ends_the_run_by_true_alone(tmp_path: Path) -> None:
-    callbacks = [lambda record, _: 12, lambda record, _: record, lambda record, _: [True]]
-    for _ in range(2):
-        result = fgl.run(
-            fedavg(model()), graphs(), num_rounds=3, callbacks=callbacks, checkpoint=tmp_path
-        )
-        assert len(result.history) == 3
 
 
 @pytest.mark.parametrize(

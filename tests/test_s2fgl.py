@@ -135,11 +135,6 @@ def test_it_is_s2fgl_by_numbers(at_once: Any) -> None:
     assert not twin(3, leak=True)[1].equal(book)
 
 
-def test_ranks_are_those_of_the_series() -> None:
-    for own in CLIENTS:
-        assert MODULE.ranked(own, restart=RESTART).tolist() == order(own)
-
-
 def test_who_has_no_training_node_stays_where_it_is() -> None:
     """Both terms are smallest at its start: Adam would make steps of their gradients' rounding."""
     bare = CLIENTS[1].replace(train_mask=torch.zeros(18, dtype=torch.bool))
@@ -159,16 +154,6 @@ def test_who_has_no_training_node_stays_where_it_is() -> None:
 def test_no_node_has_no_rank() -> None:
     nobody = fgl.Graph(torch.zeros(0, 2), torch.zeros(2, 0, dtype=torch.int64))
     assert MODULE.ranked(nobody).tolist() == []
-
-
-def test_padding_has_no_frequency_and_few_nodes_have_few() -> None:
-    h, g = torch.randn(9, 4).double().abs(), torch.randn(9, 4).double().abs()
-    all_of = torch.ones(9, dtype=torch.bool)
-    for real in (1, 3, 7):
-        there = torch.arange(9) < real
-        how = {"frequencies": 4, "neighbours": 3}
-        alone = MODULE.by_frequency(h[:real], g[:real], all_of[:real], **how)
-        close(MODULE.by_frequency(h, g, there, **how), alone, atol=1e-12)
 
 
 def test_parts_of_a_graph_have_their_eigenvectors_in_order() -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import weakref
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from conformance import STILL, known, nodes
-from federations import CLASSES, FEATURES, close, end, graph, script
+from conformance import known, nodes
+from federations import close, end, graph
 
 import fgl
 from fgl import tasks
 from fgl.federation import Steps
-from fgl.federation.training.train import gradient
-from fgl.losses import structure_distillation
 from fgl.sampler import NeighbourSampler
 from fgl.tasks.sampled_nodes import sampled_steps
 from fgl.transforms import secure_sum
@@ -70,27 +67,6 @@ def test_steps_go_through_the_training_nodes_and_draw_anew() -> None:
     assert again[0] == again[1] != again[2]
 
 
-def test_a_step_does_not_touch_the_global_generator() -> None:
-    steps = sampled_steps(NeighbourSampler(graph(40), (2, 2)), {}, batch_size=6)
-    before = torch.get_rng_state()
-    list(steps)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_one_batch_is_kept_at_a_time() -> None:
-    seen: list[Any] = []
-
-    def watched(params: Any, data: fgl.Graph, context: Any) -> torch.Tensor:
-        assert all(ref() is None for ref in seen[:-1])
-        seen.append(weakref.ref(data))
-        loss: torch.Tensor = params["w"] * data.x.sum()
-        return loss
-
-    steps = sampled_steps(NeighbourSampler(graph(40), (2, 2)), {}, batch_size=4)
-    fgl.federation.minimise(watched, {"w": torch.tensor(1.0)}, steps, optimizer=SGD)
-    assert len(seen) == len(steps) > 3
-
-
 def test_a_secure_sum_and_mended_graphs_keep_one_batch_too() -> None:
     made = known("sampled", 0.5, torch.float32)
     own, counting = made.clients[0], importlib.import_module("fgl.tasks.mended")._counting
@@ -105,43 +81,6 @@ def test_steps_are_a_sequence() -> None:
     assert [a for a, _ in steps[1::2]] == [1, 3] and not Steps(0, lambda number: steps[0])
     with pytest.raises(IndexError):
         steps[4]
-
-
-def test_a_client_that_trains_on_nothing_has_no_step() -> None:
-    own = graph(10, train=0.0)
-    assert own.num_train == 0
-    assert len(sampled_steps(NeighbourSampler(own), {})) == 0
-
-
-def test_distillation_of_a_batch_is_that_of_its_drawn_edges() -> None:
-    """The gradient of FGSSL's term is what autograd says of the formula on the batch, and not 0."""
-    task = known("sampled", 0.0, F32)
-    method = script("examples/fgssl.py").fgssl(task.fedavg, lambda_c=0.0, lambda_d=3.0, **STILL)
-    params = task.fedavg.initial()
-    context = {"model": {k: v + 0.3 * torch.randn_like(v) for k, v in params.items()}}
-    batch, _ = task.fedavg.train.batches(task.clients[2], {})[0]  # type: ignore[misc, index]
-
-    def term(p: Any, data: fgl.Graph, given: Any) -> torch.Tensor:
-        say = partial(torch.func.functional_call, task.fedavg.model)
-        mine, theirs = (say(each, data.inputs) for each in (p, given["model"]))
-        return structure_distillation(mine, theirs.detach(), data.edge_index, temperature=5.0)
-
-    both = gradient(method, params, batch, context)
-    plain = gradient(task.fedavg, params, batch, context)
-    alone = gradient(fgl.fedavg(task.fedavg.model, loss=term), params, batch, context)
-    for name, part in alone.items():
-        assert part.abs().max() > 0
-        close(both[name], plain[name] + 3.0 * part)
-
-
-def test_settings_are_checked() -> None:
-    for wrong in ({"fanouts": (0,)}, {"batch_size": 0}, {"block_size": 0}, {"model": "star"}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            tasks.SampledNodes(**wrong)  # type: ignore[arg-type]
-    data = graph(20)
-    model = fgl.nn.SAGE(FEATURES, 8, CLASSES, dropout=0.5)
-    with pytest.raises(ValueError, match="epochs"):
-        tasks.sampled_node_task(data, [data], model, SGD, epochs=-1)
 
 
 def test_as_many_layers_as_fanouts() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from federations import CLASSES, FEATURES, close, graph
 from torch.func import functional_call
 
 import fgl
-from fgl.sampler import NeighbourSampler, drawn
+from fgl.sampler import NeighbourSampler
 
 MODELS = (fgl.nn.GCN, fgl.nn.SAGE, fgl.nn.GAT)
 F64 = torch.float64
@@ -118,49 +117,6 @@ def test_gcn_reads_the_degrees_of_the_whole_graph() -> None:
         close(batch.adj.gcn_norm.to_dense(), want)
 
 
-def test_the_estimates_of_gcn_and_sage_have_no_bias() -> None:
-    data = odd()
-    h = torch.randn(data.num_nodes, 3, generator=seeded(), dtype=F64)
-    sampler, generator = NeighbourSampler(data, (2,)), seeded()
-    for name in ("gcn_norm", "mean_norm"):
-        whole = (getattr(data.adj, name) @ h)[:8]
-        total, square = torch.zeros_like(whole), torch.zeros_like(whole)
-        times = 250
-        for _ in range(times):
-            batch = sampler(torch.arange(8), generator=generator)
-            found = (getattr(batch.adj, name) @ h[batch.node_id])[:8]
-            total, square = total + found, square + found**2
-        mean = total / times
-        error = ((square / times - mean**2).clamp(min=0) / times).sqrt()
-        assert ((mean - whole).abs() <= 5 * error + 1e-9).all()
-
-
-def test_every_subset_is_as_likely() -> None:
-    rows = 12_000
-    degree = torch.full((rows,), 5, dtype=torch.int32)
-    begin = torch.arange(rows, dtype=torch.int32) * 5
-    count, entry = drawn(begin, degree, 3, seeded())
-    assert (count == 3).all()
-    chosen = (entry.view(rows, 3) - begin[:, None]).sort(1).values
-    code = (chosen * torch.tensor([25, 5, 1])).sum(1).bincount(minlength=125)
-    subsets = [a * 25 + b * 5 + c for a, b, c in itertools.combinations(range(5), 3)]
-    assert code[subsets].sum() == rows
-    assert ((code[subsets] - 1200).abs() < 5 * 1200**0.5).all()
-
-
-def test_rows_of_all_lengths_are_drawn_together() -> None:
-    degree = torch.tensor([0, 1, 2, 3, 9, 0, 2], dtype=torch.int32)
-    begin = (degree.cumsum(0) - degree).int()
-    for fanout in (1, 2, 3, 20, -1):
-        count, entry = drawn(begin, degree, fanout, seeded())
-        assert count.tolist() == [n if fanout < 0 else min(n, fanout) for n in degree.tolist()]
-        for row, own in enumerate(entry.split(count.tolist())):
-            assert len(own.unique()) == len(own)
-            assert ((own >= begin[row]) & (own < begin[row] + degree[row])).all()
-    none = torch.empty(0, dtype=torch.int32)
-    assert [len(each) for each in drawn(none, none, 2)] == [0, 0]
-
-
 def test_one_seed_one_batch_whatever_was_drawn_before() -> None:
     sampler, seeds = NeighbourSampler(odd(), (2, 2)), torch.tensor([3, 8])
     first = sampler(seeds, generator=seeded(1))
@@ -172,19 +128,6 @@ def test_one_seed_one_batch_whatever_was_drawn_before() -> None:
     assert torch.equal(first.node_id, second.node_id)  # type: ignore[arg-type]
     other = sampler(seeds, generator=seeded(2))
     assert first.edge_index.tolist() != other.edge_index.tolist()
-
-
-def test_no_seed_no_edge_sparse_features_and_names_of_a_client() -> None:
-    data = odd()
-    assert NeighbourSampler(data, (2, 2))(torch.empty(0, dtype=torch.int64)).num_nodes == 0
-    lonely = fgl.Graph(torch.eye(3), torch.empty(2, 0, dtype=torch.int64))
-    batch = NeighbourSampler(lonely, (2, 2))(torch.tensor([2, 0]))
-    assert batch.num_edges == 0
-    close(batch.adj.gcn_norm.to_dense(), torch.eye(2))
-    own = data.replace(x=fgl.SparseMatrix.from_dense(data.x)).subgraph(torch.arange(5, 25))
-    batch = NeighbourSampler(own, (3,))(torch.tensor([0, 19]))
-    assert isinstance(batch.x, fgl.SparseMatrix)
-    close(batch.x.to_dense(), data.x[batch.node_id])
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, fedavg, graph, graphs, minibatches, model, receive_as_a_run, same
-from torch import Tensor, nn, optim
-from torch.func import functional_call
+from federations import close, fedavg, graph, graphs, minibatches, model
+from torch import Tensor, optim
 
 import fgl
 from fgl import Method, Result, Training
-from fgl.methods import feddc, fedper, scaffold
-from fgl.methods.scaffold import is_plain_sgd, learning_rate, mean_gradient
+from fgl.methods import feddc, scaffold
+from fgl.methods.scaffold import is_plain_sgd, learning_rate
 
 LR = 0.1
 SGD = Training(partial(optim.SGD, lr=LR), num_steps=3)
@@ -38,74 +37,10 @@ def weights(result: Result, client: int = 0) -> Params:
     return params
 
 
-def unweighted(method: Method) -> Method:
-    def send(*given: Any) -> Any:
-        message, state = method.send(*given)
-        return {**message, "num_examples": torch.tensor(1)}, state
-
-    return replace(method, send=send)
-
-
-@AT_ONCE
-@pytest.mark.parametrize("control", ["path", "gradient"])
-def test_the_first_round_is_unweighted_fedavg_and_the_next_is_not(
-    control: Any, at_once: Any
-) -> None:
-    method, how = scaffold(plain(), control=control), {"clients_at_once": at_once}
-    for rounds, alike in ((1, True), (3, False)):
-        got = weights(fgl.run(method, doubles(), num_rounds=rounds, **how))
-        want = weights(fgl.run(unweighted(plain()), doubles(), num_rounds=rounds, **how))
-        name = "convs.1.lin.weight"
-        assert torch.allclose(got[name], want[name], rtol=0, atol=1e-12) == alike
-
-
-@pytest.mark.few
-@AT_ONCE
-@pytest.mark.parametrize(("dtype", "atol"), [(F64, 2e-8), (torch.float32, 1e-6)])
-@pytest.mark.parametrize("how", [SGD, ADAM], ids=["sgd", "adam"])
-def test_the_servers_control_is_the_mean_of_all_clients(
-    how: Training, dtype: torch.dtype, atol: float, at_once: Any
-) -> None:
-    """Also where few take part and some drop out: what did not arrive is not kept either."""
-    clients = [graph(n, seed=n).replace(x=graph(n, seed=n).x.to(dtype)) for n in range(11, 21)]
-    result = fgl.run(
-        scaffold(plain(how, dtype)),
-        clients,
-        num_rounds=6,
-        participation=0.4,
-        dropouts=0.2,
-        seed=3,
-        clients_at_once=at_once,
-    )
-    assert any(record.dropped for record in result.history)
-    common: Any = result.server_state["control"]
-    for name, value in common.items():
-        own: Any = [state["control"] for state in result.client_states.values()]
-        total = torch.stack([each[name] for each in own]).sum(0)
-        assert total.abs().max() > 1e-3
-        close(value, total / len(clients), atol=atol)
-        assert same(value, result.outbox[0]["control"][name])  # type: ignore[index]
-
-
 def gradient(method: Method, params: Params, own: fgl.Graph) -> Params:
     leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
     method.loss(leaves, own, {}).backward()
     return {name: leaf.grad for name, leaf in leaves.items()}  # type: ignore[misc]
-
-
-@AT_ONCE
-@pytest.mark.parametrize("control", ["path", "gradient"])
-def test_with_one_step_a_control_is_the_gradient_at_the_received_model(
-    control: Any, at_once: Any
-) -> None:
-    base = plain(replace(SGD, num_steps=1))
-    method = scaffold(base, control=control)
-    before, after = (
-        fgl.run(method, doubles(), num_rounds=rounds, clients_at_once=at_once) for rounds in (2, 3)
-    )
-    for client, own in enumerate(doubles()):
-        want = gradient(base, weights(before), own)
-        close(after.client_states[client]["control"], want, atol=1e-10)
 
 
 def test_a_path_by_hand() -> None:
@@ -132,33 +67,6 @@ def test_a_path_by_hand() -> None:
     close(result.server_state["control"], common, atol=1e-10)
 
 
-def test_with_adam_a_control_is_a_gradient_and_no_step() -> None:
-    """Adam's steps are of about its rate, whatever the gradient is."""
-    base = plain(ADAM)
-    start = base.initial()
-    result = fgl.run(scaffold(base), doubles(), num_rounds=1)
-    for client, own in enumerate(doubles()):
-        close(result.client_states[client]["control"], gradient(base, start, own), atol=1e-12)
-    by_path = fgl.run(scaffold(base, control="path"), doubles(), num_rounds=1)
-    sizes = [
-        float(each.client_states[0]["control"]["convs.0.lin.weight"].abs().mean())  # type: ignore[index]
-        for each in (result, by_path)
-    ]
-    assert sizes[1] > 10 * sizes[0]
-
-
-def test_the_control_of_minibatches_is_the_mean_over_them() -> None:
-    base, own = plain(minibatches(ADAM, 3)), doubles()[2]
-    torch.manual_seed(4)
-    got = mean_gradient(base, base.initial(), own, {})
-    torch.manual_seed(4)
-    assert base.train.batches is not None
-    steps = list(base.train.batches(own, {}))
-    assert len(steps) > 4
-    each = [gradient(base, base.initial(), seen) for seen, _ in steps]
-    close(got, {n: torch.stack([g[n] for g in each]).mean(0) for n in got}, atol=1e-12)
-
-
 @pytest.mark.parametrize("how", [SGD, ADAM], ids=["sgd", "adam"])
 @AT_ONCE
 def test_a_client_without_a_step_learns_nothing_of_its_gradient(
@@ -173,40 +81,6 @@ def test_a_client_without_a_step_learns_nothing_of_its_gradient(
     assert all(not value.any() for value in idle.values())
     still = fgl.run(scaffold(plain(replace(how, num_steps=0))), clients[:2], num_rounds=2)
     close(weights(still), plain().initial(), atol=1e-12)
-
-
-class Norm(nn.Module):
-    """A layer whose buffers, in floating point and of integers, are not trained."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin, self.norm = nn.Linear(6, 3), nn.BatchNorm1d(3)
-        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
-
-    def forward(self, x: Tensor, adj: Any) -> Tensor:
-        out: Tensor = self.norm(self.lin(x)) * self.frozen
-        return out
-
-
-def test_what_is_not_trained_has_no_control() -> None:
-    net = Norm()
-    loss = lambda params, data, context: functional_call(net, params, data.inputs).square().mean()  # noqa: E731
-    method = scaffold(fgl.fedavg(net, loss=loss, train=SGD))
-    result = fgl.run(method, graphs(), num_rounds=2)
-    control: Any = result.outbox[0]["control"]
-    assert sorted(control) == ["lin.bias", "lin.weight", "norm.bias", "norm.weight"]
-    assert sorted(weights(result)) == sorted(net.state_dict())
-
-
-def test_what_does_not_travel_is_not_corrected() -> None:
-    method = scaffold(fedper(plain(), shared=("convs.0",)))
-    result = fgl.run(method, doubles(), num_rounds=3)
-    control: Any = result.outbox[0]["control"]
-    assert sorted(control) == ["convs.0.bias", "convs.0.lin.weight"]
-    _, context = receive_as_a_run(method, result.outbox[1], result.client_states[1], doubles()[1])
-    grads = {name: torch.zeros_like(value) for name, value in method.initial().items()}
-    moved = method.train.adjust(grads, {}, context)  # type: ignore[misc]
-    assert [name for name, value in sorted(moved.items()) if value.any()] == sorted(control)
 
 
 def test_an_adjustment_of_the_method_goes_first() -> None:
@@ -250,13 +124,6 @@ def test_a_rate_that_plain_sgd_does_not_have_is_refused(method: Any) -> None:
     method(plain(replace(base.train, settle=lambda new, old, context: new)), lr=0.05)
 
 
-def test_a_rate_of_zero_has_no_path() -> None:
-    still = plain(Training(partial(optim.SGD, lr=0.0)))
-    with pytest.raises(ValueError, match="Expected lr to be a number > 0"):
-        scaffold(still)
-    scaffold(still, control="gradient")
-
-
 def test_a_client_without_examples_moves_neither_model_nor_control() -> None:
     """Its model has no weight, and its control stays 0."""
     idle = graph(12).replace(train_mask=torch.zeros(12, dtype=torch.bool))
@@ -267,10 +134,3 @@ def test_a_client_without_examples_moves_neither_model_nor_control() -> None:
         close(with_idle.outbox[0]["model"][name], value)  # type: ignore[index]
     own: Any = with_idle.client_states[len(graphs())]["control"]
     assert not any(value.any() for value in own.values())
-
-
-def test_two_servers_that_keep_something_under_one_name_are_refused() -> None:
-    plain = fgl.fedavg(torch.nn.Linear(2, 1))
-    for build in (fgl.methods.scaffold, fgl.methods.fedopt):
-        with pytest.raises(ValueError, match=f"without {build.__name__}"):
-            build(build(plain))

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +23,7 @@ from fgl.federation import Inbox, after, unsealed
 from fgl.privacy import DoesNotFit
 from fgl.privacy.fixed_point import decode, encode, largest_weight, wrapped_sum
 from fgl.transforms import (
-    central_gaussian,
     clients_summed,
-    clipped,
     robust,
     secure_sum,
     summed_rounds,
@@ -457,24 +454,6 @@ def test_who_is_lost_is_no_fault_where_all_faults_raise() -> None:
     assert sorted(summed_rounds(got.history)[0].dropped) == [1, 2]
 
 
-def test_where_each_was_lost_stands_in_the_history() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        got = fgl.run(
-            secure_sum(tiny(), threshold=4), lines(7), num_rounds=4,
-            dropouts=gone((0, 0), (1, 1), (2, 2), (3, 3)),
-        )  # fmt: skip
-    first = "Expected letters of this exchange, but got keys"
-    assert got.history[1].dropped == {0: first, 1: "dropped out"}
-    lost = "Expected to be in this exchange, but got lost in an earlier round"
-    assert got.history[3].dropped[1] == got.history[3].dropped[2] == lost
-    assert summed_rounds(got.history)[0].dropped == {
-        0: "keys: dropped out",
-        1: "letters: dropped out",
-        2: "masked upload: dropped out",
-    }
-
-
 @pytest.mark.parametrize(
     ("index", "what"), list(enumerate(["keys", "letters", "masked uploads", "shares"]))
 )
@@ -530,72 +509,9 @@ def test_a_run_whose_exchanges_all_come_to_nothing_raises(num_rounds: int, ends:
     assert once.history[-1].is_empty
 
 
-def test_participants_stay_for_an_exchange() -> None:
-    got = fgl.run(secure_sum(tiny(), threshold=3), lines(7), num_rounds=8, participation=0.6)
-    whos = [record.participants for record in got.history]
-    assert whos[:4] == [whos[0]] * 4
-    assert whos[4:] == [whos[4]] * 4
-    assert whos[0] != whos[4]
-
-
-COMPOSE = [
-    pytest.param(name, task, id=f"{name} | {task}", marks=SLOW if late else ())
-    for name, task, late in (
-        ("fedprox", "nodes", True),
-        ("fedopt adam", "nodes", False),
-        ("moon", "nodes", True),
-        ("fedper", "nodes", False),
-        ("fedstar alike", "star nodes", True),
-        ("fgssl still", "nodes", True),
-        ("own models", "nodes", True),
-        ("fedsage", "sage", True),
-        ("graphfl", "nodes", True),
-        ("scaffold", "nodes", False),
-        ("scaffold path", "nodes", True),
-        ("fedavg", "a PyG model", True),
-        ("fedavg", "float targets", True),
-        ("fedavg", "signs of pairs", True),
-        ("fedavg", "types", True),
-        ("fedper apart", "clients that differ", False),
-    )
-]
-
-
-@pytest.mark.parametrize(("name", "task"), COMPOSE)
-def test_methods_that_average_compose(name: str, task: str) -> None:
-    method, made = case(name, task, dropout=0.0, dtype=F64)
-    want = fgl.run(method, made, num_rounds=2)
-    summed = secure_sum(method, threshold=3, bits=36, bound=64)
-    got = fgl.run(summed, made, num_rounds=8, clients_at_once="all")
-    close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-8)
-    close(got.client_states, want.client_states, atol=1e-8)
-    close(got.history[-1].metrics, want.history[-1].metrics)
-
-
-@SLOW
-@pytest.mark.parametrize("task", ["half-known answers", "molecules", "next edges"])
-def test_tasks_that_draw_in_each_round_compose(task: str) -> None:
-    """A sum is another round than the method's own, so it draws otherwise than without."""
-    method, made = case("fedavg", task, dropout=0.0, dtype=F64)
-    summed = secure_sum(method, threshold=3, bits=36, bound=64)
-    runs = [fgl.run(summed, made, num_rounds=8, clients_at_once=each) for each in (1, "all")]
-    close(dict(runs[0].outbox[0]), dict(runs[1].outbox[0]), atol=1e-8)
-    assert clients_summed(runs[0].server_state) == {"clients_summed": 4}
-    assert not same(dict(runs[0].outbox[0]["model"]), method.initial())
-
-
 def test_a_task_whose_clients_weigh_the_same_composes() -> None:
     """Its accept looks at the weights alone, which a sum bounds by itself."""
     assert secure_sum(known("ego", 0.0, torch.float32).fedavg, threshold=3).rules.silent
-
-
-def test_clipping_at_the_clients_goes_inside_and_noise_of_the_server_does_not() -> None:
-    clipping = clipped(tiny(), length=0.1)
-    want = fgl.run(clipping, lines(4), num_rounds=1)
-    got = fgl.run(secure_sum(clipping, threshold=3), lines(4), num_rounds=4)
-    last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 28)
-    with pytest.raises(ValueError, match="central_gaussian.* reads the whole inbox"):
-        secure_sum(central_gaussian(tiny(), length=0.1, noise_multiplier=1.0), threshold=3)
 
 
 def refuse(message: Any, client: int, state: Any) -> None:
@@ -859,14 +775,6 @@ def test_a_server_looks_at_the_keys() -> None:
     assert same(dict(got.outbox[0]["model"]), tiny().initial())
 
 
-def test_digits_out_of_range_are_refused() -> None:
-    for bits, error in ((28.5, TypeError), (-1, ValueError), (49, ValueError)):
-        with pytest.raises(error, match=f"bits to be .*{bits}"):
-            secure_sum(tiny(), threshold=2, bits=bits)  # type: ignore[arg-type]
-    for bits in (0, 48):
-        secure_sum(tiny(), threshold=2, bits=bits, bound=1)
-
-
 def test_a_threshold_of_half_is_refused() -> None:
     with pytest.raises(ValueError, match="more than half of the 4 clients, but got 2"):
         fgl.run(secure_sum(tiny(), threshold=2), lines(4), num_rounds=1)
@@ -1005,25 +913,6 @@ def test_a_history_by_exchange_is_that_of_the_method() -> None:
 
 
 # Over Flower
-
-
-def test_the_same_sums_over_flower(tmp_path: Path) -> None:
-    pytest.importorskip("flwr")
-    from flower_grid import Grid, apps
-
-    from fgl.federation import Flower
-
-    summed = secure_sum(tiny(), threshold=3)
-    grid = Grid(apps(summed, lines(4)), state=str(tmp_path))
-    on = Flower(grid, num_clients=4, timeout=20, poll=0.001)
-    lost = gone((6, 2))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Round .* exchange")
-        got = fgl.run(summed, on, num_rounds=8, dropouts=lost)
-    want = fgl.run(tiny(), lines(4), num_rounds=2, dropouts=gone((1, 2)))
-    last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 27)
-    assert [sorted(r.dropped) for r in summed_rounds(got.history)] == [[], [2]]
-    assert all(math.isnan(record.loss) for record in got.history)  # no client told its own
 
 
 def test_flowers_own_secure_sum_does_not_take_our_messages() -> None:

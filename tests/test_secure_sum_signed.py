@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import subprocess
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -111,18 +109,6 @@ def test_who_has_another_key_is_refused() -> None:
         fgl.run(everybody, lines(5), num_rounds=1, strict=True)
 
 
-def test_the_costs_are_those_of_the_page() -> None:
-    """More than the default mode: two signatures up; numbers and signatures of all down."""
-    n, size = 5, sum(value.numel() for value in own_models().initial().values())
-    (got,) = summed_rounds(fgl.run(signed(n), lines(n), num_rounds=5).history, 5)
-    up = 64 + 92 * n + 8 * (size + 1) + 33 * n + 4 * 8
-    down = 8 * size + (64 * n + 8) + (92 * n + n + 8) + (n + 8)
-    assert (got.bytes_up, got.bytes_down) == (
-        n * (up + 2 * 64 + 8),
-        n * (down + (8 + 64) * n + 64 * n + 8),
-    )
-
-
 @pytest.mark.parametrize(
     ("number", "threshold", "follows", "lies"),
     [
@@ -205,24 +191,3 @@ def test_malformed_signatures_are_refused(message: Any, said: str) -> None:
     upload: Any = {"phase": torch.tensor(0), "secure": message}
     with pytest.raises(ValueError, match=said):
         signed(5).accept(upload, 0, {})
-
-
-def test_signed_sums_over_flower(tmp_path: Path) -> None:
-    """The server has public keys alone, and each client its own beside them."""
-    pytest.importorskip("flwr")
-    from flower_grid import Grid, apps
-
-    from fgl.federation import Flower
-
-    grid = Grid(apps(signed(5), lines(5)), state=str(tmp_path))
-    on = Flower(grid, num_clients=5, timeout=20, poll=0.001)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Round .* exchange")
-        got = fgl.run(
-            signed(5, signed=Signatures(all_keys(5).public)), on, num_rounds=10,
-            dropouts=gone((7, 2)),
-        )  # fmt: skip
-    want = fgl.run(own_models(), lines(5), num_rounds=2, dropouts=gone((1, 2)))
-    like(got, want)
-    assert [sorted(each.dropped) for each in summed_rounds(got.history, 5)] == [[], [2]]
-    assert all(math.isnan(record.loss) for record in got.history)

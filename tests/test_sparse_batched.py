@@ -178,27 +178,6 @@ def test_a_stack_is_a_loop_over_its_parts(op: str, case: str, filler: float) -> 
         check(slope, [next(wanted) for _ in parts])
 
 
-@pytest.mark.parametrize("op", ["own product", "product", "sampled", "own gcn_norm", "attention"])
-@pytest.mark.parametrize("case", ["ragged", "equal nnz", "no entry"])
-def test_an_operand_that_all_share(op: str, case: str) -> None:
-    """Its gradient is the sum over the clients."""
-    function, parts = {**OPS, **SQUARE_OPS}[op], CASES[case]
-    value, _, y = inputs(parts)
-    shapes = most(parts)
-    x = torch.rand(shapes[1], dtype=D, requires_grad=True)
-    want = [
-        function(part, v, x[: part.shape[1]], b) for part, v, b in zip(parts, value, y, strict=True)
-    ]
-    args = (padded(value, shapes[0]), x, padded(y, shapes[2]))
-    got = mapped(function, parts, *args, dims=(0, None, 0))
-    check(got, want)
-    weight = torch.rand_like(got)
-    corners = [cut(row, one.shape) for row, one in zip(weight, want, strict=True)]
-    total = sum((w * one).sum() for w, one in zip(corners, want, strict=True))
-    (slope,) = torch.autograd.grad((padded(corners, got.shape[1:]) * got).sum(), x)
-    torch.testing.assert_close(slope, torch.autograd.grad(total, x)[0])
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_diagonal_is_the_block_diagonal_matrix(case: str) -> None:
     parts = [part.astype(D) for part in CASES[case]]
@@ -213,19 +192,6 @@ def test_the_diagonal_is_the_block_diagonal_matrix(case: str) -> None:
     torch.testing.assert_close(joined.T @ (want @ x), want.t() @ want @ x)
     tall = SparseMatrix(stack.tall, torch.cat(values)).to_dense()
     assert torch.equal(tall, padded([p.to_dense() for p in parts], stack.shape).flatten(0, 1))
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_pack_and_unpack(case: str) -> None:
-    stack = MatrixStack(CASES[case]).patterns
-    value = torch.rand(len(stack.parts), stack.nnz)
-    flat = stack.pack(value)
-    want = [row[: part.nnz] for row, part in zip(value, stack.parts, strict=True)]
-    assert torch.equal(flat, torch.cat(want))
-    assert torch.equal(stack.unpack(flat), stack.padded(want))
-    assert torch.equal(
-        stack.ones(D), stack.padded([torch.ones(p.nnz, dtype=D) for p in CASES[case]])
-    )
 
 
 @pytest.mark.parametrize("parts", BINARY.values(), ids=BINARY)
@@ -289,31 +255,3 @@ def test_another_vmap_inside(op: str, case: str, heads: int) -> None:
 
     got = mapped(each, parts, padded(value, (heads, *shapes[0])), padded(x, shapes[1]))
     check(got, [each(*one) for one in zip(parts, value, x, strict=True)])
-
-
-def test_constant_values_are_packed_once() -> None:
-    parts = [SparseMatrix.from_dense(torch.eye(n) * (n + 1)) for n in (1, 3)]
-    stack = MatrixStack(parts)
-    assert stack.value is not None
-    assert stack.patterns.pack(stack.value) is stack.patterns.pack(stack.value)
-    for _ in range(2):
-        product = vmap(lambda index: stack.of(Member(index)) @ torch.ones(3, 1))
-        got = product(torch.arange(2)).squeeze(2)
-        assert got.tolist() == [[2, 0, 0], [4, 4, 4]]
-    other = stack.value * 2
-    assert stack.patterns.pack(other).tolist() == [4, 8, 8, 8]
-
-
-def test_a_stack_made_inside_a_gradient_can_be_used_in_another() -> None:
-    parts = [SparseMatrix.from_dense(torch.eye(n) * (n + 1)) for n in (1, 3)]
-    made: list[MatrixStack] = []
-
-    def loss(x: Tensor, index: Tensor) -> Tensor:
-        if not made:
-            made.append(MatrixStack(parts))
-        return (made[0].of(Member(index)) @ x).square().sum()
-
-    x = torch.ones(2, 3, 1)
-    for _ in range(3):
-        got = vmap(grad(loss))(x, torch.arange(2)).squeeze(2)
-        assert got.tolist() == [[8, 0, 0], [32, 32, 32]]

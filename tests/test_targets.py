@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,11 +13,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 import fgl
-from fgl import Result, data, losses, metrics, tasks
-from fgl.experiment import early_stop, report
-from fgl.federation import Broadcast, Round, best_round, scored, supervised
-from fgl.federation.method.describe import described
-from fgl.targets import ANSWERS, CLASSES, REGRESSION, Target, selected
+from fgl import data, losses, metrics, tasks
+from fgl.federation import Broadcast, supervised
+from fgl.targets import ANSWERS, REGRESSION, Target
 
 NAN = torch.nan
 
@@ -53,43 +50,6 @@ def molecules(count: int, *, seed: int, width: int = 2) -> fgl.Graph:
 
 
 # A target is a value.
-
-
-def test_presets_say_what_selects() -> None:
-    assert (CLASSES.select, REGRESSION.select, ANSWERS.select) == (
-        "val_accuracy",
-        "-val_rmse",
-        "val_auc",
-    )
-    ordered = replace(REGRESSION, metrics={"r2": metrics.r2, "mae": metrics.mae}, lower={"mae"})
-    assert ordered.select == "val_r2"
-
-
-def test_equal_targets_are_equal_and_are_described_alike() -> None:
-    def again() -> Target:
-        loss = partial(losses.huber, delta=2.0)
-        return Target(loss, {"rmse": metrics.rmse, "mae": metrics.mae}, frozenset({"mae", "rmse"}))
-
-    assert replace(REGRESSION) == REGRESSION != ANSWERS
-    assert described(again()) == described(again())
-    for other in (
-        replace(again(), loss=partial(losses.huber, delta=3.0)),
-        replace(again(), metrics={"rmse": metrics.rmse, "mae": metrics.rmse}),
-        replace(again(), lower=frozenset()),
-    ):
-        assert described(other) != described(again())
-
-
-def test_a_checkpoint_of_another_target_is_refused(tmp_path: Any) -> None:
-    clients = [numbers(12), numbers(15)]
-    one, same, other = (
-        fgl.fedavg(gcn(1), target=target)
-        for target in (REGRESSION, replace(REGRESSION), replace(REGRESSION, loss=losses.huber))
-    )
-    fgl.run(one, clients, num_rounds=1, checkpoint=tmp_path)
-    assert len(fgl.run(same, clients, num_rounds=2, checkpoint=tmp_path).history) == 2
-    with pytest.raises(ValueError, match="with settings of fedavg=.*target.*huber"):
-        fgl.run(other, clients, num_rounds=3, checkpoint=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -159,16 +119,6 @@ def test_a_model_that_says_too_little_is_refused_by_name() -> None:
         fgl.fedavg(gcn(3)).loss(fgl.fedavg(gcn(3)).initial(), pairs, {})
 
 
-def test_a_width_that_does_not_fit_is_told_with_the_graph() -> None:
-    own = graph(12)
-    model = fgl.nn.GCN(own.num_features + 1, 8, 3)
-    method = fgl.fedavg(model)
-    with pytest.raises(
-        RuntimeError, match=r"GCN to take 6 features, as Graph\(x=\[12, .*cannot be multiplied"
-    ):
-        method.loss(method.initial(), own, {})
-
-
 def by_hand(own: Any, out: Tensor, mask: Tensor) -> dict[str, float]:
     """The three metrics, task by task, in loops."""
     found: dict[str, list[float]] = {"rmse": [], "mae": [], "r2": []}
@@ -219,39 +169,6 @@ def test_a_client_with_nothing_known_is_left_out_of_the_mean() -> None:
     assert list(local) == ["local_auc", "local_ap"] and local["local_auc"] == pytest.approx(mean)
     own_scores = tasks.evaluate_own(score, method, clients)(outbox, {})
     assert own_scores["test_auc"] == pytest.approx(mean) and own_scores["scored_clients"] == 2
-
-
-class Level(torch.nn.Module):
-    """One number for every node."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = torch.nn.Parameter(torch.zeros(()))
-
-    def forward(self, x: Tensor, adj: Any) -> Tensor:
-        return self.w * x[:, 0]
-
-
-@pytest.mark.parametrize("at_once", [1, "all"])
-@pytest.mark.parametrize("batch_size", [None, 7])
-def test_a_client_weighs_by_its_known_answers(at_once: Any, batch_size: int | None) -> None:
-    def client(y: list[float]) -> fgl.Graph:
-        none = torch.zeros(2, 0, dtype=torch.int64)
-        return fgl.Graph(torch.ones(len(y), 1), none, y=torch.tensor(y))
-
-    clients = [client([NAN] * 99), client([1.0]), client([NAN] * 8 + [3.0] * 3)]
-    train = fgl.Training(partial(torch.optim.SGD, lr=0.5))
-    if batch_size:  # some of the minibatches have no known answer
-        batches = partial(fgl.federation.node_minibatches, batch_size=batch_size)
-        train = replace(train, num_steps=None, batches=batches)
-    method = fgl.fedavg(Level(), train=train, target=REGRESSION)
-    result = fgl.run(method, clients, num_rounds=1, clients_at_once=at_once)
-    assert result.history[0].zero_weight == [0]
-    assert result.outbox[0]["model"]["w"] == (1 * 1.0 + 3 * 3.0) / 4
-    with pytest.warns(UserWarning, match="0 from all: .*no client has a training example"):
-        result = fgl.run(method, [clients[0]] * 2, num_rounds=1, clients_at_once=at_once)
-    assert result.history[0].zero_weight == [0, 1]
-    assert result.outbox[0]["model"]["w"] == 0
 
 
 def test_a_metric_of_ones_own_may_be_a_number_or_counts() -> None:
@@ -391,120 +308,7 @@ def test_nothing_known_anywhere_is_no_metric() -> None:
 # Less is better.
 
 
-def rounds(*values: float, name: str = "val_rmse", **more: float) -> list[Round]:
-    return [
-        Round(index, [0], metrics={name: value, "test_rmse": value + 1, **more})
-        for index, value in enumerate(values)
-    ]
-
-
-def test_the_sign_is_read() -> None:
-    assert selected({"val_rmse": 2.0}, "-val_rmse") == -2
-    assert selected({"val_auc": 2.0}, "val_auc") == 2
-    assert math.isnan(selected({"val_auc": 2.0}, "-val_rmse"))
-
-
-@pytest.mark.parametrize(
-    ("values", "best"),
-    [((3.0, 1.0, 2.0), 1), ((NAN, 2.0, 1.0), 2), ((1.0, 1.0), 0), ((NAN, math.inf), 1)],
-)
-def test_the_best_round_is_that_of_the_least(values: Any, best: int) -> None:
-    history = rounds(*values)
-    assert best_round(history, "-val_rmse").round == best
-    assert best_round(rounds(*values), "val_rmse").round != best or len(set(values)) < 3
-
-
-def test_a_run_stops_without_a_lower_validation() -> None:
-    history = rounds(3.0, 1.0, 2.0, 2.5)
-    result = Result({}, {}, {}, history)
-    stop = early_stop(2, "-val_rmse")
-    assert [
-        stop(record, Result({}, {}, {}, history[: k + 1])) for k, record in enumerate(history)
-    ] == [
-        False,
-        False,
-        False,
-        True,
-    ]
-    assert not early_stop(4, "-val_rmse")(history[-1], result)
-
-
-def test_a_report_is_of_the_round_of_the_least() -> None:
-    history = rounds(3.0, 1.0, 2.0, **{"test_rmse/0": 0.5})
-    history[1] = replace(history[1], metrics={**history[1].metrics, "test_rmse/0": 0.25})
-    what: Any = {"recipe": "", "dataset": "", "clients": 1, "rounds": 3, "seed": 0, "config": {}}
-    made = report(Result({}, {}, {}, history), **what, select="-val_rmse")
-    assert made["best_round"] == 1
-    assert made["metrics"]["test_rmse"] == {"last": 3.0, "best_val": 2.0, "best_test": 0.25}
-    assert "mean_last5" not in made["metrics"]["val_rmse"]
-
-
-def test_a_client_validates_by_minus_its_error() -> None:
-    whole = numbers(40)
-    clients = data.partitions.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
-    task = tasks.node_task(whole, clients, gcn(1), fgl.Training(), target=REGRESSION)
-    params = task.fedavg.initial()
-    own = clients[0]
-    score = tasks.node_scores(task.fedavg.model, target=REGRESSION)(params, own)
-    assert task.select == "-val_rmse" and task.validate(params, own) == -score["val_rmse"] < 0
-    nothing = own.replace(y=torch.full((20,), NAN))
-    assert math.isnan(task.validate(params, nothing))
-
-
-def test_adaptive_fine_tuning_moves_a_worse_error_back() -> None:
-    """FedVGAE's Algorithm 1 asks a task for its validation, of which more is better."""
-    fedvgae = script("examples/fedvgae.py").fedvgae
-    whole = numbers(40)
-    clients = data.partitions.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
-    task = tasks.node_task(whole, clients, gcn(1), fgl.Training(), target=REGRESSION)
-    method = fedvgae(task.fedavg, task.validate, shared=["convs.0"], contrast=0.0)
-    initial = method.initial()
-    own_score = torch.tensor(task.validate(initial, clients[0]), dtype=torch.float64)
-    wild = {name: value + 10 for name, value in initial.items()}
-    for model, adjusted in ((initial, False), (wild, True)):
-        state = {"model": initial, "validation": own_score}
-        message = {"model": fgl.personalize.part(model, "convs.0")}
-        _, context = method.receive(message, state, clients[0])
-        assert bool(context["adjusted"]) == adjusted
-
-
-def test_whole_experiments_select_by_the_least(tmp_path: Any) -> None:
-    whole = numbers(60)
-    clients = data.partitions.partition_graph(whole, [torch.arange(30), torch.arange(30, 60)])
-    train = fgl.Training(partial(torch.optim.Adam, lr=0.05), num_steps=2)
-    task = tasks.node_task(whole, clients, gcn(1), train, target=REGRESSION)
-    file = tmp_path / "report.json"
-    made, result = fgl.experiment.Run(rounds=6, patience=3, json=str(file))(task.fedavg, task)
-    errors = [record.metrics["val_rmse"] for record in result.history]
-    assert errors[made["best_round"]] == min(errors)
-    assert (
-        made["metrics"]["test_rmse"]["best_val"]
-        == result.history[made["best_round"]].metrics["test_rmse"]
-    )
-    assert min(errors) < errors[0]
-
-
 # Numbers of classes as before.
-
-
-def test_classes_are_the_default() -> None:
-    own = graph(30)
-    clients = data.partitions.partition_graph(own, [torch.arange(15), torch.arange(15, 30)])
-    plain = tasks.node_task(own, clients, gcn(3), fgl.Training())
-    said = tasks.node_task(own, clients, gcn(3), fgl.Training(), target=CLASSES)
-    one, two = (fgl.run(task.fedavg, task, num_rounds=2) for task in (plain, said))
-    assert [r.metrics for r in one.history] == [r.metrics for r in two.history]
-    assert list(one.history[0].metrics) == [
-        "val_accuracy",
-        "val_loss",
-        "test_accuracy",
-        "test_macro_f1",
-    ]
-    assert plain.select == said.select == "val_accuracy"
-    score = tasks.node_scores(gcn(3))
-    assert list(score(plain.fedavg.initial(), own)) == ["val_accuracy", "test_accuracy"]
-    pairs = {0: (plain.fedavg.initial(), own)}
-    assert scored(gcn(3), score, pairs)[0] == score(plain.fedavg.initial(), own)
 
 
 # What needs classes says so.
@@ -536,23 +340,6 @@ def test_what_needs_classes_says_so() -> None:
     for call in calls:
         with pytest.raises(TypeError, match=CLASS):
             call()
-
-
-def test_a_failure_in_a_client_names_it() -> None:
-    task = tasks.own_node_task(
-        [numbers(40)], fgl.nn.VGAE(FEATURES, 8, 4, num_classes=3), fgl.Training()
-    )
-    with pytest.raises(TypeError, match=f"Round 0, client 0, .*{CLASS}"):
-        fgl.run(task.fedavg, task.clients, num_rounds=1)
-
-
-def test_fedego_needs_classes() -> None:
-    fedego = script("examples/fedego.py").fedego
-    model = fgl.nn.EgoSAGE(FEATURES, 8, 3, fanouts=(2, 2))
-    method = fedego(fgl.fedavg(model))
-    message = {"model": method.initial(), "head": {}, "distribution": torch.ones(3)}
-    with pytest.raises(TypeError, match=CLASS):
-        method.deploy(message, {}, numbers(40))
 
 
 def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:

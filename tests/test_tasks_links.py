@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from federations import end, same
 from torch import Tensor
 
 import fgl
@@ -108,35 +106,6 @@ def test_clients_pass_messages_along_training_edges_and_every_edge_is_somewhere(
         assert seen and seen <= pairs(kept.train_edges) and not seen & never
 
 
-@pytest.mark.slow
-def test_a_seed_makes_one_task() -> None:
-    def made(seed: int) -> list[Any]:
-        own = Links().splits(Links().graphs()[0], seed)
-        return [[each.graph.node_id, each.test_edges, each.test_negatives] for each in own]
-
-    torch.manual_seed(1)
-    first = made(4)
-    torch.manual_seed(2)
-    again, other = made(4), made(5)
-    equal = [
-        [torch.equal(a, b) for a, b in zip(x, y, strict=True)]
-        for x, y in zip(first, again, strict=True)
-    ]
-    assert all(map(all, equal))
-    assert not any(torch.equal(x[0], y[0]) for x, y in zip(first, other, strict=True))
-
-
-def test_with_one_client_both_orders_are_one() -> None:
-    """Nothing lies between clients: as many edges are held out, whoever comes first."""
-    for partition in ("louvain", "random"):
-        counts = []
-        for after in (True, False):
-            setting = Links(clients=1, partition=partition, partition_after_split=after)
-            (own,) = setting.splits(setting.graphs()[0], 0)
-            counts.append([own.train_edges.shape, own.val_edges.shape, own.test_negatives.shape])
-        assert counts[0] == counts[1]
-
-
 def test_clients_without_held_out_edges_train_and_are_not_scored() -> None:
     """Ninety nodes each, dealt at random: not all have an edge for validation and the test."""
     setting = Links(clients=30, partition="random", hidden=4, latent=2)
@@ -169,28 +138,3 @@ def test_where_all_are_joined_there_is_no_negative_and_where_one_pair_is_free_it
         (_, context), *_ = made.fedavg.train.batches(own, {})
         drawn = {tuple(sorted(pair)) for pair in context["negatives"].values.tolist()}
         assert drawn == ({(0, 1)} if lacking else set())
-
-
-def test_one_order_is_not_the_other() -> None:
-    """Half of the 5 and 10 %, or so, lie between communities that were found without them."""
-    counts = {}
-    for after in (True, False):
-        setting = Links(partition_after_split=after)
-        own = setting.splits(setting.graphs()[0], 0)
-        kinds = ("train_edges", "val_edges", "test_edges")
-        train, val, test = (sum(getattr(s, k).shape[1] for s in own) for k in kinds)
-        counts[after] = (val + test) / (train + val + test)
-    assert counts[True] < counts[False] == pytest.approx(0.15, abs=0.005)
-
-
-@pytest.mark.parametrize("features", ["normalized", "degree"])
-def test_features_are_made_as_before(features: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        made = Links(clients=3, features=features, hidden=4, latent=2).load()
-    for own in made.clients:
-        x = own.x.to_dense() if isinstance(own.x, fgl.SparseMatrix) else own.x
-        rows = x.sum(1)
-        torch.testing.assert_close(rows[rows > 0], torch.ones_like(rows[rows > 0]))
-    one, two = (end(fgl.run(made.fedavg, made, num_rounds=1, seed=1)) for _ in range(2))
-    assert same(one, two)

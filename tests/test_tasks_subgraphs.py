@@ -110,29 +110,6 @@ def test_features_have_rows_of_sum_1_unless_some_are_negative(
         assert bool((own.x <= 0).all()) == (sign < 0)
 
 
-def test_scores_are_means_over_clients_of_what_each_has_trained() -> None:
-    made = tasks.SubgraphNodes(clients=3, partition="random", hidden=4, dropout=0.0).load(seed=0)
-    result = fgl.run(made.fedavg, made, num_rounds=2)
-    scores = []
-    for client, graph in enumerate(made.clients):
-        logits = result.model_of(client).eval()(graph.x, graph.adj)
-        hit = logits.argmax(1) == graph.y
-        scores.append(float(hit[graph.test_mask].float().mean()))
-    assert result.history[-1].metrics["test_accuracy"] == pytest.approx(sum(scores) / 3)
-
-
-def test_clients_weigh_the_same_and_keep_adams_moments() -> None:
-    made = tasks.SubgraphNodes(clients=2, partition="random", hidden=4).load(seed=0)
-    result = fgl.run(made.fedavg, made, num_rounds=2)
-    assert result.client_states[0]["optimizer"]
-    graph = made.clients[0]
-    params, context = made.fedavg.receive({"model": made.fedavg.initial()}, {}, graph)
-    message, _ = made.fedavg.send(params, {**context, "start": params}, {}, graph)
-    assert int(message["num_examples"]) == 1
-    fresh = tasks.SubgraphNodes(clients=2, partition="random", hidden=4, keep_optimizer=False)
-    assert not fresh.load(seed=0).fedavg.train.keep_optimizer
-
-
 @pytest.mark.parametrize(("name", "bad"), [("overlap", 0), ("overlap", 3), ("train", 1.5)])
 def test_bounds(name: str, bad: float) -> None:
     with pytest.raises(ValueError, match="Expected (overlap|clients|train) to be "):

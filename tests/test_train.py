@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from federations import CLASSES, FEATURES, fedavg, graph, model, same, without_training_nodes
+from federations import CLASSES, FEATURES, graph, model, same
 from torch import Tensor, nn
 
 import fgl
@@ -78,17 +75,6 @@ def test_training_equals_a_plain_loop_bit_for_bit(kind: str, rule: str) -> None:
     assert same(got[:2], plain_training(net, data, OPTIMIZERS[rule], num_steps=3, seed=11))
 
 
-def test_buffers_move_and_frozen_parameters_stay() -> None:
-    net = Normalised()
-    method = fgl.fedavg(net, train=Training(num_steps=4))
-    params, *_ = train(method, method.initial(), graph(), {}, seed=0)
-    assert params["norm.num_batches_tracked"] == 4
-    assert params["norm.running_mean"].any()
-    assert params["scale"] == 2
-    assert not torch.equal(params["last.weight"], net.last.weight)
-    assert net.norm.num_batches_tracked == 0
-
-
 def test_gradient_is_clipped() -> None:
     net, data, sgd = model(), graph(), OPTIMIZERS["sgd"]
     results = {}
@@ -101,76 +87,3 @@ def test_gradient_is_clipped() -> None:
     start = method.initial()
     moved = [(value - start[name]).square().sum() for name, value in results[1e-3][0].items()]
     assert 0 < sum(moved) ** 0.5 <= 2 * 0.1 * 1e-3 * 1.001
-
-
-def test_no_step_changes_nothing() -> None:
-    method = fedavg(model(), Training(num_steps=0))
-    start = method.initial()
-    assert same(train(method, start, graph(), {}, seed=0)[:2], (start, []))
-
-
-def test_training_leaves_everything_else_alone() -> None:
-    net, data = model(), graph()
-    net.eval()
-    method = fedavg(net)
-    start = method.initial()
-    before = copy.deepcopy((start, dict(net.state_dict()), data.x, data.edge_index))
-    random = torch.get_rng_state()
-    got, *_ = train(method, start, data, {}, seed=0)
-    assert same((start, dict(net.state_dict()), data.x, data.edge_index), before)
-    assert torch.equal(torch.get_rng_state(), random)
-    assert all(p.grad is None for p in net.parameters())
-    assert not net.training
-    assert not any(tensor.requires_grad for tensor in got.values())
-
-
-def test_an_error_in_the_loss_leaves_mode_and_randomness_as_they_were() -> None:
-    def loss(*_: Any) -> Tensor:
-        torch.rand(1)
-        raise KeyError("x")
-
-    net = model().eval()
-    random = torch.get_rng_state()
-    with pytest.raises(KeyError):
-        train(replace(fedavg(net), loss=loss), fedavg(net).initial(), graph(), {}, seed=0)
-    assert not net.training
-    assert torch.equal(torch.get_rng_state(), random)
-
-
-def test_training_happens_also_without_gradients_around_it() -> None:
-    method, data = fedavg(model()), graph()
-    want = train(method, method.initial(), data, {}, seed=0)
-    with torch.no_grad():
-        assert same(train(method, method.initial(), data, {}, seed=0), want)
-
-
-def test_losses_are_those_before_each_step() -> None:
-    net, data = model(dropout=0.0), graph()
-    method = fedavg(net, Training(OPTIMIZERS["sgd"], num_steps=5))
-    _, losses, _ = train(method, method.initial(), data, {}, seed=0)
-    mask = data.train_mask
-    first = F.cross_entropy(net(data.x, data.adj)[mask], data.y[mask]).item()
-    assert losses[0] == pytest.approx(first, abs=1e-6)
-    assert len(losses) == 5
-    assert losses[-1] < losses[0]
-
-
-def test_context_reaches_the_loss() -> None:
-    seen = []
-
-    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        seen.append(context)
-        return params["convs.0.bias"].sum()
-
-    method = replace(fedavg(model()), loss=loss)
-    context = {"teacher": torch.ones(1)}
-    train(method, method.initial(), graph(), context, seed=0)
-    assert all(c is context for c in seen)
-
-
-def test_client_without_a_training_node_moves_nowhere() -> None:
-    method = fedavg(model(), Training(OPTIMIZERS["sgd"], num_steps=3))
-    start = method.initial()
-    params, losses, _ = train(method, start, without_training_nodes(), {}, seed=0)
-    assert same(params, start)
-    assert losses == [0, 0, 0]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import fgl
 from fgl import tasks
-from fgl.data import from_hetero, metapaths, to_hetero, typed_graph, with_shared
+from fgl.data import from_hetero, from_link_split, metapaths, to_hetero, typed_graph, with_shared
 
 BY, AT = ("paper", "by", "author"), ("paper", "at", "conf")
 
@@ -72,26 +72,6 @@ def test_types_lie_side_by_side(both: bool) -> None:
     assert [(*one, *two) for one, two in zip(got, fields, strict=True)] == want
     assert made.y.tolist() == [0] * 5 + [1, 0, 2, 1] + [0] * 2 and made.num_classes == 3
     assert made.train_mask.nonzero().flatten().tolist() == [5, 6, 8] and made.val_mask is None
-
-
-def test_one_linear_map_is_one_of_each_type() -> None:
-    made, given = graph(), pieces()
-    weight = torch.rand(6, 4)
-    want = [given["nodes"]["paper"] @ weight[:3], torch.ones(4, 1) @ weight[3:4], weight[4:]]
-    assert torch.allclose(made.x @ weight, torch.cat(want))
-
-
-def test_numbers_are_unknown_where_nobody_says() -> None:
-    made = graph(y={"conf": torch.tensor([0.5, 2.0])}, train_mask=None)
-    assert made.y[:9].isnan().all() and made.y[9:].tolist() == [0.5, 2.0]
-    assert made.train_mask.nonzero().flatten().tolist() == [9, 10]
-
-
-def test_a_type_may_be_empty_and_a_relation_too() -> None:
-    none = torch.zeros(2, 0, dtype=torch.int64)
-    made = typed_graph({"paper": torch.rand(2, 3), "author": 0}, {BY: none}, both=True)
-    assert (made.num_nodes, made.num_edges, made.num_features) == (2, 0, 4)
-    assert typed_graph({"paper": 3}, {}).edge_type.tolist() == []
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -259,6 +239,7 @@ def test_labels_of_a_relation_are_pairs_to_learn_from() -> None:
     found = from_hetero(data)
     want = data[of].edge_index + torch.tensor([[0], [4]])
     assert torch.equal(found.edge_label_index, want) and torch.equal(found.y, data[of].edge_label)
+    assert found.edge_label_type.tolist() == [0] * 5
     assert found.x.dtype == torch.float32
     from torch_geometric.transforms import RandomLinkSplit, ToUndirected
 
@@ -282,6 +263,51 @@ def test_labels_of_a_relation_are_pairs_to_learn_from() -> None:
     data[of].edge_label_index = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]])
     with pytest.raises(ValueError, match=r"edge_label_index of .* to be in \[0, 4\), but got 4"):
         from_hetero(data)
+
+
+def test_three_parts_of_a_link_split_are_one_graph() -> None:
+    """Typed and untyped; what a test asks about is no message, nor its reverse."""
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.transforms import RandomLinkSplit, ToUndirected
+
+    torch.manual_seed(0)
+    edges, of, rev = (
+        torch.unique(torch.randint(60, (2, 500)), dim=1),
+        ("u", "r", "m"),
+        ("m", "s", "u"),
+    )
+    plain, typed = Data(x=torch.rand(60, 3), edge_index=edges), HeteroData()
+    typed["u"].x, typed["m"].x, typed[of].edge_index = plain.x, plain.x, edges
+    typed[rev].edge_index = edges.flip(0)
+    both = ToUndirected()(plain)
+    for data, how, rows in (
+        (plain, {}, 60),
+        (both, {"is_undirected": True}, 60),
+        (typed, {"edge_types": of, "rev_edge_types": rev, "disjoint_train_ratio": 0.3}, 120),
+    ):
+        parts = RandomLinkSplit(0.2, 0.3, **how)(data)  # type: ignore[arg-type]
+        graph: Any = from_link_split(*parts)
+        assert graph.num_nodes == rows and graph.has("edge_label_type") == (data is typed)
+        messages = {*map(tuple, graph.edge_index.T.tolist())}
+        tested = graph.edge_label_index[:, (graph.val_mask | graph.test_mask) & (graph.y == 1)].T
+        assert tested.numel() and not messages & {*map(tuple, tested.tolist())}
+        assert data is plain or not messages & {*map(tuple, tested.flip(1).tolist())}
+        counts = [int(m.sum()) for m in (graph.train_mask, graph.val_mask, graph.test_mask)]
+        assert counts == [len(part[of if data is typed else None].edge_label) if data is typed
+                          else len(part.edge_label) for part in parts]  # fmt: skip
+    train, val, test = RandomLinkSplit(0.2, 0.3, is_undirected=False)(both)
+    with pytest.raises(ValueError, match="reverse of a pair .*is_undirected=True"):
+        from_link_split(train, val, test)
+    train, val, test = RandomLinkSplit(0.2, 0.3, edge_types=of)(typed)
+    with pytest.raises(ValueError, match="reverse of a pair .*rev_edge_types"):
+        from_link_split(train, val, test)
+    train, val, test = RandomLinkSplit(0.2, 0.3)(plain)
+    with pytest.raises(ValueError, match="val's pairs among train's edges"):
+        from_link_split(test, val, test)
+    with pytest.raises(ValueError, match="test's pairs among val's pairs"):
+        from_link_split(train, val, val)
+    with pytest.raises(ValueError, match="Expected val to have edge_label"):
+        from_link_split(train, plain, test)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")

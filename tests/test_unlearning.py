@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from federations import receive_as_a_run, same
 from torch import Tensor
 
 import fgl
-from fgl.methods import retrained, scaffold, unlearned
-from fgl.methods.unlearning import usual_radius
+from fgl.methods import retrained, unlearned
 
 GONE, AT = 1, 2
 
@@ -62,43 +60,6 @@ def test_rounds_are_the_authors(radius: float, far: float, norm: float) -> None:
     theta = mean([models[k] for k in others], [counts[k] for k in others])
     result = fgl.run(method, own, num_rounds=AT + 2, clients_at_once="all")
     assert apart(result.outbox[0]["model"], theta) < 1e-10
-
-
-def test_moments_of_the_descent_do_not_lead_the_ascent() -> None:
-    own, base = clients(), plain(momentum=0.9)
-    kept = replace(base, train=replace(base.train, keep_optimizer=True))
-    how: Any = {"client": GONE, "at": AT, "radius": 200.0, "far": 1e9, "max_norm": 1e9}
-    result = fgl.run(unlearned(kept, **how), own, num_rounds=AT, clients_at_once=1)
-    start = result.outbox[GONE]["model"]
-    w: Any = {name: value.clone().requires_grad_() for name, value in start.items()}
-    opt = torch.optim.SGD(w.values(), lr=LR, momentum=0.9)  # as the notebook makes one
-    for _ in range(STEPS):
-        opt.zero_grad()
-        (-supervised(w, own[GONE])).backward()
-        opt.step()
-    then = fgl.run(unlearned(kept, **how), own, num_rounds=AT + 1, clients_at_once=1)
-    assert apart(then.outbox[0]["model"], {n: each.detach() for n, each in w.items()}) < 1e-12
-
-
-@pytest.mark.parametrize("build", [lambda fedavg: fedavg, scaffold])
-def test_retraining_is_the_run_without_the_client(build: Any) -> None:
-    own = clients()
-    got = fgl.run(retrained(build(plain()), client=GONE), own, num_rounds=3, clients_at_once=1)
-    want = fgl.run(
-        build(plain()), own, num_rounds=3, clients_at_once=1, dropouts=lambda _, k: k == GONE
-    )
-    assert same(dict(got.server_state), dict(want.server_state))
-    assert same(got.outbox[0], want.outbox[0])
-
-
-def test_a_client_without_a_training_example_changes_nothing() -> None:
-    own = clients()
-    mask = own[0].train_mask
-    assert mask is not None
-    bare = own[0].replace(train_mask=torch.zeros_like(mask))
-    method = retrained(plain(), client=GONE)
-    one, two = (fgl.run(method, each, num_rounds=2) for each in (own, [*own, bare]))
-    assert apart(one.outbox[0]["model"], two.outbox[0]["model"]) < 1e-12
 
 
 def test_several_clients_are_forgotten_together() -> None:
@@ -163,21 +124,3 @@ def test_the_usual_radius_is_a_third_of_the_way_to_random_models() -> None:
     zero = {name: torch.zeros_like(value) for name, value in initial.items()}
     want = (square(centre, zero) + square(initial, zero)) / 3
     assert float(radius) == pytest.approx(want**0.5, rel=1e-6)
-
-
-def test_a_norms_weights_are_drawn_the_same_again() -> None:
-    def make() -> torch.nn.Module:
-        return torch.nn.Sequential(torch.nn.Linear(6, 50), torch.nn.LayerNorm(50))
-
-    initial, centre = make().state_dict(), make().state_dict()
-    drawn = [square(centre, make().state_dict()) for _ in range(100)]
-    assert float(usual_radius(initial, centre)) == pytest.approx(
-        (sum(drawn) / 300) ** 0.5, rel=0.03
-    )
-
-
-def test_a_client_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match="Expected client to be one of 3, but got 3"):
-        fgl.run(unlearned(plain(), client=3, at=1), clients(), num_rounds=1)
-    with pytest.raises(ValueError, match="Expected client to be"):
-        retrained(plain(), client=-1)

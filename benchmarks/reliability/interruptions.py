@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from harness.flags import arguments
 from harness.machine import machine, write
-from reliability.crash import equal
-from reliability.small_federation import ending, federation
+from reliability.small_federation import ending, equal, federation
 
 import fgl
 

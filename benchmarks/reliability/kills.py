@@ -31,7 +31,7 @@ import torch
 from conformance import case
 from harness.flags import arguments, flag, some
 from harness.machine import machine, write
-from reliability.crash import equal
+from reliability.small_federation import equal
 
 import fgl
 

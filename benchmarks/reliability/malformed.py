@@ -45,7 +45,7 @@ import torch
 from conformance import ROWS, case, row
 from harness.flags import arguments, flag, some
 from harness.machine import machine, write
-from reliability.crash import equal
+from reliability.small_federation import equal
 from test_hostile import CELLS, LIARS, tell
 
 from fgl import Result

@@ -27,7 +27,18 @@ def federation(num_clients: int = 3, hidden: int = 4) -> tuple[fgl.Method, list[
 
 
 def ending(result: fgl.Result) -> tuple[Any, ...]:
-    """All that a run leaves behind but its seconds; compared with `crash.equal`."""
+    """All that a run leaves behind but its seconds; compared with `equal`."""
     history = [{**vars(record), "seconds": 0} for record in result.history]
     states = {key: dict(state) for key, state in sorted(result.client_states.items())}
     return result.outbox[0], dict(result.server_state), states, history
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Bit for bit, all the way down."""
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)

@@ -136,7 +136,7 @@ def text(found: dict[str, Any]) -> str:
         cells = " | ".join(cell(kind, wanted) for wanted in EPSILONS)
         lines.append(f"| {said} | {cells} |")
     seeds = len({each["seed"] for each in found["runs"]})
-    lines += ["", f"Without noise: {cell('plain', None)}, with clipping alone "
+    lines += ["", f"Without noise: {cell('plain', None)}, with clipping only "
               f"{cell('clipped', None)}. {seeds} seeds each.", ""]  # fmt: skip
     return "\n".join(lines)
 

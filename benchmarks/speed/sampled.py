@@ -11,16 +11,11 @@ Seconds of this process on one thread, median over batches, the samplers taking 
 - with features: the batch with its rows of 100 features, against NeighborLoader with them.
 - trees: `EgoSampler`, against NeighborLoader with replacement. The trees say a node as often as it
   is drawn; the loader's subgraph says it once.
-
-"reads" are the trees' own reads of the neighbour table, in the same order, with nothing around
-them. Two ways to make them faster are measured as well: "huge pages" for the table, and "one line",
-a node's degree and neighbours in one cache line of 64 bytes.
 """
 
 from __future__ import annotations
 
 import itertools
-import mmap
 import sys
 import time
 import warnings
@@ -34,17 +29,22 @@ import torch
 from harness.flags import arguments
 from harness.machine import RESULTS, alternated, kept, machine, write
 from harness.report import publish
-from sampler import random_graph
 from torch import Tensor
 
 import fgl
 from fgl.ego import EgoSampler
-from fgl.ego.trees import BITS
 from fgl.sampler import NeighbourSampler
 
 FEATURES = 100
-LINE = 16  # int32 of a cache line
+DEGREE = 10
 BATCHES = 12
+
+
+def random_graph(num_nodes: int) -> Tensor:
+    """Both directions of ``5 num_nodes`` uniform edges."""
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(num_nodes, (2, num_nodes * DEGREE // 2), generator=generator)
+    return torch.cat([edges, edges.flip(0)], 1)
 
 
 def loader(graph: Any, seeds: Tensor, batch: int, fanouts: tuple[int, ...], replace: bool) -> Any:
@@ -54,63 +54,6 @@ def loader(graph: Any, seeds: Tensor, batch: int, fanouts: tuple[int, ...], repl
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return NeighborLoader(graph, input_nodes=seeds, **how)
-
-
-def in_huge_pages(tensor: Tensor) -> Tensor:
-    """The same numbers where the kernel may use pages of 2 MB."""
-    size = tensor.numel() * tensor.element_size()
-    memory = mmap.mmap(-1, -(-size // 2**21) * 2**21 + 2**21)
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    out = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel()).view(tensor.shape)
-    return out.copy_(tensor)
-
-
-class OneLine:
-    """`EgoSampler` whose table is a line per node: degree and neighbours, or where they are."""
-
-    def __init__(self, sampler: EgoSampler) -> None:
-        self.fanouts = sampler.fanouts
-        begin, degree = sampler.table.long().unbind(1)
-        line = torch.zeros(len(degree), LINE, dtype=torch.int32)
-        line[:, 0] = degree
-        row = torch.arange(len(degree)).repeat_interleave(degree)
-        place = torch.arange(len(row)) - begin[row]
-        fits = degree[row] < LINE
-        line[row[fits], place[fits] + 1] = sampler.neighbour[fits]
-        more = degree >= LINE
-        line[more, 1] = (degree[more].cumsum(0) - degree[more] + line.numel()).int()
-        self.lines = in_huge_pages(torch.cat([line.flatten(), sampler.neighbour[~fits]]))
-
-    def __call__(self, centres: Tensor) -> Tensor:
-        found, parents = [centres[:, None]], centres
-        for fanout in self.fanouts:
-            base = parents.long() * LINE
-            degree = self.lines.index_select(0, base)
-            far = self.lines.index_select(0, base + 1)
-            start = torch.where(degree < LINE, base + 1, far)
-            entry = torch.randint(2**BITS, (len(parents), fanout))
-            entry.mul_(degree[:, None]).bitwise_right_shift_(BITS).add_(start[:, None])
-            parents = self.lines.index_select(0, entry.flatten())
-            found.append(parents.view(len(centres), -1))
-        return torch.cat(found, 1)
-
-
-def reads(sampler: EgoSampler, centres: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """What a call of the sampler reads: tables and the rows of them, in order."""
-    found, parents = [], centres
-    for fanout in sampler.fanouts:
-        found.append((sampler.table, parents))
-        begin, degree = sampler.table.index_select(0, parents)[:, :, None].unbind(1)
-        entry = torch.randint(2**BITS, (len(parents), fanout))
-        entry.mul_(degree).bitwise_right_shift_(BITS).add_(begin)
-        found.append((sampler.neighbour, entry.flatten()))
-        parents = sampler.neighbour.index_select(0, entry.flatten())
-    return found
-
-
-def read(pairs: list[tuple[Tensor, Tensor]]) -> None:
-    for table, index in pairs:
-        table.index_select(0, index)
 
 
 def taking(function: Callable[[Any], Any], inputs: list[Any]) -> Callable[[], float]:
@@ -136,8 +79,6 @@ def compare(nodes: int, batch: int, fanouts: tuple[int, ...], repeats: int) -> d
     order = torch.randperm(nodes)
     seeds = list(order[: batch * min(BATCHES, nodes // batch)].split(batch))
     ours, trees = NeighbourSampler(graph, fanouts), EgoSampler(graph, fanouts)
-    huge = EgoSampler(graph, fanouts)
-    huge.table, huge.neighbour = in_huge_pages(huge.table), in_huge_pages(huge.neighbour)
 
     def theirs(x: Tensor | None, replace: bool) -> Callable[[], float]:
         data = Data(x=x, edge_index=edges, num_nodes=nodes)
@@ -156,9 +97,6 @@ def compare(nodes: int, batch: int, fanouts: tuple[int, ...], repeats: int) -> d
         "loader_features": theirs(graph.x, False),  # type: ignore[arg-type]
         "trees": taking(trees, seeds),
         "loader_replace": theirs(None, True),
-        "reads": taking(read, [reads(trees, each) for each in seeds]),
-        "huge_pages": taking(huge, seeds),
-        "one_line": taking(OneLine(trees), seeds),
     }
     found = alternated(timed, repeats)
     each = {name: round(1e6 * seconds / batch, 3) for name, seconds in found.items()}
@@ -181,7 +119,7 @@ def compare(nodes: int, batch: int, fanouts: tuple[int, ...], repeats: int) -> d
 
 
 def growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Time per seed on the largest graph over that on the smallest, and so for the reads alone."""
+    """Time per seed on the largest graph over that on the smallest."""
 
     def key(row: dict[str, Any]) -> Any:
         return row["batch"], row["fanouts"]
@@ -195,8 +133,6 @@ def growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "batch": batch,
                 "fanouts": fanouts,
                 "times": {name: round(large[name] / small[name], 2) for name in large},
-                "trees_longer": round(large["trees"] - small["trees"], 3),
-                "reads_longer": round(large["reads"] - small["reads"], 3),
             }
         )
     return out
@@ -222,14 +158,13 @@ def table(report: dict[str, Any]) -> str:
             cells += [f"{1e6 / us[one]:,.0f}", f"{1e6 / us[other]:,.0f}", f"**{times[one]}**"]
         lines.append(f"| {' | '.join(cells)} |")
     lines.append("\nTime per seed at the most nodes over that at the fewest:\n")
-    names = ["trees", "huge_pages", "one_line", "reads", "draw", "loader", "loader_replace"]
+    names = ["trees", "draw", "loader", "loader_replace"]
     heads = " | ".join(name.replace("_", " ") for name in names)
-    lines.append(f"| seeds | fan-outs | {heads} | trees take longer | reads take longer |")
-    lines.append("|---" * 11 + "|")
+    lines.append(f"| seeds | fan-outs | {heads} |")
+    lines.append("|---" * 6 + "|")
     for row in report["growth"]:
         cells = [str(row["batch"]), ", ".join(map(str, row["fanouts"]))]
         cells += [str(row["times"][name]) for name in names]
-        cells += [f"{row['trees_longer']} us", f"{row['reads_longer']} us"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

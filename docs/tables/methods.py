@@ -25,21 +25,24 @@ DOCS = Path(__file__).parents[1]
 PAGE = DOCS / "methods.md"
 HEAD = """# All methods
 
-**Start with FedAvg, and with training alone beside it. Then ask which model you score.**
+**Start with FedAvg, and compare it with local training. Then decide which model you evaluate.**
 
 ## Which method should I use?
 
-- **One model for everybody**: with equal trials few methods gain over FedAvg, and most differences
-  are within the errors ([measured](#measured)). Choose by need: fewer bytes, a secure sum, a robust
-  mean.
-- **Each client's own model on its own nodes**, where clients are communities of a graph: tune the
-  optimizer, the steps and the server first. With one step of Adam at the clients an average hardly
-  learns, with one of SGD and Adam at the server it is as good as the best method that was tried.
-  [The leaderboard](leaderboard.md#what-is-known-today) says what is known; its older numbers, which
-  are below as "measured on clients' own nodes", are of that one step of Adam.
-- **Clients with other features, classes or networks**: [FedPer](guides/clients_that_differ.md).
+- **One shared model**: with equal numbers of tuning trials, few methods gain over FedAvg, and most
+  differences are within the standard errors ([measured](#measured)). Choose a method by another
+  need, such as fewer bytes, a secure sum or a robust mean.
+- **One model per client, evaluated on the client's own nodes**, for clients that are communities
+  of a graph: tune the optimizer, the number of steps and the server first. With one Adam step at
+  each client, federated averaging hardly learns. With one SGD step at each client and Adam at the
+  server, it matches the best method that we tried. [The
+  leaderboard](leaderboard.md#what-is-known-today) has the details. Its older numbers, listed below
+  as "measured on clients' own nodes", use one Adam step.
+- **Clients with different features, classes or networks**: use
+  [FedPer](guides/clients_that_differ.md).
 
-A method is a function of a task's FedAvg, a transform a function of any method, and they nest:
+A method is a function of a task's FedAvg. A transform is a function of any method. You can nest
+them:
 
 ```python
 import fgl
@@ -49,28 +52,29 @@ method = fgl.transforms.quantised(fgl.methods.fedprox(task.fedavg, mu=0.1), bits
 result = fgl.run(method, task, num_rounds=2)
 ```
 
-The calls on this page are run by a test, some with small sizes (`epochs=1`): leave those out.
+A test runs the calls on this page. Some have small sizes (`epochs=1`) to save time: omit these.
 
 """
 MEASURED = """## Measured
 
-Differences in points from FedAvg of the same network (FedSage+: from FedSage), as means over
-seeds with standard errors. [The matrix](matrix.md) has the details. [The
-leaderboard](leaderboard.md) has scores of each client's own model on its own nodes.
+The table shows differences in percentage points from FedAvg with the same network (for FedSage+,
+from FedSage). They are means over seeds with standard errors. [The matrix](matrix.md) has the
+details. [The leaderboard](leaderboard.md) shows the scores of each client's own model on its own
+nodes.
 
 """
 WHERE = """
 ## Which method runs where
 
-A method of `fgl.methods` runs on every task of `fgl.tasks`, with these exceptions. The five
-recipes have commands for their papers' tasks; their builders run elsewhere too.
+A method of `fgl.methods` runs on every task of `fgl.tasks`, with these exceptions. The five recipes
+have commands for their papers' tasks; in Python they also run on other tasks.
 
 """
 AFTER = """
 These need class labels: FGSSL, FedGL, FedEgo, FedSage+, FedTAD, FedGM, O-pFGL, FedSPA, S2FGL,
-AdaFGL, FedDEP, and the tasks `OwnNodes` and `EgoNodes`. Everything else also learns numbers and
-half-known answers ([targets](guides/regression.md)). On other tasks a method is refused with a
-reason; FedGL instead warns for each upload that its server does not take.
+AdaFGL, FedDEP, and the tasks `OwnNodes` and `EgoNodes`. All other methods and tasks also support
+regression and partly known labels ([targets](guides/regression.md)). If a method does not support a
+task, an error gives the reason. FedGL instead warns about each upload that its server ignores.
 
 On the command line the tasks are `louvain-nodes` (`Nodes`), `sampled-nodes`,
 `overlapping-nodes`, `ego-nodes`, `own-nodes`, `subgraph-nodes`, `links`, `graphs`, `molecules`,

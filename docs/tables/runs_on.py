@@ -103,19 +103,17 @@ CALLS: dict[str, tuple[list[str], list[dict[str, Any]]]] = {
 
 # What a method needs of a task, for the methods that do not run on every task.
 NEEDS = {
-    "MOON": "a model with embeddings; a loss that sees all nodes at once",
-    "centralized training": "a task that knows the whole data (`task.whole`)",
-    "FedProto, FedTGP": "a model with embeddings, an example's embedding in its row; class labels",
-    "FGGP": (
-        "a `GCN` that normalises the client's edges; nodes, all seen at once, with class labels"
-    ),
+    "MOON": "a model with embeddings; a loss over all nodes at once",
+    "centralized training": "a task with the whole data (`task.whole`)",
+    "FedProto, FedTGP": "a model with one embedding row per example; class labels",
+    "FGGP": ("a `GCN` that normalises the client's edges; all nodes in each step; class labels"),
     "FedGTA": "nodes with class labels; a model with one output row per node",
     "Ditto": "a model without buffers, such as a batch norm's statistics",
     "FedHGN": "a model whose relations share bases: the task's `bases=4`",
     "FedStar": 'a model with a structure channel, `fgl.nn.Star`: the task\'s `model="star"`',
     "FedSSP": 'a model that reads spectra, `fgl.nn.SSP`: the task\'s `model="ssp"`',
-    "FedGCN (`hops`)": "nodes cut from one graph, all seen at once; a `GCN`",
-    "FedSage": "nodes cut from one graph; a `SAGE`",
+    "FedGCN (`hops`)": "a partition of one graph; all nodes in each step; a `GCN`",
+    "FedSage": "a partition of one graph; a `SAGE`",
     "FedSage+": "nodes with labels, a training and a validation mask",
     "FedDEP": (
         "a model that generates missing neighbours, `fgl.nn.DeepNeighbours`: the task's "
@@ -126,32 +124,32 @@ NEEDS = {
         "clients with node ids, weighted by their nodes; a model of convolutions, such as `GCN`"
     ),
     "FedEgo": "an `EgoSAGE`",
-    "FedVGAE": "as MOON; `shared=` names the shared layers of a model other than `VGAE`",
+    "FedVGAE": "the same as MOON; `shared=` names the shared layers of a model other than `VGAE`",
     "FED-PUB": "a model that reads no features of edges, such as `GIN`",
-    "AdaFGL": "nodes with class labels, one graph a client, masks to score clients by",
+    "AdaFGL": "nodes with class labels; one graph per client; masks for scoring clients",
     "FedAux": 'a model with a learned vector, `fgl.nn.AuxSAGE`: the task\'s `model="aux"`',
     "S2FGL": (
-        "nodes, all seen at once, with class labels, one graph a client; a model with embeddings"
+        "all nodes in each step; class labels; one graph per client; a model with embeddings"
     ),
     "FedSPA": (
         'a model that scores like and unlike neighbours, `fgl.nn.SPA`: the task\'s `model="spa"`'
     ),
     "FedGM": (
-        "nodes with class labels, one graph a client; a model with `reset_parameters`, such "
+        "nodes with class labels; one graph per client; a model with `reset_parameters`, such "
         "as `GCN`, `SAGE`"
     ),
     "O-pFGL": (
-        "nodes, all seen at once, with class labels, one graph a client; a model that reads "
+        "all nodes in each step; class labels; one graph per client; a model that reads "
         "`x` and `adj`"
     ),
-    "FedTAD": "nodes with class labels, one graph a client; a model that reads `x` and `adj`",
-    "GPFL": "`probes` without a batch, if clients have one graph",
+    "FedTAD": "nodes with class labels; one graph per client; a model that reads `x` and `adj`",
+    "GPFL": "`probes` without `batch` if each client has one graph",
 }
 # Rows whose tasks cannot be tried here.
 FURTHER = {
     "generators of FedSage+ (`fedsage_plus`)": ("a `NeighbourGenerator`", "`generator_task`"),
     "FedPer with `models`, clients that differ": (
-        "networks with a part in common",
+        "networks with a common part",
         "clients of your own graphs ([how to](guides/clients_that_differ.md))",
     ),
 }

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..kinds import explained
 from ..transfer import to_device
 
@@ -71,8 +72,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
 
 def exact(value: Tensor) -> torch.dtype:
     """The dtype to compute in; in bfloat16 the thousandth client would add nothing to a sum."""
-    if value.is_complex():
-        raise TypeError(f"Expected the clients' tensors to be real, but got {value.dtype}")
+    reject_if(value.is_complex(), "the clients' tensors to be real", value.dtype, TypeError)
     if not value.is_floating_point():
         return torch.float64
     return torch.promote_types(value.dtype, torch.float32)
@@ -140,8 +140,7 @@ def _sum_of_list(rows: Sequence[Tensor], divisor: Tensor) -> Tensor:
 
 def _divisors(weight: Tensor) -> Tensor:
     """Divisor of each client's tensor: ``sum_j weight_j / weight_k``, double ``[K]``."""
-    if weight.dim() != 1:
-        raise ValueError(f"Expected weight to have shape [K], but got {list(weight.shape)}")
+    reject_if(weight.dim() != 1, "weight to have shape [K]", list(weight.shape))
     share = weight.double()
     low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)
     if not 0 <= low <= high < inf:  # nor is NaN
@@ -154,10 +153,9 @@ def _divisors(weight: Tensor) -> Tensor:
 def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
     """The stack, or the first tensor of a list of K tensors of one shape."""
     shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
-    if shape[:1] != [clients]:
-        raise ValueError(
-            f"Expected stack[{name!r}] to have {clients} clients, but got shape {shape}"
-        )
+    reject_if(
+        shape[:1] != [clients], f"stack[{name!r}] to have {clients} clients", f"shape {shape}"
+    )
     if isinstance(value, Tensor):
         return value
     shapes = {tensor.shape for tensor in value}

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.adam import adam
 
-from ..checks import check_count, check_number, check_rows
-from ..kinds import explained
+from ..checks import Count, Natural, check_rows
+from ..kinds import explained, typed
 from ..sparse.precision import full_precision
 
 EPS = 1e-6
@@ -165,15 +165,15 @@ def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
     return link_entropy(probability) + weight * link_cost(probability)
 
 
-@explained
+@typed
 @full_precision
 def reconstruct(
     network: Tensor,
     features: Tensor,
     *,
-    hidden: int = 128,
-    out: int = 32,
-    steps: int = 100,
+    hidden: Count = 128,
+    out: Count = 32,
+    steps: Natural = 100,
     lr: float = 1e-3,
     weight_decay: float = 5e-4,
     weight: float = 1.0,
@@ -214,8 +214,6 @@ def reconstruct(
     if len(network) != len(features):
         got = f"{len(network)} and {len(features)}"
         raise ValueError(f"Expected network and features to be of as many clients, but got {got}")
-    check_number("steps", steps, at_least=0, integer=True)
-    check_count(hidden=hidden, out=out)
     dtype = features.dtype
     features = features.to(torch.promote_types(dtype, torch.float32))  # a half's Adam divides by 0
     drawn = init_encoder(

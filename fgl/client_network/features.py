@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check_choice, check_count, check_rows, check_share, reject_if
-from ..kinds import explained
+from ..checks import Count, Share, check_count, check_rows, reject_if
+from ..kinds import explained, typed
 
 
 def centred(rows: Tensor) -> Tensor:
@@ -73,30 +73,6 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
     return torch.cat([each.reshape(clients, -1) for each in parts.values()], dim=1)
 
 
-def marginal_parameters(flat: Tensor) -> Tensor:
-    """Each client's parameters less the clients' mean: ``flatten(theta_i - mean_j theta_j)``.
-
-    Args:
-        flat: float ``[k, P]``, one client's flattened parameters per row.
-
-    Returns:
-        float ``[k, P]``.
-
-    Raises:
-        TypeError: if `flat` is not floating point.
-        ValueError: if it is not a matrix, or not finite; the error names the client.
-
-    Example:
-        >>> marginal_parameters(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))
-        tensor([[-1.,  0.],
-                [ 1.,  0.]])
-
-    Source: GPFL, TMLR 2025
-    """
-    check_rows("flat", flat, "k, P")
-    return centred(flat)
-
-
 @explained
 def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -> Tensor:
     """About 100 numbers per client: means of consecutive parameters, centred, of length 1.
@@ -107,8 +83,8 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
     Args:
         flat: float ``[k, P]``, one client's flattened parameters per row.
         width: about how many numbers to keep; None keeps all.
-        l2: divide each row by its length. ``width=None, l2=False`` is the paper's form,
-            `marginal_parameters`; the default is the public code's form.
+        l2: divide each row by its length. The default is the public code's form; the paper's,
+            ``flatten(theta_i - mean_j theta_j)``, is ``width=None, l2=False``.
 
     Returns:
         float ``[k, P // (P // width)]``.
@@ -161,15 +137,14 @@ def functional_embedding(outputs: Tensor) -> Tensor:
     return outputs.flatten(1)
 
 
-@explained
+@typed
 def probe_graphs(
-    num: int = 20,
-    num_nodes: int = 30,
-    p: float = 0.1,
+    num: Count = 20,
+    num_nodes: Count = 30,
+    p: Share = 0.1,
     *,
-    num_features: int,
+    num_features: Count,
     generator: torch.Generator | None = None,
-    replicate: bool = False,
     features: Literal["degree", "normal"] = "degree",
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Random graphs (Erdos and Renyi) whose nodes' features are their degrees, one-hot.
@@ -180,8 +155,6 @@ def probe_graphs(
         p: probability of an edge.
         num_features: width of the features; the last column is for its degree and any above.
         generator: of the edges, and of the features where they are drawn.
-        replicate: as in GPFL's public code, where one seed makes all graphs: one graph, `num`
-            times, and in place of the degree the number of neighbours that come later.
         features: one-hot degrees (GPFL), or numbers from N(0, 1) (FED-PUB).
 
     Returns:
@@ -198,19 +171,13 @@ def probe_graphs(
 
     Source: GPFL, TMLR 2025; Baek et al. 2023, https://arxiv.org/abs/2206.10206
     """
-    check_choice("features", features, ("degree", "normal"))
-    check_count(num=num, num_nodes=num_nodes, num_features=num_features)
-    check_share(p=p)
-    drawn = 1 if replicate else num
-    later = (torch.rand(drawn, num_nodes, num_nodes, generator=generator) < p).triu(1)
-    later = later.expand(num, -1, -1)
+    later = (torch.rand(num, num_nodes, num_nodes, generator=generator) < p).triu(1)
     edges = later | later.mT
-    degree = (later if replicate else edges).sum(2).clamp(max=num_features - 1)
     graph, target, source = edges.nonzero().unbind(1)
     edge_index = torch.stack([source, target]) + graph * num_nodes
     if features == "normal":
-        x = torch.randn(drawn * num_nodes, num_features, generator=generator)
-        x = x.repeat(num // drawn, 1)
+        x = torch.randn(num * num_nodes, num_features, generator=generator)
     else:
+        degree = edges.sum(2).clamp(max=num_features - 1)
         x = F.one_hot(degree.flatten(), num_features).to(torch.get_default_dtype())
     return x, edge_index, torch.arange(num).repeat_interleave(num_nodes)

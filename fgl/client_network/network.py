@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..checks import check_number, check_rows, check_share, check_weight, reject_if
-from ..kinds import explained
+from ..checks import Positive, Share, Weight, check_rows, reject_if
+from ..kinds import explained, typed
 from .features import unit, unit_centred
 
 
@@ -148,9 +148,9 @@ def normalize_rows(network: Tensor) -> Tensor:
     return network / torch.where(total > 0, total, 1)  # an epsilon would be 0 in a half
 
 
-@explained
+@typed
 def running_network(
-    previous: Tensor, embedding_similarity: Tensor, *, beta: float = 0.95
+    previous: Tensor, embedding_similarity: Tensor, *, beta: Share = 0.95
 ) -> Tensor:
     """The network kept from round to round: ``D^-1 max(0, beta A + (1 - beta) A_E)``.
 
@@ -176,27 +176,24 @@ def running_network(
     """
     check_rows("previous", previous, "k, k")
     _check_square("embedding_similarity", embedding_similarity, len(previous))
-    check_share(beta=beta)
     mixed = beta * previous + (1 - beta) * embedding_similarity.to(previous)
     return normalize_rows(mixed.clamp(min=0))
 
 
 @explained
-def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None = None) -> Tensor:
+def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
     """From embeddings to equal shares: ``1[softmax_row(z z^T) >= threshold]``, rows with sum 1.
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.
         threshold: of the softmax; default ``0.1 / k``.
-        ratio: in place of a threshold, keep the ``int(ratio k)`` largest per row, at least one.
 
     Returns:
         float ``[k, k]``; a row with nothing above the threshold is 0.
 
     Raises:
         TypeError, ValueError: if `z` is not floating point, a matrix and finite, or its products
-            are not, if both `threshold` and `ratio` are given, `threshold` is NaN, or `ratio` is
-            not in (0, 1].
+            are not, or `threshold` is NaN.
 
     Example:
         >>> discretise(torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 3.0]]))
@@ -207,19 +204,11 @@ def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None
     Source: GPFL, TMLR 2025
     """
     check_rows("z", z, "k, d")
-    if threshold is not None and ratio is not None:
-        raise ValueError(f"Expected threshold or ratio, but got both, {threshold} and {ratio}")
-    if threshold is not None and math.isnan(threshold):
-        raise ValueError(f"Expected threshold to be a number, but got {threshold}")
+    least = 0.1 / max(len(z), 1) if threshold is None else threshold
+    reject_if(math.isnan(least), "threshold to be a number", least)
     products = z @ z.T
     check_rows("z @ z.T", products, "k, k")
-    share = torch.softmax(products, dim=1)
-    if ratio is None:
-        links = (share >= (0.1 / max(len(z), 1) if threshold is None else threshold)).to(z.dtype)
-    else:
-        reject_if(not 0 < ratio <= 1, "ratio to be in (0, 1]", ratio)
-        most = share.topk(max(1, int(ratio * len(z))) if len(z) else 0, dim=1).indices
-        links = torch.zeros_like(share).scatter(1, most, 1.0)
+    links = (torch.softmax(products, dim=1) >= least).to(z.dtype)
     return links / links.sum(1, keepdim=True).clamp(min=1)
 
 
@@ -228,8 +217,8 @@ def _check_square(name: str, matrix: Tensor, k: int) -> None:
     reject_if(len(matrix) != k, f"{name} to have shape {[k, k]}", list(matrix.shape))
 
 
-@explained
-def softmax_attention(alike: Tensor, *, scale: float = 10.0, own: float | None = None) -> Tensor:
+@typed
+def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None = None) -> Tensor:
     """Rows of ``exp(scale S_ij) / sum_k exp(scale S_ik)`` (FED-PUB; HeurFedAMP).
 
     Args:
@@ -255,10 +244,8 @@ def softmax_attention(alike: Tensor, *, scale: float = 10.0, own: float | None =
     https://arxiv.org/abs/2007.03797
     """
     check_rows("alike", alike, "k, k")
-    check_weight(scale=scale)
     if own is None:
         return torch.softmax(scale * alike, dim=1)
-    check_share(own=own)
     itself = torch.eye(len(alike), dtype=alike.dtype, device=alike.device)
     if len(alike) < 2:
         return itself
@@ -266,8 +253,8 @@ def softmax_attention(alike: Tensor, *, scale: float = 10.0, own: float | None =
     return own * itself + (1 - own) * others
 
 
-@explained
-def distance_attention(rows: Tensor, *, sigma: float = 1.0, lr: float = 1.0) -> Tensor:
+@typed
+def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0) -> Tensor:
     """A step towards the clients that are near: ``xi_ij = lr A'(||r_i - r_j||^2)`` (FedAMP).
 
     ``A(x) = 1 - exp(-x / sigma)``, so ``A'(x) = exp(-x / sigma) / sigma``, and
@@ -295,8 +282,6 @@ def distance_attention(rows: Tensor, *, sigma: float = 1.0, lr: float = 1.0) -> 
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797
     """
     check_rows("rows", rows, "k, P")
-    check_number("sigma", sigma, above=0)
-    check_weight(lr=lr)
     # Exact differences: the squares of a product would cancel where two models are near.
     apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
     others = (lr / sigma * torch.exp(-apart / sigma)).fill_diagonal_(0)

@@ -2,7 +2,6 @@
 
 from . import partitions, splits
 from .client_folder import open_client, save_client
-from .components import largest_component
 from .copies import first_copies
 from .damage import (
     Damage,
@@ -17,7 +16,7 @@ from .damage import (
 from .datasets import load, load_graphs, load_molecules
 from .download import download
 from .features import degree_features, map_features, normalize_features, one_space
-from .hetero import from_hetero, to_hetero
+from .hetero import from_hetero, from_link_split, to_hetero
 from .large import large_graph
 from .neighbour_sums import asked_rows, borders, neighbour_sums
 from .scaffolds import murcko_scaffolds
@@ -25,6 +24,7 @@ from .synthetic import bibliography, csbm, ratings, small_graphs, small_molecule
 from .tables import from_tables, typed_tables
 from .triples import load_triples
 from .typed import metapaths, typed_graph, with_shared
+from .undirected import largest_component
 
 __all__ = [
     "Damage",
@@ -37,6 +37,7 @@ __all__ = [
     "download",
     "first_copies",
     "from_hetero",
+    "from_link_split",
     "from_tables",
     "large_graph",
     "largest_component",

@@ -16,6 +16,7 @@ from .readers.npz import read_npz, read_saint
 from .readers.ogb import read_ogb
 from .readers.plaintext import read_acm, read_bitcoin, read_dblp_four_area, read_wiki
 from .readers.planetoid import PARTS, read_planetoid
+from .readers.series import read_chickenpox, read_england_covid
 from .readers.tu import read_tu
 from .readers.wiki_cs import read_wiki_cs
 
@@ -47,6 +48,7 @@ GRAPH2GAUSS = "https://github.com/abojchevski/graph2gauss/raw/master/data"
 HETEROPHILOUS = (
     f"{RAW}/yandex-research/heterophilous-graphs/a431395582e929d88271309716bea4fe24ce6318/data"
 )
+TEMPORAL = "https://github.com/benedekrozemberczki/pytorch_geometric_temporal/raw/master/dataset"
 MIX_KEY = f"{RAW}/josieyi/Mix-Key/7c633d3c09444d878cfb1c8d1ab724798e0b833c/data"
 GRAPH_NN = f"{RAW}/bknyaz/graph_nn/72eaa1c6bd70a90fde772ad4a21049ccd6bc97a2/data"
 
@@ -190,6 +192,22 @@ GRAPHS: dict[str, Entry[Graph]] = {
             "paper_term.txt": "e8f22b835c51b9cd85f4ee7c8158db06f644dcae95660e9e822f69cd1df0ee18",
         },
         how="they are in data/DBLP_four_area of https://github.com/Jhy1993/HAN",
+    ),
+    "chickenpox": Entry(
+        read_chickenpox,
+        {
+            "chickenpox.json": "724b48cfb274b2ecbb855bdb99b970b5ef9dd3671694fa477435dc1e08293735",
+        },
+        TEMPORAL,
+    ),
+    "england_covid": Entry(
+        read_england_covid,
+        {
+            "england_covid.json": (
+                "497056cc4585b58951fd5cd17554fe0c535f68ea0c907a5b5727ae30e3913450"
+            ),
+        },
+        TEMPORAL,
     ),
 }
 

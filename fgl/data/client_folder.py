@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number, reject_if
-from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
+from ..graph import Graph
+from ..graph.fields import FIELDS as TABLE
 from ..graph.fields import present
 from ..kinds import typed
 from ..sparse import SparseMatrix
@@ -26,7 +27,7 @@ from .readers.matrices import check_columns
 LIST = "client.json"
 VERSION = 1
 SPARSE = ("x_indptr", "x_indices", "x_values")
-FIELDS = (*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS, "batch", "edge_label_index")
+FIELDS = (*TABLE, "y", "batch", "edge_label_index")
 KNOWN = ("x", *SPARSE, "edge_index", *FIELDS)
 
 
@@ -108,6 +109,11 @@ def open_client(
         Graph(x=[3, 3], edge_index=[2, 1], y=[3], num_classes=2)
     """
     folder = Path(folder)
+    if not (folder / LIST).exists():
+        raise FileNotFoundError(
+            f"Expected folder to be one that fgl.data.save_client wrote, with {LIST}, but got "
+            f"{folder}, which {'has no such file' if folder.is_dir() else 'is no folder'}"
+        )
     about = _list(folder)
     arrays = {
         name: _array(folder, name, entry, mapped and name == "x", check)

@@ -66,13 +66,17 @@ def fingerprints(graph: Graph) -> Tensor:
     for name in ("edge_attr", "edge_weight", "edge_type"):
         if (value := getattr(graph, name)) is not None:
             edge = _mixed(edge + _of_rows(value.view(len(value), -1), graph))
+    for name in ("node_type", "z", "pos"):
+        if (value := getattr(graph, name)) is not None:
+            node = _mixed(node + _of_rows(value.view(len(value), -1), graph))
     source, target = graph.edge_index
     for _ in range(STEPS):
         message = _mixed(_mixed(node)[source] + edge)
         node = _mixed(node + torch.zeros_like(node).index_add_(0, target, message))
     owner: Any = graph.batch
     total = torch.zeros(graph.num_graphs, dtype=torch.int64, device=graph.device)
-    return total.index_add_(0, owner, _mixed(node))
+    total.index_add_(0, owner, _mixed(node))
+    return total if graph.u is None else _mixed(total + _of_rows(graph.u, graph))
 
 
 def _of_rows(values: Any, graph: Graph) -> Tensor:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_share, check_weight, reject_if
+from ..checks import Share, Weight, reject_if
 from ..graph import Graph
-from ..graph.facts import answered, check_graphs, unscored
+from ..graph.facts import answered, unscored
+from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
@@ -23,7 +24,7 @@ Draws = torch.Generator | None
 
 
 @typed
-def lose_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share n)`` of the n training examples do not train.
 
     Examples of which no answer is known (NaN) do not count.
@@ -40,14 +41,14 @@ def lose_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph
 
     Source: "random_label_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    check_share(share=share)
+    check_no_series(graph, "lose_labels")
     mask = graph.training_mask.clone()
     mask[_drawn(answered(mask, graph.y), share, generator)] = False
     return graph.replace(train_mask=mask)
 
 
 @typed
-def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share n)`` of the n training examples have another class.
 
     Every other class is equally likely. Where ``y`` holds answers, 0 and 1, n counts those that are
@@ -70,7 +71,6 @@ def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Grap
 
     Source: "random_label_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    check_share(share=share)
     if graph.y is not None and graph.y.is_floating_point():
         return graph.replace(y=_wrong_answers(graph.y, unscored(graph), share, generator))
     classes, labels = int(graph.num_classes or 0), graph.labels.clone()
@@ -153,6 +153,7 @@ def wrong_nodes(graphs: Sequence[Graph], share: float, seed: int) -> list[Graph]
 Features = Callable[[Graph], Graph] | None
 
 
+@typed
 @dataclass(frozen=True)
 class Damage:
     """Missing and wrong data of every client before it trains.
@@ -164,24 +165,18 @@ class Damage:
     Source: the settings of OpenFGL, https://github.com/xkLi-Allen/OpenFGL
     """
 
-    missing_edges: float = 0.0
+    missing_edges: Share = 0.0
     """Share of a client's edges that it has lost."""
-    edge_noise: float = 0.0
+    edge_noise: Share = 0.0
     """Share of a client's edges that join two other nodes instead."""
-    missing_features: float = 0.0
+    missing_features: Share = 0.0
     """Share of each node's features that are set to 0."""
-    feature_noise: float = 0.0
+    feature_noise: Weight = 0.0
     """Deviation of the normal noise on every feature."""
-    missing_labels: float = 0.0
+    missing_labels: Share = 0.0
     """Share of a client's training examples that do not train."""
-    label_noise: float = 0.0
+    label_noise: Share = 0.0
     """Share of a client's training examples with a wrong label."""
-
-    def __post_init__(self) -> None:
-        check_share(missing_edges=self.missing_edges, edge_noise=self.edge_noise)
-        check_share(missing_features=self.missing_features, label_noise=self.label_noise)
-        check_share(missing_labels=self.missing_labels)
-        check_weight(feature_noise=self.feature_noise)
 
     @property
     def any(self) -> bool:
@@ -242,8 +237,6 @@ def damaged(
 
     Source: OpenFGL, Li et al. 2024, https://arxiv.org/abs/2408.16288
     """
-    check_graphs(graphs)
-    reject_if(not isinstance(how, Damage), "how to be a fgl.data.Damage", f"{how!r}", TypeError)
     if how.label_noise and share_nodes(graphs):
         graphs = wrong_nodes(graphs, how.label_noise, fold_in(seed, "labels"))
         how = replace(how, label_noise=0.0)
@@ -252,7 +245,7 @@ def damaged(
 
 
 @typed
-def lose_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """The graph without ``round(share m)`` of its m edges, both directions of each.
 
     Args:
@@ -271,7 +264,7 @@ def lose_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
 
 
 @typed
-def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share m)`` of its m edges join two other nodes.
 
     A new edge joins two nodes that no edge joined before, and keeps the weight, the values and the
@@ -327,7 +320,6 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
     """Mask of the edges of a drawn share of the linked pairs, bool ``[num_edges]``."""
-    check_share(share=share)
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
     drawn = torch.zeros(pair.numel(), dtype=torch.bool)
@@ -337,7 +329,7 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 
 
 @typed
-def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """The graph in which each node has lost ``int(share k)`` of its k features that are not 0.
 
     A one-hot feature (k = 1) is lost by all nodes or by none; a warning says if none loses any.
@@ -354,7 +346,7 @@ def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Gra
 
     Source: "random_feature_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    check_share(share=share)
+    check_no_series(graph, "lose_features")
     x: Any = graph.x
     if isinstance(x, SparseMatrix):
         value = x.values
@@ -387,7 +379,7 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
 
 
 @typed
-def noisy_features(graph: Graph, deviation: float, *, generator: Draws = None) -> Graph:
+def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) -> Graph:
     """The graph with normal noise on every feature, those that are 0 too.
 
     Args:
@@ -405,7 +397,6 @@ def noisy_features(graph: Graph, deviation: float, *, generator: Draws = None) -
 
     Source: "random_feature_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    check_weight(deviation=deviation)
     x = dense(graph.x)
     noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
     return graph.replace(x=x + deviation * noise.to(x.device))

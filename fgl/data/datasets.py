@@ -22,6 +22,7 @@ from .large import LIKE, large_graph
 from .readers.molecules import Molecules
 from .readers.parsing import there
 from .synthetic import csbm, small_graphs
+from .traffic import TRAFFIC, traffic
 
 
 @typed
@@ -57,6 +58,9 @@ def load(
     CiteSeer's 15 ids without a row get zero features and class 0, as in PyG, and are in no mask.
     ``"dblp_four_area"`` is typed: papers (8920 columns), authors (1) and conferences (20), in this
     order, and relations ``(paper, by, author)``, ``(paper, at, conf)`` and their reverses.
+    ``"chickenpox"`` and ``"england_covid"`` are series, ``x [num_nodes, num_times, 1]`` and ``y
+    [num_nodes, num_times]``, with edges as in their files, the latter's of each day (`edge_time`);
+    ``"metr-la-like"`` is a made-up one of METR-LA's size: see `fgl.data.splits.windows`.
 
     Args:
         name: the dataset.
@@ -88,6 +92,8 @@ def load(
     options = _given(split=split, targets=targets, ignore=ignore or None)
     if name == "synthetic":
         graph = _accepting(csbm, name, options)()
+    elif name == TRAFFIC:
+        graph = _accepting(traffic, name, options)()
     elif name in LIKE:
         graph = _accepting(large_graph, name, options)(**LIKE[name])
     else:
@@ -279,7 +285,7 @@ def _accepting(read: Reader[Content], name: str, options: Mapping[str, Any]) -> 
 def _names(entries: Mapping[str, Any]) -> str:
     if entries is catalogue.MOLECULES:
         return ", ".join(entries)
-    like = LIKE if entries is catalogue.GRAPHS else {}
+    like = [*LIKE, TRAFFIC] if entries is catalogue.GRAPHS else []
     return ", ".join([*entries, "synthetic", *like])
 
 

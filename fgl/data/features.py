@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix, row_sum
 from ..sparse.pattern import Pattern
@@ -38,6 +39,7 @@ def normalize_features(graph: Graph) -> Graph:
 
     Source: https://arxiv.org/abs/1609.02907
     """
+    check_no_series(graph, "normalize_features")
     if isinstance(graph.x, SparseMatrix):
         pattern = graph.x.pattern
         value = graph.x.values

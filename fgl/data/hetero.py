@@ -10,25 +10,15 @@ import torch
 from torch import Tensor
 
 from ..checks import reject_if
-from ..graph import MASKS, Graph
+from ..graph import MASKS, Graph, pyg
 from ..graph.checks import check_index
 from ..graph.fields import taken
-from ..graph.pyg import (
-    ALL_IDS,
-    edges_of,
-    flat,
-    hint,
-    in_columns,
-    masks_of_ids,
-    narrowed,
-    one_split,
-    pairs_of,
-)
 from ..kinds import typed
 from ..sparse import SparseMatrix
+from .splits.reverses import turned_relations
 from .typed import Relation, typed_graph
 
-NODE_KEYS = ("x", "y", "num_nodes", *MASKS, *ALL_IDS)
+NODE_KEYS = ("x", "y", "num_nodes", *MASKS, *pyg.ALL_IDS)
 PAIR_KEYS = ("edge_label", "edge_label_index")
 EDGE_KEYS = ("edge_index", "edge_attr", "edge_time", *PAIR_KEYS)
 
@@ -79,7 +69,7 @@ def from_hetero(
     _read_masks(data, fields, split)
     labels = _of_targets(fields, targets)
     edges = {of: fields["edge_index"][of] for of in data.edge_types}
-    attr = {of: narrowed(in_columns(own)) for of, own in fields["edge_attr"].items()}
+    attr = {of: pyg.narrowed(pyg.in_columns(own)) for of, own in fields["edge_attr"].items()}
     of_edges: dict[str, Any] = {"edge_attr": attr or None, "edge_time": fields["edge_time"] or None}
     if not fields["edge_label"]:
         return typed_graph(nodes, edges, both=both, **of_edges, **labels)
@@ -110,7 +100,7 @@ def _fields(data: Any, ignore: Collection[str]) -> Fields:
             where = "data itself" if of == "_global_store" else f"data[{of!r}]"
             raise ValueError(
                 f"Expected {where} to have {list(keys)}, but got {unread} besides: "
-                f"{hint(unread, of_nodes=of in data.node_types)}"
+                f"{pyg.hint(unread, of_nodes=of in data.node_types)}"
                 f"leave them out by ignore={unread}"
             )
         for key, value in read.items():
@@ -129,7 +119,7 @@ def _keys(data: Any, of: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
     """Features of each type of nodes, or the number of its nodes."""
-    nodes = {of: narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
+    nodes = {of: pyg.narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
     for of, own in nodes.items():
         if own is None:
             raise ValueError(
@@ -142,23 +132,23 @@ def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
 def _read_adj(fields: Fields) -> None:
     """Add edges, and weights or features of edges, of the relations that have ``adj_t``."""
     for of, adj in fields["adj_t"].items():
-        for name, value in edges_of(adj).items():
+        for name, value in pyg.edges_of(adj).items():
             fields["edge_attr" if name == "edge_weight" else name][of] = value
 
 
 def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
     """Choose one split of each mask, and add masks of the types that have ids instead."""
     for name in MASKS:
-        fields[name] = {of: one_split(name, mask, split) for of, mask in fields[name].items()}
+        fields[name] = {of: pyg.one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
-        masks, ids = ({n: fields[n].get(of) for n in names} for names in (MASKS, ALL_IDS))
-        for name, mask in masks_of_ids(masks, ids, data[of].num_nodes).items():
+        masks, ids = ({n: fields[n].get(of) for n in names} for names in (MASKS, pyg.ALL_IDS))
+        for name, mask in pyg.masks_of_ids(masks, ids, data[of].num_nodes).items():
             fields[name][of] = mask
 
 
 def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, Any]:
     """Labels and masks of the types of nodes that are learned, for `typed_graph`."""
-    y: dict[str, Any] = {of: flat(own) for of, own in fields["y"].items()}
+    y: dict[str, Any] = {of: pyg.flat(own) for of, own in fields["y"].items()}
     chosen = list(y) if targets is None else targets
     if isinstance(chosen, str) or not all(name in y for name in chosen):
         raise ValueError(f"Expected targets to be a list of {list(y)}, but got {targets!r}")
@@ -199,13 +189,96 @@ def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
         )
     of = relations[0]
     labels, edges = fields["edge_label"][of], fields["edge_index"][of]
-    pairs = pairs_of(labels, fields["edge_label_index"].get(of), edges)
+    pairs = pyg.pairs_of(labels, fields["edge_label_index"].get(of), edges)
     sizes = [data[name].num_nodes for name in data.node_types]
     start = dict(zip(data.node_types, [0, *accumulate(sizes)], strict=False))
     shift = pairs.new_tensor([[start[of[0]]], [start[of[2]]]])
     for row, name in zip(pairs, (of[0], of[2]), strict=True):
         check_index(f"edge_label_index of {of}", row, (None,), data[name].num_nodes)
-    return {"edge_label_index": pairs + shift, "y": flat(labels)}
+    kind = torch.full_like(pairs[0], data.edge_types.index(of))
+    return {"edge_label_index": pairs + shift, "edge_label_type": kind, "y": pyg.flat(labels)}
+
+
+def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
+    """The three parts that PyG's `RandomLinkSplit` makes, as one graph with pairs and masks.
+
+    Messages are the edges of `train`. A pair of `val` or `test` that is an edge may be none of
+    them, nor its reverse, where most edges of its relation have one.
+
+    Args:
+        train, val, test: ``HeteroData`` with ``edge_label`` of one relation, or ``Data``.
+        options: as for `from_hetero`, or else for `Graph.from_pyg`.
+
+    Returns:
+        The graph of `train`, with the pairs of all three as `edge_label_index`, their labels as `y`
+        and three masks of them.
+
+    Raises:
+        ValueError: if a part has no ``edge_label`` or other nodes, if a pair that is an edge is in
+            two parts, or a pair to validate or test with, or its reverse, is an edge of `train`.
+
+    Example:
+        >>> from torch_geometric.data import Data  # doctest: +SKIP
+        >>> from torch_geometric.transforms import RandomLinkSplit  # doctest: +SKIP
+        >>> data = Data(x=torch.eye(9), edge_index=torch.randint(9, (2, 30)))  # doctest: +SKIP
+        >>> graph = from_link_split(*RandomLinkSplit()(data))  # doctest: +SKIP
+    """
+    parts = {"train": train, "val": val, "test": test}
+    read = from_hetero if hasattr(train, "node_types") else Graph.from_pyg
+    graphs = {name: read(data, **options) for name, data in parts.items()}
+    first = graphs["train"]
+    for name, graph in graphs.items():
+        if graph.edge_label_index is None or graph.num_nodes != first.num_nodes:
+            got = "none" if graph.edge_label_index is None else f"{graph.num_nodes} nodes"
+            raise ValueError(
+                f"Expected {name} to have edge_label of the {first.num_nodes} nodes of train, as "
+                f"RandomLinkSplit leaves it, but got {got}"
+            )
+    _check_apart(graphs)
+    pairs, names = list(graphs.values()), OF_PAIRS[: 1 + (first.edge_label_type is not None)]
+    sizes = torch.tensor([graph.num_examples for graph in pairs])
+    part = torch.arange(3).repeat_interleave(sizes)
+    joined = {name: torch.cat([getattr(graph, name) for graph in pairs], -1) for name in names}
+    masks = {name: part == number for number, name in enumerate(MASKS)}
+    y = torch.cat([graph.y for graph in pairs])  # type: ignore[misc]  # checked
+    return first.replace(**joined, **masks, y=y, num_classes=None)
+
+
+def _check_apart(graphs: Mapping[str, Graph]) -> None:
+    """Raise if a pair is in two parts, or its edge or reverse is a message."""
+    first, n = graphs["train"], graphs["train"].num_nodes
+    relation = None if first.edge_label_type is None else int(first.edge_label_type[0])
+    every = torch.ones_like(first.edge_index[0], dtype=torch.bool)
+    own: Any = every if relation is None else first.edge_type == relation
+    edges: dict[str, Any] = {"train's edges": first.edge_index[:, own]}
+    edges |= {f"{name}'s pairs": graph.edge_label_index for name, graph in graphs.items()}
+    keys = {name: source * n + target for name, (source, target) in edges.items()}
+    seen = ["train's edges", "train's pairs"]
+    for name in ("val's pairs", "test's pairs"):
+        for other in seen:
+            if (both := int(torch.isin(keys[name], keys[other]).sum())) > 0:
+                raise ValueError(f"Expected no pair of {name} among {other}, but got {both}")
+        seen.append(name)
+    asked = torch.cat([graph.edge_label_index for graph in graphs.values()], 1)  # type: ignore[misc]
+    is_edge = torch.cat([graph.y for graph in graphs.values()]) != 0  # type: ignore[misc]
+    asked = asked[:, is_edge]
+    whole, kinds = torch.cat([first.edge_index, asked], 1), None
+    if relation is not None:
+        kinds = torch.cat([first.edge_type, torch.full_like(asked[0], relation)])  # type: ignore[list-item]
+    tested = torch.cat([keys["val's pairs"], keys["test's pairs"]])
+    source, target = first.edge_index
+    for _, turned in turned_relations(whole, kinds, n, only=relation):
+        of: Any = every if relation is None else first.edge_type == turned
+        told = int(torch.isin(tested, (target * n + source)[of]).sum())
+        if told:
+            raise ValueError(
+                "Expected no edge of train to be the reverse of a pair of val or test, which tells "
+                f"its label, but got {told}: RandomLinkSplit's is_undirected=True, or the "
+                "rev_edge_types of a typed graph, keeps both out"
+            )
+
+
+OF_PAIRS = ("edge_label_index", "edge_label_type")
 
 
 @typed

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from ..checks import check_count, check_number, check_share, check_weight
+from ..checks import Count, Natural, Share, Weight, check_number
 from ..graph import Graph
 from ..kinds import typed
 from .undirected import undirected
@@ -34,19 +34,19 @@ LIKE: dict[
 
 @typed
 def large_graph(
-    num_nodes: int,
-    num_edges: int,
+    num_nodes: Count,
+    num_edges: Natural,
     *,
-    num_classes: int = 40,
-    num_features: int = 128,
-    homophily: float = 0.66,
-    closeness: float = 0.8,
-    strays: float = 0.1,
+    num_classes: Count = 40,
+    num_features: Count = 128,
+    homophily: Share = 0.66,
+    closeness: Share = 0.8,
+    strays: Share = 0.1,
     tail: float = 1.7,
     max_degree: int = 13_000,
-    community_size: int = 500,
-    skew: float = 1.0,
-    signal: float = 0.16,
+    community_size: Count = 500,
+    skew: Weight = 1.0,
+    signal: Weight = 0.16,
     seed: int = 0,
 ) -> Graph:
     """A graph with communities, hubs, skewed labels and dense features, as large as memory holds.
@@ -92,13 +92,8 @@ def large_graph(
 
     Source: https://ogb.stanford.edu/docs/nodeprop/ (the sizes)
     """
-    check_count(num_nodes=num_nodes, num_classes=num_classes)
-    check_count(num_features=num_features, community_size=community_size)
-    check_number("num_edges", num_edges, at_least=0, integer=True)
     check_number("max_degree", max_degree, at_least=1)
-    check_share(homophily=homophily, closeness=closeness, strays=strays)
     check_number("tail", tail, above=1)
-    check_weight(skew=skew, signal=signal)
     generator = torch.Generator().manual_seed(seed)
     y, community = _groups(num_nodes, num_classes, skew, community_size)
     weight = (1 - torch.rand(num_nodes, generator=generator, dtype=torch.float64)).pow(-1 / tail)

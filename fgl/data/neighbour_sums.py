@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, reject_if
+from ..checks import reject_if
 from ..graph import Graph
 from ..graph.checks import check_index
+from ..graph.windows import check_no_series
 from ..kinds import typed
 from ..sparse import SparseMatrix
 from ..sparse.matrix import dense, rows_of
@@ -174,9 +175,9 @@ class NeighbourSums(NamedTuple):
 
 @typed
 def neighbour_sums(
-    graph: Graph, parts: Sequence[Tensor], *, hops: int, total: Total | None = None
+    graph: Graph, parts: Sequence[Tensor], *, hops: Literal[0, 1, 2], total: Total | None = None
 ) -> NeighbourSums:
-    """Each client's nodes with the sums of their neighbours' features, other clients' included.
+    """Add up the features of each node's neighbours, including neighbours at other clients.
 
     Features become the rows of ``P X``, edges are the entries of the whole graph's
     ``P = D^-1/2 (A + I) D^-1/2`` with P as weight, self-loops among them: so degrees are
@@ -219,7 +220,7 @@ def neighbour_sums(
 
     Source: Yao et al., FedGCN, https://arxiv.org/abs/2201.12433
     """
-    check_choice("hops", hops, (0, 1, 2))
+    check_no_series(graph, "neighbour_sums")
     cut = borders(graph, parts)
     whole = summed(graph)
     if hops == 0:

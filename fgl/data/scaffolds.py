@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from ..checks import check_number, install
+from ..checks import imported, install
 from ..kinds import typed
 
 
@@ -33,14 +33,10 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
     """
     if not smiles:
         return []
-    try:
-        from rdkit import Chem, rdBase
-        from rdkit.Chem.Scaffolds import MurckoScaffold
-    except ImportError as error:
-        raise ImportError(
-            "Expected rdkit to be installed to find scaffolds, but got none: "
-            f"{install('molecules')}"
-        ) from error
+    for_scaffolds = "to find scaffolds", install("molecules")
+    murcko = imported("rdkit.Chem.Scaffolds.MurckoScaffold", *for_scaffolds)
+    from rdkit import Chem, rdBase
+
     scaffolds = []
     with rdBase.BlockLogs():
         for row, text in enumerate(smiles):
@@ -50,7 +46,7 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
                     f"Expected smiles[{row}] to be a molecule, but got {text[:60]!r}, "
                     "which rdkit cannot read"
                 )
-            scaffolds.append(MurckoScaffold.MurckoScaffoldSmiles(mol=molecule))
+            scaffolds.append(murcko.MurckoScaffoldSmiles(mol=molecule))
     return scaffolds
 
 
@@ -93,7 +89,6 @@ def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[
         >>> fgl.data.partitions.scaffold_partition(["a", "b", "a", "c"], 2)
         [tensor([0, 2]), tensor([1, 3])]
     """
-    check_number("num_clients", num_clients, integer=True)
     groups = scaffold_groups(scaffolds)
     if not 1 <= num_clients <= len(groups):
         raise ValueError(

@@ -13,7 +13,7 @@ from operator import index, mul
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_fanouts, check_number
+from ..checks import check_count, check_fanouts, check_number, reject_if
 from ..graph import Graph
 from ..graph.checks import check_index
 from ..kinds import explained
@@ -71,8 +71,7 @@ class EgoSampler:
 
     def __init__(self, graph: Graph | SparseMatrix, fanouts: Sequence[int] = (6, 6)) -> None:
         adj = graph.adj if isinstance(graph, Graph) else graph
-        if adj.shape[0] != adj.shape[1]:
-            raise ValueError(f"Expected the adjacency to be square, but got shape {adj.shape}")
+        reject_if(adj.shape[0] != adj.shape[1], "the adjacency to be square", f"shape {adj.shape}")
         self.size = levels(fanouts)[-1]
         self.fanouts = tuple(fanouts)
         self.num_nodes = adj.shape[0]
@@ -224,13 +223,11 @@ def mash(
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     check_float(values, "values")
-    if values.dim() != 2:
-        raise ValueError(f"Expected values to have shape [*, *], but got {list(values.shape)}")
+    reject_if(values.dim() != 2, "values to have shape [*, *]", list(values.shape))
     check_index("trees", trees, (None, None), len(values))
     count, size = trees.shape
     batch = max(count, 1) if batch_size is None else index(batch_size)
-    if not 1 <= batch <= max(count, 1):
-        raise ValueError(f"Expected batch_size to be in [1, {count}], but got {batch}")
+    reject_if(not 1 <= batch <= max(count, 1), f"batch_size to be in [1, {count}]", batch)
     if batch == 1 and count:
         warn(
             "Expected means of several ego-graphs, but got batch_size 1: they stay as they are, "

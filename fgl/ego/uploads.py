@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..kinds import explained
 from .trees import check_float, levels
 
@@ -46,8 +47,7 @@ def check_mashed(
                 f"Expected {name} to have shape [{count}, {size}, {width}], "
                 f"but got {list(value.shape)}"
             )
-    if not len(embeddings):
-        raise ValueError("Expected embeddings to have a graph, but got none")
+    reject_if(not len(embeddings), "embeddings to have a graph", "none")
     exact = torch.promote_types(embeddings.dtype, torch.float32)
     length = embeddings.to(exact).flatten(1).square().sum(1)
     if not length.isfinite().all():  # one step on them would make every client's model infinite

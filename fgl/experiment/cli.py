@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..checks import imported, install
+from ..checks import imported, install, reject_if
 from ..kinds import explained
 from .fields import changed, flat, leaves, members
 from .run import NOT_CONFIG, Run, command, over_seeds
@@ -96,8 +96,7 @@ def cli(
 
 def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
     for name in presets:
-        if name not in mains:
-            raise ValueError(f"Expected presets to be those of {', '.join(mains)}, but got {name}")
+        reject_if(name not in mains, f"presets to be those of {', '.join(mains)}", name)
 
 
 def _origin(
@@ -243,8 +242,7 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
             raise TypeError(
                 f"Expected parameter {name} of {source.__qualname__} to have a type, but got none"
             )
-        if name in kinds:
-            raise TypeError(f"Expected each flag to have one meaning, but got {name} and {name}")
+        reject_if(name in kinds, "each flag to have one meaning", f"{name} and {name}", TypeError)
         if default is REQUIRED and isinstance(kind, type) and dataclasses.is_dataclass(kind):
             default = kind()
         if default is REQUIRED or not _is_function(kind):
@@ -310,10 +308,7 @@ def _joined(tables: Iterable[Presets], flags: Collection[str]) -> dict[str, dict
     table: dict[str, dict[str, Any]] = {}
     for name, preset in itertools.chain.from_iterable(some.items() for some in tables):
         unknown = [flag for flag in preset if flag not in flags]
-        if unknown:
-            raise ValueError(
-                f"Expected the preset of {name} to name flags, but got {', '.join(unknown)}"
-            )
+        reject_if(unknown, f"the preset of {name} to name flags", ", ".join(unknown))
         name = _spelled(name, table)
         table[name] = table.get(name, {}) | dict(preset)
     return table

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..checks import check_count, check_number
+from ..checks import check_count, check_number, reject_if
 from ..federation import Callback, Method, Result, Round, run
 from ..kinds import check_options, typed
 from ..progress import shown
@@ -245,9 +245,9 @@ def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
     if checkpoint is None:
         return None
     folders = {name: Path(checkpoint) / re.sub(r"[^\w.=,+-]+", "_", name) for name in methods}
-    if len({str(folder).lower() for folder in folders.values()}) < len(folders):
-        raise ValueError(
-            "Expected names of methods to differ in letters or digits where there is a checkpoint, "
-            f"but got {', '.join(folders)}"
-        )
+    reject_if(
+        len({str(folder).lower() for folder in folders.values()}) < len(folders),
+        "names of methods to differ in letters or digits where there is a checkpoint",
+        ", ".join(folders),
+    )
     return folders

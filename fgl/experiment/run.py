@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from ..checks import about, check_count, check_disk, check_number
+from ..checks import about, check_count, check_disk, check_number, reject_if
 from ..federation import Callback, Evaluate, Method, Result, Round, Watch, choose, run
 from .callbacks import early_stop, progress, tell_memory
 from .plots import plot
@@ -180,11 +180,11 @@ class Run:
                 "Expected patience to be None for a task that has no validation score, "
                 f"but got {self.patience}"
             )
-        if self.seeds > 1:
-            raise ValueError(
-                "Expected seeds to be 1 where a Run is called, since a task has one seed, but got "
-                f"{self.seeds}: fgl.experiment.cli and fgl.compare run several"
-            )
+        reject_if(
+            self.seeds > 1,
+            "seeds to be 1 where a Run is called, since a task has one seed",
+            f"{self.seeds}: fgl.experiment.cli and fgl.compare run several",
+        )
         for name in ("json", "plot"):
             if getattr(self, name):
                 try_writing(name, Path(getattr(self, name)))

@@ -55,14 +55,19 @@ from .method.method import Loss as Loss
 from .method.method import Method as Method
 from .method.method import OptimizerFactory as OptimizerFactory
 from .method.method import Training as Training
-from .method.models import Models as Models
 from .method.rules import Joining as Joining
+from .method.rules import Models as Models
 from .method.rules import Own, Privacy, Rules
 from .method.rules import Ragged as Ragged
 from .method.sums import Means, OfMeans, OfSums, after
 from .run import Callback
 from .run import run as run
-from .training.minibatches import Steps, graph_minibatches, node_minibatches
+from .training.minibatches import (
+    Steps,
+    graph_minibatches,
+    node_minibatches,
+    window_minibatches,
+)
 from .training.minibatches import local_steps as local_steps
 from .training.minibatches import num_steps as num_steps
 from .training.minibatches import training_examples as training_examples
@@ -133,4 +138,5 @@ __all__ = [
     "train",
     "trainable",
     "unsealed",
+    "window_minibatches",
 ]

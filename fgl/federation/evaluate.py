@@ -15,6 +15,7 @@ from torch import nn
 
 from ..checks import reject_if
 from ..graph import Graph
+from ..graph.windows import asked, by_answer, horizons
 from ..kinds import explained, typed
 from ..metrics.host import on_host
 from ..predict import predict, standing_in
@@ -269,21 +270,24 @@ def _whole_score(
         for name in _undefined(target, graph, prefix)
     }
 
+    target = target.at(horizons(graph))
+
     def score(params: Params, graph: Any) -> dict[str, Any]:
-        output, y = logits_of(model, params, graph), graph.y
+        of = asked(graph, lambda own: logits_of(model, params, own))
         metrics = {}
         if validated:
-            metrics[f"val_{target.first}"] = target.metrics[target.first](output, y, graph.val_mask)
-            metrics["val_loss"] = target.loss(output, y, graph.val_mask)
-        metrics |= target.measure("test_", output, y, graph.test_mask)
+            answers = of(graph.val_mask)
+            metrics[f"val_{target.first}"] = target.metrics[target.first](*answers)
+            metrics["val_loss"] = target.loss(*answers)
+        metrics |= target.measure("test_", *of(graph.test_mask))
         return {name: value for name, value in metrics.items() if name not in without}
 
     return score
 
 
 def _undefined(target: Target, graph: Graph, prefix: str) -> list[str]:
-    pairs = [(graph.y, getattr(graph, f"{prefix}mask"))]
-    return warn_undefined(target, pairs, prefix).get(0, [])
+    answers = by_answer(graph, getattr(graph, f"{prefix}mask"))[1:]
+    return warn_undefined(target, [answers], prefix).get(0, [])
 
 
 def _local_score(
@@ -295,14 +299,16 @@ def _local_score(
         raise ValueError("Expected clients to have labels and test nodes, but got none")
     for own in tested:
         checked_y(target, own.y)
-    warn_undefined(target, [(g.y, g.test_mask) for g in graphs], "local_", instead=POOLED)
-    scored_graphs, local = set(tested), of_clients(target)  # graphs are told apart by identity
+    answers = [by_answer(own, own.test_mask)[1:] for own in graphs]
+    warn_undefined(target, answers, "local_", instead=POOLED)
+    scored_graphs = set(tested)  # graphs are told apart by identity
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
         if graph not in scored_graphs:
             return {}
-        output = logits_of(model, params, graph)
-        return local.measure("local_", output, graph.y, graph.test_mask)
+        of = asked(graph, lambda own: logits_of(model, params, own))
+        local = of_clients(target).at(horizons(graph))
+        return local.measure("local_", *of(graph.test_mask))
 
     return score
 

@@ -167,7 +167,7 @@ def run(
         stack.enter_context(running(method))
         before = result.unprotected
         result = _resumed(folder, method, place) or result
-        result.unprotected = before
+        result.unprotected = result.unprotected or before  # of an older checkpoint
         result.config = with_layers(method, config)
         result.method, result.clients = method, getattr(place, "graphs", ())
         result.select = getattr(getattr(place, "clients", None), "select", "")

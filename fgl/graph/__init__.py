@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,25 +15,18 @@ from ..checks import check_count, check_device, reject_if
 from ..sparse import SparseMatrix
 from ..sparse.matrix import rows_of
 from ..sparse.pattern import Pattern, outside
-from . import collection
-from .append import appended
+from . import checks, collection
 from .checks import MASKS as MASKS
-from .checks import (
-    check_batch,
-    check_devices,
-    check_features,
-    check_index,
-    check_pairs,
-    check_roles,
-)
 from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
 from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
 from .fields import FIELDS, TENSORS, check_field, check_y, counted_classes, inside, present, taken
 from .fields import NODE_FIELDS as NODE_FIELDS
+from .fields import TIME_FIELDS as TIME_FIELDS
 from .pyg import fields_of, pyg_fields
 from .reading import Reading
 from .tables import of_networkx
+from .windows import check_no_series, check_windows, read, select_windows
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -42,14 +35,16 @@ class Graph(Facts):
 
     The examples, of which `y` and the masks speak, are its nodes. With `batch` it is a collection
     of graphs, one after the other, and these are the examples: read ``[num_graphs]`` for
-    ``[num_examples]``. With `edge_label_index` pairs of nodes are.
+    ``[num_examples]``. With `edge_label_index` pairs of nodes are. With `window_index` windows of a
+    series are, each of which asks about all nodes.
 
     Args:
-        x: node features, float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
+        x: node features, float ``[num_nodes, num_features]``, dense or a `SparseMatrix`; or a
+            series ``[num_nodes, num_times, num_features]``, dense.
         edge_index: int64 ``[2, num_edges]``, rows (source, target).
         y: labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or numbers, float
             ``[num_examples]`` or ``[num_examples, t]``, NaN where it is unknown: see
-            `fgl.targets`.
+            `fgl.targets`. With windows float ``[num_nodes, num_times]``.
         num_classes: number of classes; by default the largest label plus one, with a warning if
             labels below it do not occur.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
@@ -67,6 +62,14 @@ class Graph(Facts):
         edge_label_index: int64 ``[2, num_examples]``, pairs of nodes, of which `y` and the masks
             speak.
         edge_label_type: int64 ``[num_examples]``, the relation that each pair is asked about.
+        z: int64 ``[num_nodes]``, at least 0, such as atomic numbers.
+        pos: float ``[num_nodes, d]``, positions.
+        u: float ``[num_graphs, d]``, features of the graphs of a `batch`.
+        scale: float ``[num_nodes, 2 * (num_features + 1)]``, means of the features and of `y`, then
+            their deviations: models read windows without them, and answers have them again.
+        window_index: int64 ``[num_examples, steps]``, the times of `x` that each window reads.
+        horizon_index: int64 ``[num_examples, h]``, the times of `y` that each window is asked
+            about, later than those that it reads.
 
     Raises:
         TypeError: for a wrong type or dtype.
@@ -97,27 +100,37 @@ class Graph(Facts):
     node_type: Tensor | None = None
     edge_label_index: Tensor | None = None
     edge_label_type: Tensor | None = None
+    z: Tensor | None = None
+    pos: Tensor | None = None
+    u: Tensor | None = None
+    scale: Tensor | None = None
+    window_index: Tensor | None = None
+    horizon_index: Tensor | None = None
 
     def __post_init__(self) -> None:
-        check_features(self.x)
+        checks.check_features(self.x)
         self._choose_backend()
-        check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
-        check_devices(present(self, TENSORS), self.edge_index.device)
+        checks.check_index("edge_index", self.edge_index, (2, None), self.num_nodes)
+        checks.check_devices(present(self, TENSORS), self.edge_index.device)
         if self.batch is not None:
-            check_batch(self.batch, self.edge_index, self.num_nodes)
-        check_pairs(self.edge_label_index, self.edge_label_type, self.batch, self.num_nodes)
+            checks.check_batch(self.batch, self.edge_index, self.num_nodes)
+        checks.check_pairs(self.edge_label_index, self.edge_label_type, self.batch, self.num_nodes)
+        check_windows(self)
+        if self.u is not None and self.batch is None:
+            raise ValueError("Expected batch beside u, the features of its graphs, but got none")
         sizes = {"node": self.num_nodes, "edge": self.num_edges}
         for name, value in present(self, FIELDS).items():
             check_field(name, value, sizes.get(FIELDS[name].owner, self.num_examples))
         masks = present(self, MASKS)
-        check_roles(masks)
+        checks.check_roles(masks)
         for name, mask in masks.items():  # a column of masks of many splits is not contiguous
             object.__setattr__(self, name, mask.contiguous())
         if self.num_classes is not None:
             check_count(num_classes=self.num_classes)
         if self.y is None:
             return
-        check_y(self.y, self.num_examples, self.num_classes)
+        rows = self.num_examples if self.window_index is None else self.num_nodes
+        check_y(self.y, rows, self.num_classes)
         if self.num_classes is None and self.y.numel() and not self.y.is_floating_point():
             object.__setattr__(self, "num_classes", counted_classes(self.y))
 
@@ -149,7 +162,7 @@ class Graph(Facts):
     @property
     def inputs(self) -> tuple[Any, ...]:
         """Arguments of a model's forward: ``x, adj``, and ``pool`` if the graph has a `batch`."""
-        return (self.x, self.adj) if self.batch is None else (self.x, self.adj, self.pool)
+        return (read(self), self.adj) if self.batch is None else (self.x, self.adj, self.pool)
 
     @cached_property
     def adj(self) -> SparseMatrix:
@@ -216,7 +229,7 @@ class Graph(Facts):
         If the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
         """
         reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
-        check_index("nodes", nodes, (None,), self.num_nodes)
+        checks.check_index("nodes", nodes, (None,), self.num_nodes)
         if nodes.unique().numel() != nodes.numel():
             raise ValueError("Expected nodes to be without repeats, but got a node twice")
         position = torch.full((self.num_nodes,), -1, dtype=torch.int64, device=self.device)
@@ -230,8 +243,10 @@ class Graph(Facts):
         fields = {
             **taken(self, NODE_FIELDS, nodes),
             **taken(self, EDGE_FIELDS, edges),
-            **taken(self, EXAMPLE_FIELDS, examples),
+            **taken(self, EXAMPLE_FIELDS if self.window_index is None else ("y",), examples),
         }
+        if self.window_index is not None:  # of all nodes alike
+            fields |= present(self, (*TIME_FIELDS, *MASKS))
         return Graph(
             x=rows_of(self.x, nodes),
             edge_index=position[self.edge_index[:, edges]],
@@ -278,13 +293,17 @@ class Graph(Facts):
         Source: the mended graphs of Zhang et al. 2021, FedSage+, https://arxiv.org/abs/2106.13430
         """
         reject_if(self.batch is not None, "a graph without batch (see join)", "one with it")
-        check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
-        return self.replace(**appended(self, x, edge_index, edge_weight, node_id, fields))
+        check_no_series(self, "append")
+        checks.check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
+        return self.replace(
+            **collection.appended(self, x, edge_index, edge_weight, node_id, fields)
+        )
 
     def select(self, graphs: Tensor) -> Graph:
         """The collection of the graphs named by `graphs` (int64 ``[m]``), in that order.
 
-        Nothing is sorted or checked again: O(size of the result). Edges come by target.
+        Nothing is sorted or checked again: O(size of the result). Edges come by target. Of a series
+        these are windows: the series and its edges are shared with the result.
 
         Example:
             >>> batch = torch.tensor([0, 1, 1])
@@ -293,8 +312,11 @@ class Graph(Facts):
             tensor([[0],
                     [1]])
         """
+        if self.window_index is not None:
+            checks.check_index("graphs", graphs, (None,), self.num_examples)
+            return cast("Graph", select_windows(self, graphs.to(self.device)))
         reject_if(self.batch is None, "a graph with batch (see subgraph)", "one without")
-        check_index("graphs", graphs, (None,), self.num_graphs)
+        checks.check_index("graphs", graphs, (None,), self.num_graphs)
         reject_if(graphs.numel() == 0, "graphs to name a graph", "none")
         chosen: Graph = collection.select(self, graphs.to(self.device))
         return chosen

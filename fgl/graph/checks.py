@@ -23,7 +23,9 @@ def check_features(x: Any) -> None:
         raise TypeError(
             f"Expected x to be dense or a SparseMatrix, but got a {x.layout} tensor: x.to_dense()"
         )
-    reject_if(len(x.shape) != 2, "x to have shape [num_nodes, num_features]", list(x.shape))
+    series = len(x.shape) == 3 and isinstance(x, Tensor)
+    shapes = "[num_nodes, num_features], or [num_nodes, num_times, num_features] for a series"
+    reject_if(len(x.shape) != 2 and not series, f"x to have shape {shapes}", list(x.shape))
     values = x.value if isinstance(x, SparseMatrix) else x
     if values is not None:
         _check_values(values)

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..checks import reject_if
 from ..sparse.pattern import outside, row_major
 from .fields import EDGE_FIELDS, taken
+from .windows import by_answer
 
 
 def answered(mask: Tensor, y: Tensor | None) -> Tensor:
@@ -55,6 +56,8 @@ class Facts:
     test_mask: Tensor | None
     batch: Tensor | None
     edge_label_index: Tensor | None
+    window_index: Tensor | None
+    horizon_index: Tensor | None
 
     def __repr__(self) -> str:
         """The shapes of the graph's fields, as PyG writes them."""
@@ -73,7 +76,7 @@ class Facts:
 
     @property
     def num_features(self) -> int:
-        return int(self.x.shape[1])
+        return int(self.x.shape[-1])
 
     @property
     def num_edges(self) -> int:
@@ -87,21 +90,28 @@ class Facts:
     def num_train(self) -> int:
         """Number of training examples; examples without a known answer do not count.
 
-        Every example trains where there is no training mask, and needs no answer without `y`.
+        Every example trains where there is no training mask, and needs no answer without `y`. A
+        window counts once for each node.
         """
         answers = self.y if self.y is not None and self.y.is_floating_point() else None
         read = [each for each in (self.train_mask, answers) if each is not None]
         if not read:
-            return self.num_examples
+            return self.num_answers
         try:
             versions = [each._version for each in read]
         except RuntimeError:  # an inference tensor counts no changes
-            return int(answered(self.training_mask, self.y).sum())
+            return int(self._answered.sum())
         cached = self.__dict__.get("_counted")
         if cached is None or cached[1] != versions or any(map(is_not, cached[0], read)):
-            count = int(answered(self.training_mask, self.y).sum())
+            count = int(self._answered.sum())
             cached = self.__dict__["_counted"] = read, versions, count
         return int(cached[2])
+
+    @property
+    def _answered(self) -> Tensor:
+        """Mask of the answers that train and are known."""
+        _, y, mask = by_answer(self, self.training_mask)
+        return answered(mask, y)
 
     @property
     def training_mask(self) -> Tensor:
@@ -110,10 +120,17 @@ class Facts:
 
     @property
     def num_examples(self) -> int:
-        """Number of examples: nodes, graphs of a `batch`, or pairs of `edge_label_index`."""
+        """Number of examples: nodes, graphs of a `batch`, asked pairs, or windows."""
         if self.edge_label_index is not None:
             return self.edge_label_index.shape[1]
+        if self.window_index is not None:
+            return self.window_index.shape[0]
         return self.num_nodes if self.batch is None else self.num_graphs
+
+    @property
+    def num_answers(self) -> int:
+        """Number of rows of answers: one an example, of a window one a node."""
+        return self.num_examples * (1 if self.window_index is None else self.num_nodes)
 
     @property
     def num_outputs(self) -> int:
@@ -124,6 +141,8 @@ class Facts:
         """
         if self.num_classes is not None:
             return self.num_classes
+        if self.horizon_index is not None:
+            return self.horizon_index.shape[1]
         if self.y is None or not self.y.is_floating_point():
             raise ValueError("Expected graph.y to say what a model learns, but got None")
         return 1 if self.y.dim() == 1 else self.y.shape[1]
@@ -162,7 +181,8 @@ class Facts:
             >>> fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=y, train_mask=mask).train_labels
             tensor([ 1, -1])
         """
-        if self.batch is not None or self.edge_label_index is not None:
+        others = (self.batch, self.edge_label_index, self.window_index)
+        if any(each is not None for each in others):
             raise ValueError("Expected examples to be nodes, whose labels are known in training")
         if self.y is None:
             return torch.full((self.num_nodes,), -1, device=self.device)

@@ -44,14 +44,20 @@ FIELDS = {
     "edge_type": Field("edge"),
     "edge_time": Field("edge", "float or int64"),
     "edge_label_type": Field("pair"),
+    "z": Field("node"),
+    "pos": Field("node", "float", (None,)),
+    "u": Field("example", "float", (None,)),
+    "scale": Field("node", "float", (None,)),
+    "window_index": Field("time", "int64", (None,)),
+    "horizon_index": Field("time", "int64", (None,)),
     **{name: Field("example", "bool", default=0.0) for name in MASKS},
 }
-NODE_FIELDS, EDGE_FIELDS = (
+NODE_FIELDS, EDGE_FIELDS, TIME_FIELDS = (
     tuple(name for name, field in FIELDS.items() if field.owner == owner)
-    for owner in ("node", "edge")
+    for owner in ("node", "edge", "time")
 )
 TENSORS = ("x", "edge_index", *FIELDS, "edge_label_index", "batch", "y")
-EXAMPLE_FIELDS = ("y", "edge_label_type", *MASKS)
+EXAMPLE_FIELDS = ("y", "u", "edge_label_type", *MASKS)
 UNFILLED = tuple(  # the fields that new nodes and edges need
     name for name in (*EDGE_FIELDS, *NODE_FIELDS) if name not in ("edge_weight", "node_id")
 )
@@ -123,7 +129,7 @@ def check_field(name: str, value: Any, size: int) -> None:
     """Raise unless a field has `size` rows as `FIELDS` describes them, finite and constant."""
     field = FIELDS[name]
     if field.numbers == "int64":
-        return check_index(name, value, (size,), None)
+        return check_index(name, value, (size, *field.shape), None)
     if field.numbers == "bool":
         return check_mask(name, value, size)
     if not isinstance(value, Tensor):

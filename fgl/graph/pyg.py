@@ -29,6 +29,10 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
     fields = {name: None if name in ignore else getattr(data, name, None) for name in READ}
     if fields["edge_index"] is None and getattr(data, "adj_t", None) is not None:
         fields |= edges_of(data.adj_t)
+    if fields["x"] is None and fields["pos"] is not None and "x" not in ignore:
+        fields["x"] = fields["pos"].new_zeros(len(fields["pos"]), 0)
+        if fields["edge_index"] is None:
+            fields["edge_index"] = torch.zeros(2, 0, dtype=torch.int64, device=fields["pos"].device)
     if fields["x"] is None:
         raise ValueError(
             "Expected data.x to be the features of nodes, but got None: give every node a 1, "
@@ -37,7 +41,7 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
         )
     fields |= _answers(data, fields, ignore)
     fields |= {name: one_split(name, fields[name], split) for name in MASKS}
-    fields |= {name: narrowed(fields[name]) for name in ("x", "edge_attr", "edge_weight")}
+    fields |= {name: narrowed(fields[name]) for name in ("x", "edge_attr", "edge_weight", "pos")}
     ids = {name: getattr(data, name, None) for name in ALL_IDS if name not in ignore}
     fields |= masks_of_ids(fields, ids, _num_examples(fields))
     fields["edge_attr"] = in_columns(fields["edge_attr"])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..sparse import SparseMatrix
 from ..sparse.pattern import outside
 from .fields import EDGE_FIELDS
+from .windows import read
 
 
 class Reading:
@@ -38,7 +39,7 @@ class Reading:
         """Return the graph's value of this name, or None if the graph has no such value."""
         graph, adj = self.graph, self.graph.adj
         if name == "x":
-            return dense(graph.x)
+            return dense(read(graph))
         if name == "edge_index":
             return self.edge_index
         if name == "edge_weight":
@@ -47,7 +48,10 @@ class Reading:
             return self._left(graph.entries(name), 0) if graph.has(name) else None
         if name in ("batch_size", "num_graphs"):
             return None if graph.batch is None else graph.num_graphs
-        return getattr(graph, name)
+        value = getattr(graph, name)
+        return (
+            value.detach() if name == "pos" and value is not None else value
+        )  # forces ask for its gradient
 
     @cached_property
     def edge_index(self) -> Tensor:

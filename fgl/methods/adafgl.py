@@ -24,7 +24,7 @@ from .local import local
 
 @fed.layer(checks=[fed.check_one_architecture])
 def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
-    """Personal training around a federated model that stays as it is (AdaFGL, step 2).
+    """Train a personal model at each client on top of a frozen federated model (AdaFGL, step 2).
 
     The model is a `fgl.nn.AdaFGL`, whose extractor the first step has trained: FedAvg, or any
     method. `fgl.tasks.adapted` does both. Nothing is sent. In its first round a client

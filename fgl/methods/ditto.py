@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import federation as fed
 from ..aggregate import mean
-from ..checks import Weight
+from ..checks import Weight, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 from ..losses import proximal
@@ -20,7 +20,7 @@ OWN = "own."  # prefix of the names of the client's own model
 
 @fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
-    """FedAvg, and a personal model for each client that stays near the common one (Ditto, Alg. 1).
+    """FedAvg, plus a personal model per client with a penalty on its distance (Ditto, Alg. 1).
 
     In each local step, on the same examples, a client takes a step on ``loss(theta)``, from the
     received ``theta^t``, and one on ``loss(v_k) + lambda / 2 ||v_k - theta^t||^2``, from its own
@@ -95,8 +95,8 @@ def _check_alone(method: Method) -> None:
             f"Expected ditto to be given a model without buffers, but got {buffers[0]!r}: clients "
             "train two models, and the second one's statistics have no place"
         )
-    if method.train.max_grad_norm is not None:
-        raise ValueError(
-            "Expected ditto to be given a method that clips no gradient, but got max_grad_norm="
-            f"{method.train.max_grad_norm}, which would clip both models' as one"
-        )
+    reject_if(
+        method.train.max_grad_norm is not None,
+        "ditto to be given a method that clips no gradient",
+        f"max_grad_norm={method.train.max_grad_norm}, which would clip both models' as one",
+    )

@@ -26,7 +26,7 @@ Attention = Callable[[Tensor], Tensor]
 def fedamp(
     fedavg: Method, *, sigma: Positive = 1.0, server_lr: Positive = 1.0, penalty: Weight = 1.0
 ) -> Method:
-    """Every client keeps its own model, held near a mix of all, by their distances (FedAMP).
+    """Penalise each model's distance from a mix of models weighted by similarity (FedAMP).
 
     ``u_i = sum_j xi_ij theta_j`` at the server, ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)``
     (`distance_attention`);
@@ -60,7 +60,7 @@ def fedamp(
 def heurfedamp(
     fedavg: Method, *, own: Share = 0.3, scale: Weight = 10.0, penalty: Weight = 1.0
 ) -> Method:
-    """FedAMP whose attention is a softmax of cosines (HeurFedAMP, as GPFL's tables have it).
+    """FedAMP whose attention is a softmax of cosines (HeurFedAMP, as in GPFL's tables).
 
     ``xi_ii`` is given, the others share the rest as ``exp(scale cos(theta_i - theta_0, theta_j -
     theta_0))``; the penalty is ``lambda / 2 ||theta - u_i||^2``. The optimiser starts anew in every

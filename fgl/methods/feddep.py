@@ -44,7 +44,7 @@ def feddep(
     label_weight: Weight = 1.0,
     targets: Targets = "drawn",
 ) -> Method:
-    """FedAvg of a classifier that reads embeddings of the neighbours that a client misses (FedDEP).
+    """FedAvg of a classifier that also reads generated embeddings of missing neighbours (FedDEP).
 
     The model is a `fgl.nn.DeepNeighbours`. In its first round a client trains an encoder alone
     (`DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
@@ -103,7 +103,7 @@ def feddep(
 
     Example:
         >>> feddep(fgl.fedavg(fgl.nn.DeepNeighbours(4, 8, 2)), gen_epochs=20)
-        feddep(fedavg(DeepNeighbours(...)), gen_epochs=20)
+        feddep(fedavg(DeepNeighbours(...), ...), gen_epochs=20, ...)
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.04336; https://github.com/zkzhangke/FedDEP
     """

@@ -21,7 +21,7 @@ SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all 
 
 @fed.layer(checks=[fed.check_averages])
 def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
-    """FedAvg with a dynamic regulariser, so that a fixed point is optimal for all (FedDyn, Alg. 1).
+    """FedAvg with a dynamic regulariser: fixed points minimise the global loss (FedDyn, Alg. 1).
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. Here
     ``h_k = sum (theta_k - theta^t)`` over its rounds, which is the paper's ``-g_k / alpha``, and

@@ -40,7 +40,7 @@ def fedgm(
     fit_lr: Weight = 0.01,
     fit_decay: Weight = 5e-4,
 ) -> Method:
-    """Clients send small graphs that give a model the same gradients; the server trains on them.
+    """Train the server's model on small graphs that mimic the clients' gradients (FedGM).
 
     In its first round a client makes ``int(reduction n)`` nodes for its n training nodes, with
     about the same classes, features that begin as a drawn node's of the class, and edges
@@ -84,7 +84,7 @@ def fedgm(
 
     Example:
         >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)
-        fedgm(fedavg(GCN(...)), reduction=0.2)
+        fedgm(fedavg(GCN(...), ...), reduction=0.2, ...)
 
     Source: Zhang et al. 2025, FedGM; https://github.com/hanhan1900/FedGM
     """
@@ -168,8 +168,7 @@ def check_condensed(message: Message, most: float) -> None:
 
 def check_counts(count: Tensor, most: float) -> None:
     """Raise a ValueError if a class has more than `most` condensed nodes."""
-    if (count > most).any():
-        raise ValueError(f"Expected count to be at most {most:g}, but got more")
+    reject_if((count > most).any(), f"count to be at most {most:g}", "more")
 
 
 def with_gradients(inbox: Inbox) -> list[Any]:
@@ -224,11 +223,11 @@ def check_gradients(message: Mapping[str, Any], params: Params) -> None:
         raise ValueError(f"Expected gradient to have {list(params)}, but got {got}")
     for name, own in params.items():
         shape, each = [len(count), *own.shape], gradient[name]
-        if list(each.shape) != shape or each.dtype != own.dtype:
-            raise ValueError(
-                f"Expected gradient[{name!r}] to be {own.dtype} {shape}, but got {each.dtype} "
-                f"{list(each.shape)}"
-            )
+        reject_if(
+            list(each.shape) != shape or each.dtype != own.dtype,
+            f"gradient[{name!r}] to be {own.dtype} {shape}",
+            f"{each.dtype} {list(each.shape)}",
+        )
 
 
 def condense(

@@ -32,7 +32,7 @@ def fedgta(
     num_moments: Count = 6,
     threshold: float = 0.5,
 ) -> Method:
-    """Each client averages with those whose labels, propagated, have similar moments (FedGTA).
+    """Average clients whose propagated labels have similar moments, by confidence (FedGTA).
 
     After training a client propagates ``Y``: one-hot labels of its training nodes, the model's
     probabilities elsewhere. ``F <- alpha S F + (1 - alpha) Y``, and 1 more for the label of a
@@ -66,7 +66,7 @@ def fedgta(
 
     Example:
         >>> fedgta(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), num_moments=3)
-        fedgta(fedavg(GCN(...)), num_moments=3)
+        fedgta(fedavg(GCN(...), ...), num_moments=3, ...)
 
     Source: Li et al. 2023, https://arxiv.org/abs/2401.11755; https://github.com/xkLi-Allen/FedGTA
     """

@@ -18,7 +18,7 @@ from ..graph import Graph
 def fedhgn(
     fedavg: Method, *, align: Weight = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
-    """FedAvg except for the relations' coefficients, which stay near another client's.
+    """FedAvg of basis matrices; each client keeps its own coefficients of relations (FedHGN).
 
     A relation's matrix is ``W_r = sum_b c_rb V_b``. The bases V and all other tensors are averaged;
     the coefficients c are a client's own, so that clients need not agree on what a relation is. The

@@ -24,7 +24,7 @@ def fedopt(
     bias_correction: bool = False,
     anew: bool = False,
 ) -> Method:
-    """FedAvg with a server optimiser: a step on ``D = mean - theta`` (FedOpt, Algorithm 2).
+    """FedAvg whose server takes an optimiser step on ``D = mean - theta`` (FedOpt, Algorithm 2).
 
     The model's buffers, such as the statistics of a batch norm, are no parameters: they become the
     mean. (Steps past it would make a variance negative.)
@@ -46,7 +46,7 @@ def fedopt(
 
     Example:
         >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01)
-        fedopt(fedavg(GCN(...)), rule='adam', server_lr=0.01)
+        fedopt(fedavg(GCN(...), ...), rule='adam', server_lr=0.01, ...)
 
     Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295
     """

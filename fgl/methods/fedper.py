@@ -22,7 +22,7 @@ def fedper(
     shared: Sequence[str],
     models: Callable[[Graph], nn.Module] | None = None,
 ) -> Method:
-    """FedAvg of some layers: what is under `shared` travels, the rest is each client's own.
+    """FedAvg of the layers named in `shared`; each client keeps its own other layers (FedPer).
 
     With `models` clients may differ: in the width of their features, in their classes, in all that
     is not `shared`. The names, shapes and dtypes of what is shared agree.

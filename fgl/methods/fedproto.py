@@ -19,7 +19,7 @@ from .own_models import own_models
 
 @fed.layer(checks=[fed.check_averages])
 def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Method:
-    """Clients keep their models; what travels is each class's mean embedding (FedProto).
+    """Exchange each class's mean embedding instead of models (FedProto).
 
     Every client draws its first model. After training client i sends ``C_i^c``, the mean embedding
     of its training examples of class c (Eq. 3). The server sends all clients ``C^c``, the mean over

@@ -32,7 +32,7 @@ def fedprox(fedavg: Method, *, mu: Weight, distance: Distance = proximal) -> Met
 
     Example:
         >>> fedprox(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), mu=0.1)
-        fedprox(fedavg(GCN(...)), mu=0.1)
+        fedprox(fedavg(GCN(...), ...), mu=0.1)
 
     Source: Li et al. 2020, https://arxiv.org/abs/1812.06127
     """
@@ -51,7 +51,7 @@ def adaptive_fedprox(
     mu: Weight = 1.0,
     distance: Distance = proximal,
 ) -> Method:
-    """FedProx whose weight follows the loss, so that the term stays about as large as the loss.
+    """FedProx whose `mu` follows the loss, so that penalty and loss are about equally large.
 
     After its training a client takes ten times the weight where ``fit > 5 mu distance`` (while
     ``mu <= 1``), and a tenth where ``fit < mu distance / 2`` (while ``mu >= 1e-4``).

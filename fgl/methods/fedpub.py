@@ -44,7 +44,7 @@ def fedpub(
     of: Embedding = "auto",
     embed: Callable[[Tensor], Tensor] = mean_answer,
 ) -> Method:
-    """Every weight is ``W * m`` with a mask m of the client's own; similar clients share W.
+    """Train weights ``W * m``: masks m are personal, and similar clients average W (FED-PUB).
 
     A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W_n received||_2``, n being the
     model's tensors, in W and m, from its own m, at first 1; the last term begins in the second

@@ -74,7 +74,7 @@ def fedsage_plus(
     weight: Weight = 1.0,
     neighbours: Neighbours = random_neighbours,
 ) -> Method:
-    """Generators of neighbours that learn from all clients, and stay where they are (FedSage+).
+    """Train each client's generator of neighbours with gradients from all clients (FedSage+).
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
     (Eq. 9), H_i being its generated neighbours of training nodes; only the feature part learns.
@@ -284,8 +284,8 @@ def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
     """Raise a ValueError unless a tensor has the shape and dtype of neighbours of `rows` nodes."""
     places: int = model.num_neighbours
     want = (rows, places, model.features[2].out_features // places)
-    if value.shape != want or value.dtype != model.count.weight.dtype:
-        raise ValueError(
-            f"Expected {name} to be {model.count.weight.dtype} of shape {list(want)}, "
-            f"but got {value.dtype} {list(value.shape)}"
-        )
+    reject_if(
+        value.shape != want or value.dtype != model.count.weight.dtype,
+        f"{name} to be {model.count.weight.dtype} of shape {list(want)}",
+        f"{value.dtype} {list(value.shape)}",
+    )

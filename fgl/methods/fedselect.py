@@ -34,7 +34,7 @@ def fedselect(
     every: Count = 3,
     passes: Sequence[bool] = (True, False),
 ) -> Method:
-    """FedAvg of the entries that are not a client's own (FedSelect, Algorithm 1).
+    """FedAvg of all entries except those that a client has made personal (FedSelect, Algorithm 1).
 
     A local epoch is a pass over the task's steps that moves a client's own entries, then one that
     moves the shared ones. The server averages each entry over the clients that share it. After

@@ -21,7 +21,7 @@ KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
-    """FedAvg whose clients weigh by how smooth their features are, and how usual their attention.
+    """FedAvg that weights clients by smooth features and by typical attention (FedSPA).
 
     The model is an `fgl.nn.SPA`, which keeps like, unlike and unknown neighbours apart. A client
     also sends, once drawn, the energy of a share of its features, ``e_k = mean_f x_f^T (D - A) x_f

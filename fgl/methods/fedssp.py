@@ -21,7 +21,7 @@ from .own_models import own_models
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Method:
-    """The mean of the clients' spectral encoders; the rest of a model is each client's own.
+    """Average the clients' spectral encoders; each client keeps the rest of its model (FedSSP).
 
     The parameters of `SSP.SPECTRAL` travel; the server takes their mean and counts all clients
     alike. A client also sends ``m_k``, the mean embedding of the graphs in its last step. It gets

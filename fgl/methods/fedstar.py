@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..checks import reject_if
 from ..federation import Message, Method, Params, State, layer
 from ..graph import Graph
 from ..nn import Star
@@ -16,7 +17,7 @@ from .own_models import check_drawable, drawn
 
 @layer
 def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: bool = True) -> Method:
-    """FedAvg of the structure channel; what reads features is each client's own (FedStar, Eq. 6).
+    """FedAvg of the structure channel; each client keeps its own feature channel (FedStar, Eq. 6).
 
     Every client draws its own feature channel in its first round. It uses its own model with the
     structure channel that it is sent. The authors' clients keep their Adam between rounds
@@ -42,11 +43,11 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: boo
 
     Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009; yuetan031/FedStar
     """
-    if shared == Star.STRUCTURE and not hasattr(fedavg.model, "structure_pre"):
-        raise ValueError(
-            "Expected the model to have a structure channel, as fgl.nn.Star has (model='star' in "
-            f"a task), but got {type(fedavg.model).__name__}"
-        )
+    reject_if(
+        shared == Star.STRUCTURE and not hasattr(fedavg.model, "structure_pre"),
+        "the model to have a structure channel, as fgl.nn.Star has (model='star' in a task)",
+        type(fedavg.model).__name__,
+    )
     method = fedper(fedavg, shared=shared)
     if draw:
         check_drawable(fedavg.model, but=shared)

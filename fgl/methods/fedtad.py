@@ -47,7 +47,7 @@ def fedtad(
     fit: Weight = 1.0,
     diversity: Weight = 1.0,
 ) -> Method:
-    """FedAvg whose mean model learns from each client, on generated graphs, its reliable classes.
+    """FedAvg; the mean model then learns each client's reliable classes on generated graphs.
 
     A client also sends its reliability for each class, see `class_reliability`; ``w_kc`` is
     its share in the sum over the participants. The server takes `epochs` turns. In each it draws
@@ -92,7 +92,7 @@ def fedtad(
     Example:
         >>> generator = fgl.nn.node_generator.NodeGenerator(4, 2)
         >>> fedtad(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), generator, epochs=1)
-        fedtad(fedavg(GCN(...)), NodeGenerator(...), epochs=1)
+        fedtad(fedavg(GCN(...), ...), NodeGenerator(...), epochs=1, ...)
 
     Source: Zhu et al. 2024, https://arxiv.org/abs/2404.14061; https://github.com/zyl24/FedTAD
     """

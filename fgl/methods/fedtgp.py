@@ -27,7 +27,7 @@ def fedtgp(
     server_epochs: Count = 100,
     server_batch: Count = 10,
 ) -> Method:
-    """FedProto whose server trains the prototypes that it sends (FedTGP, Eq. 5 to 9).
+    """FedProto whose server trains the prototypes before it sends them (FedTGP, Eq. 5 to 9).
 
     A row per class, a hidden layer and an output layer give ``z_c``. On the clients' prototypes
     ``C_i^c`` they minimise ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``: near the own
@@ -53,7 +53,7 @@ def fedtgp(
 
     Example:
         >>> fedtgp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), server_epochs=5)
-        fedtgp(fedavg(GCN(...)), server_epochs=5)
+        fedtgp(fedavg(GCN(...), ...), server_epochs=5, ...)
 
     Source: Zhang et al. 2024, https://arxiv.org/abs/2401.03230; https://github.com/TsingZ0/FedTGP
     """

@@ -29,7 +29,7 @@ AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
 def fggp(
     fedavg: Method, *, neighbours: Count = 3, every: Count = 20, temperature: Positive = 0.5
 ) -> Method:
-    """FedAvg of a GCN that learns from two views; prototypes are clustered at the server (FGGP).
+    """FedAvg of a GCN trained on two views, with prototypes that the server clusters (FGGP).
 
     The second view joins each node to its nearest others by the cosine of the received model's
     embeddings, renewed every few rounds. An augmentor, two convolutions R with ``l = R R^T``, draws
@@ -64,7 +64,7 @@ def fggp(
 
     Example:
         >>> fggp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), neighbours=2)
-        fggp(fedavg(GCN(...)), neighbours=2)
+        fggp(fedavg(GCN(...), ...), neighbours=2, ...)
 
     Source: Wan et al. 2024, https://doi.org/10.1609/aaai.v38i14.29468;
     https://github.com/GuanchengWan/FGGP

@@ -83,7 +83,7 @@ def gcfl(
     seq_length: Natural = 0,
     measure: Measure = update_norms,
 ) -> Method:
-    """FedAvg in clusters, which split where clients pull apart (GCFL, Algorithm 1).
+    """FedAvg within clusters; a cluster splits if its clients' updates diverge (GCFL, Algorithm 1).
 
     A cluster Q splits where ``||mean_{i in Q} Delta_i|| < eps1``, ``max_{i in Q} ||Delta_i|| >
     eps2`` and Q has more than two clients: along the minimum cut of `similarity`. Delta_i has the
@@ -177,7 +177,7 @@ def gcfl_plus(
     seq_length: Count = 5,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
-    """GCFL whose clusters split along how the clients' training has run in the last rounds.
+    """GCFL that splits clusters by the clients' update norms over the last rounds (GCFL+).
 
     Args:
         fedavg: what clients train and send.

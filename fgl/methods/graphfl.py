@@ -30,7 +30,7 @@ def graphfl(
     second_order: bool = False,
     equal: bool = True,
 ) -> Method:
-    """FedAvg of the loss after steps on own examples: ``L_query(theta - a grad L_support - ...)``.
+    """FedAvg of the loss after some support steps: ``L_query(theta - a grad L_support - ...)``.
 
     Each of the task's local steps is an episode: from the model a client takes `adapt_steps` steps
     of gradient descent on its support set, and the local optimiser steps on the gradient of the

@@ -12,7 +12,7 @@ from ..graph import Graph
 
 @fed.layer(checks=[fed.check_model_alone])
 def local(fedavg: Method) -> Method:
-    """No federation: every client continues with its own trained model, and sends nothing.
+    """Local training: every client continues with its own model and sends nothing.
 
     It is sent the initial model, once. What `fedavg` aggregates does not matter.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..aggregate import mix
-from ..checks import Share
+from ..checks import Share, reject_if
 from ..client_network import normalize_rows
 from ..federation import Inbox, Method, Outbox, State, check_averages, layer, pair
 from ..kinds import typed
@@ -20,7 +20,7 @@ Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
 @layer(checks=[check_averages])
 def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -> Method:
-    """Every client's model moves by a mix of all updates (GPFL, Eq. 4 and 16).
+    """Change every client's model by a weighted mix of all updates (GPFL, Eq. 4 and 16).
 
     ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, dW_j being what client j changed.
 
@@ -69,11 +69,11 @@ def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
     """Check that a network returned two matrices of the clients that are here."""
     both = pair(result, "network", "matrix, known")
     for name, each in zip(("matrix", "known"), both, strict=True):
-        if list(each.shape) != [size, size]:
-            raise ValueError(
-                f"Expected network's {name} to have shape {[size, size]}, one row per client "
-                f"that is here, but got {list(each.shape)}"
-            )
+        reject_if(
+            list(each.shape) != [size, size],
+            f"network's {name} to have shape {[size, size]}, one row per client that is here",
+            list(each.shape),
+        )
     return both
 
 

@@ -19,7 +19,7 @@ from ..nn import observed
 
 @fed.layer
 def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5) -> Method:
-    """FedAvg with a contrast between models in the loss (MOON, Eq. 3; FedVGAE, Eq. 10).
+    """FedAvg with a contrastive loss between models (MOON, Eq. 3; FedVGAE, Eq. 10).
 
     The embeddings of the model in training are those that its loss computes, in the same pass. A
     client's first round has no contrast; later ones push away its own last model.

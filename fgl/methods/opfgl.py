@@ -59,7 +59,7 @@ def opfgl(
     distil_least: Weight = 0.0,
     distil_most: float = 0.15,
 ) -> Method:
-    """Learn from one round of communication, then personalise the model in each client (O-pFGL).
+    """Communicate in one round only, then personalise the model at each client (O-pFGL).
 
     In the first round nobody trains. A client sends, for each class with two labelled nodes or
     more, how many they are and the sums of ``h`` and of ``h^2``, ``h = [x || S x || ...]`` of
@@ -120,7 +120,7 @@ def opfgl(
 
     Example:
         >>> opfgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), distil=0.5)
-        opfgl(fedavg(GCN(...)), distil=0.5)
+        opfgl(fedavg(GCN(...), ...), distil=0.5, ...)
 
     Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304; https://github.com/Youth-49/O-pFGL
     """

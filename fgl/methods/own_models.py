@@ -30,7 +30,7 @@ def own_models(
     own: Collection[str] = (),
     models: Callable[[Graph], nn.Module] | None = None,
 ) -> Method:
-    """Every client keeps the model that it trained, and uses that one.
+    """Every client keeps and uses the model that it trained.
 
     A message may hold a part of a model: the rest is the client's own.
 

@@ -22,7 +22,7 @@ ALIKE = 0.9  # models whose cosine is larger count as equal
 
 @layer(checks=[check_averages])
 def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01) -> Method:
-    """Every client gets a mix of its own: of similar clients, and of those with many examples.
+    """Mix models per client, with large weights for similar and for large clients (pFedGraph).
 
     Row i of the graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over shares x, with
     ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, -1 where that is below -0.9, and p the

@@ -34,7 +34,7 @@ def s2fgl(
     book_share: PositiveShare = 0.7,
     restart: Share = 0.85,
 ) -> Method:
-    """FedAvg whose embeddings are held to the received model's: against a book, and by frequency.
+    """FedAvg that aligns embeddings to the received model's, by codebook and by frequency (S2FGL).
 
     A client ranks its nodes once by ``max_j P_ij t_j + restart sum_j P_ij t_j``, with ``P = (I - (1
     - restart) D^-1 A)^-1`` and t_j 1 for a training node. Of the first third it sends each class's
@@ -87,7 +87,7 @@ def s2fgl(
 
     Example:
         >>> s2fgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), books=2)
-        s2fgl(fedavg(GCN(...)), books=2)
+        s2fgl(fedavg(GCN(...), ...), books=2, ...)
 
     Source: Tan et al. 2025, https://arxiv.org/abs/2507.02409;
     https://github.com/Wonder7racer/S2FGL

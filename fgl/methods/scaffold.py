@@ -20,7 +20,7 @@ Control = Literal["auto", "path", "gradient"]
 def scaffold(
     fedavg: Method, *, control: Control = "auto", lr: float | None = None, server_lr: Weight = 1.0
 ) -> Method:
-    """FedAvg whose clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
+    """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
     ``c_i`` is what client i knows of its own gradient, the control variate, and ``c`` the mean of
     all of them. A client's next one is

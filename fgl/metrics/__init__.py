@@ -2,7 +2,7 @@
 
 from .answers import mean_auc, mean_average_precision
 from .classes import accuracy, hit_rows, macro_f1
-from .numbers import mae, r2, rmse
+from .numbers import mae, mape, r2, rmse
 from .ranking import auc, average_precision, hit_rate
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "hit_rows",
     "macro_f1",
     "mae",
+    "mape",
     "mean_auc",
     "mean_average_precision",
     "r2",

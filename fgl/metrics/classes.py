@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_length, check_mask
+from ..checks import check_length, check_mask, reject_if
 from ..kinds import explained
 from ..transfer import to_host
 
@@ -154,8 +154,7 @@ def f1_of(counts: Tensor) -> float:
         0.3333333333333333
     """
     classes = counts.shape[1] - 1
-    if int(counts[2, -1]):
-        raise ValueError(f"Expected y to be in [0, {classes}), but got another label")
+    reject_if(int(counts[2, -1]), f"y to be in [0, {classes})", "another label")
     hits, predicted, labelled = counts[:, :-1]
     named = predicted + labelled
     each = (2 * hits.double() / named)[named > 0]

@@ -1,4 +1,4 @@
-"""Metrics of numbers: root mean squared error, mean absolute error and R2, averaged over tasks."""
+"""Metrics of numbers, averaged over tasks: squared, absolute and relative errors, and R2."""
 
 from __future__ import annotations
 
@@ -60,6 +60,33 @@ def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     error, _, answered = _errors(output, y, mask)
     count = answered.sum(0)
     return _mean_of(error.abs().sum(0) / count, count > 0)
+
+
+@explained
+def mape(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Mean absolute error as a share of the answer, of each task, averaged over the tasks.
+
+    ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |output_vj - y_vj| / |y_vj|``, T and K_j as for
+    `rmse`, without answers of 0.
+
+    Args:
+        output, y, mask: as for `rmse`.
+
+    Returns:
+        As `rmse`.
+
+    Raises:
+        TypeError, ValueError: as `rmse`.
+
+    Example:
+        >>> mape(torch.tensor([1.0, 5.0, 9.0]), torch.tensor([2.0, 4.0, 0.0]))
+        tensor(0.3750, dtype=torch.float64)
+    """
+    error, answer, answered = _errors(output, y, mask)
+    counted = answered & (answer != 0)
+    share = torch.where(counted, error.abs() / answer.abs(), 0.0)
+    count = counted.sum(0)
+    return _mean_of(share.sum(0) / count, count > 0)
 
 
 @explained

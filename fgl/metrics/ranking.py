@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_mask
+from ..checks import check_count, check_mask, reject_if
 from ..kinds import explained
 from ..transfer import to_host
 from .classes import share
@@ -110,13 +110,12 @@ def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = No
     Source: He et al. 2017, https://arxiv.org/abs/1708.05031, section 4.1
     """
     check_count(k=k)
-    if scores.dim() != 1 or others.dim() != 2:
-        raise ValueError(
-            f"Expected scores and others to have shapes [n] and [n, m], but got "
-            f"{list(scores.shape)} and {list(others.shape)}"
-        )
-    if len(others) != len(scores):
-        raise ValueError(f"Expected others to have {len(scores)} rows, but got {len(others)}")
+    reject_if(
+        scores.dim() != 1 or others.dim() != 2,
+        "scores and others to have shapes [n] and [n, m]",
+        f"{list(scores.shape)} and {list(others.shape)}",
+    )
+    reject_if(len(others) != len(scores), f"others to have {len(scores)} rows", len(others))
     counts = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
     check_mask("mask", counts, len(scores))
     clean = ~(scores.isnan() | others.isnan().any(1))
@@ -142,21 +141,19 @@ def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
     Sorted where the scores are; the rest is done on the processor.
     """
-    if scores.dim() != 1 or y.shape != scores.shape:
-        raise ValueError(
-            f"Expected scores and y to have shape [n], but got {list(scores.shape)} "
-            f"and {list(y.shape)}"
-        )
+    reject_if(
+        scores.dim() != 1 or y.shape != scores.shape,
+        "scores and y to have shape [n]",
+        f"{list(scores.shape)} and {list(y.shape)}",
+    )
     positive = y == 1
     ordered, order = scores.sort(descending=True)
     last = torch.ones_like(positive)  # of a run of equal scores
     last[:-1] = ordered[1:] != ordered[:-1]
     other, absent = (~(positive | (y == 0))).any(), scores.isnan().any()
     hits, last, other, absent = to_host(positive[order].cumsum(0), last, other, absent)
-    if other:
-        raise ValueError("Expected y to be 0 or 1, but got another value")
-    if absent:
-        raise ValueError("Expected scores to be numbers, but got NaN")
+    reject_if(other, "y to be 0 or 1", "another value")
+    reject_if(absent, "scores to be numbers", "NaN")
     count = int(hits[-1]) if len(hits) else 0
     if not 0 < count < y.numel():
         raise ValueError(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..checks import imported
+from ..checks import imported, reject_if
 from ..kinds import explained
 from .gat import GATConv
 from .gcn import GCNConv
@@ -80,11 +80,11 @@ def _conv(pyg: Any, conv: Any) -> nn.Module:
     """PyG's convolution of the same sizes and options."""
     layer: nn.Module
     if isinstance(conv, GCNConv):
-        if not conv.propagate:
-            raise ValueError(
-                "Expected the features not to be summed over neighbours, but got a GCN with "
-                "summed=True: PyG has no such layer"
-            )
+        reject_if(
+            not conv.propagate,
+            "the features not to be summed over neighbours",
+            "a GCN with summed=True: PyG has no such layer",
+        )
         layer = pyg.GCNConv(*_sizes(conv.lin), normalize=conv.normalize)
     elif isinstance(conv, GATConv):
         width = conv.att_src.shape[-1]

@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..checks import reject_if
+
 
 class Embedded(nn.Module):
     """A model that takes ``return_embedding=True``, as MOON and FGSSL ask for.
@@ -31,8 +33,7 @@ class Embedded(nn.Module):
     def __init__(self, model: nn.Module, before: str) -> None:
         super().__init__()
         names = [name for name, _ in model.named_modules() if name]
-        if before not in names:
-            raise ValueError(f"Expected before to be one of {names}, but got {before!r}")
+        reject_if(before not in names, f"before to be one of {names}", repr(before))
         self.model = model
         self.before = before
 

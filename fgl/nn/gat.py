@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import check_count
+from ..checks import check_count, reject_if
 from ..sparse import row_softmax, weighted_product
 from ..sparse.rows import pair_sum
 from .layers import Edges, Features, Linear, Stack, adjacency, widths
@@ -117,11 +117,11 @@ class GAT(Stack):
         dropout: float = 0.0,
     ) -> None:
         check_count(hidden_channels=hidden_channels, heads=heads)
-        if hidden_channels % heads:
-            raise ValueError(
-                f"Expected hidden_channels to be a multiple of heads={heads}, "
-                f"but got {hidden_channels}"
-            )
+        reject_if(
+            hidden_channels % heads,
+            f"hidden_channels to be a multiple of heads={heads}",
+            hidden_channels,
+        )
         sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
         hidden = [GATConv(size, hidden_channels // heads, heads=heads) for size in sizes[:-2]]
         last = GATConv(sizes[-2], out_channels, heads=heads, concat=False)

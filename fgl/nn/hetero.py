@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ..checks import reject_if
+
 Relation = tuple[str, str, str]
 _seen = WeakTensorKeyDictionary()  # tensors to the columns that they were found to fit
 
@@ -152,11 +154,11 @@ class Hetero(nn.Module):
         widths, width = list(self.edge_columns.values()), edge_attr.shape[1]
         first = widths[: len(widths) // 2]
         shared = widths == first * 2 and sum(first) == width  # reverses have the same columns
-        if not shared and sum(widths) != width:
-            raise ValueError(
-                f"Expected edge_columns to name the relations of all {width} columns of edge_attr, "
-                f"but got {self.edge_columns}"
-            )
+        reject_if(
+            not shared and sum(widths) != width,
+            f"edge_columns to name the relations of all {width} columns of edge_attr",
+            self.edge_columns,
+        )
         bounds = list(pairwise([0, *accumulate(first if shared else widths)]))
         blocks = zip(self.edge_columns, bounds * 2 if shared else bounds, strict=True)
         cut = {
@@ -207,11 +209,11 @@ def _reads_attr(model: nn.Module, has_attr: bool) -> tuple[bool, bool]:
         default = parameters["edge_attr_dict"].default
         return True, default is inspect.Parameter.empty
     takes = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    if has_attr and not takes:
-        raise ValueError(
-            f"Expected {type(model).__name__}'s forward to have edge_attr_dict, since edge_columns "
-            f"are given, but got {list(parameters)}"
-        )
+    reject_if(
+        has_attr and not takes,
+        f"{type(model).__name__}'s forward to have edge_attr_dict, since edge_columns are given",
+        list(parameters),
+    )
     return has_attr, False
 
 
@@ -222,9 +224,9 @@ def _check_columns(
     counts = tuple(columns.items())
     if _seen.get(whole) == counts:
         return
-    if int(whole.count_nonzero()) != sum(int(each.count_nonzero()) for each in cut.values()):
-        raise ValueError(
-            f"Expected {name} to be 0 outside the columns of each one's own type, but got other "
-            f"numbers: columns {dict(columns)} stand in the order of the graph's"
-        )
+    reject_if(
+        int(whole.count_nonzero()) != sum(int(each.count_nonzero()) for each in cut.values()),
+        f"{name} to be 0 outside the columns of each one's own type",
+        f"other numbers: columns {dict(columns)} stand in the order of the graph's",
+    )
     _seen[whole] = counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count
+from ..checks import check_count, reject_if
 from ..sparse import SparseMatrix, gather_rows
 from .layers import Edges, Features, Linear, adjacency
 
@@ -78,8 +78,7 @@ class PairNet(nn.Module):
     def _means(self, adj: SparseMatrix, edge_attr: Tensor | None) -> list[SparseMatrix]:
         """The operators; edges into a node come first."""
         got = 0 if edge_attr is None else edge_attr.shape[1]
-        if got != self.edge_dim:
-            raise ValueError(f"Expected edge_attr to have {self.edge_dim} columns, but got {got}")
+        reject_if(got != self.edge_dim, f"edge_attr to have {self.edge_dim} columns", got)
         columns = () if edge_attr is None else edge_attr.to(adj.dtype).unbind(1)
         signed = [adj.with_value(part.relu()) for column in columns for part in (column, -column)]
         into, out_of = adj.mean_norm, adj.T.mean_norm

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_count, check_number, check_share
+from ..checks import check_count, check_number, check_share, reject_if
 from ..sparse import SparseMatrix, gather_rows, sum_rows
 from .gin import membership, pooled_rows
 from .layers import Edges, adjacency, dropout
@@ -80,11 +80,11 @@ class SSP(nn.Module):
         check_share(dropout=dropout)
         width = hidden_channels
         check_number("hidden_channels", width, at_least=2, integer=True)
-        if width % heads or width % 2:
-            raise ValueError(
-                f"Expected hidden_channels to be even and a multiple of heads={heads}, "
-                f"but got {width}"
-            )
+        reject_if(
+            width % heads or width % 2,
+            f"hidden_channels to be even and a multiple of heads={heads}",
+            width,
+        )
         self.in_channels, self.width, self.dropout = in_channels, width, dropout
         self.feature_encoder = nn.Linear(in_channels, width)
         self.eigen_encoder = nn.Linear(width + 1, width)

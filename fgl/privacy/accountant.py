@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import check_count, check_number, check_share, check_weight, install, reject_if
-from ..kinds import explained
+from ..checks import (
+    Chance,
+    Count,
+    Positive,
+    PositiveShare,
+    check_number,
+    check_share,
+    check_weight,
+    imported,
+    install,
+)
+from ..kinds import explained, typed
 
 OPACUS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
 ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # without these no epsilon is below log(1 / delta) / 62
@@ -124,8 +133,10 @@ def _of_losses(noise_multiplier: float) -> Any:
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
 
 
-@explained
-def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float = 1.0) -> float:
+@typed
+def noise_for(
+    *, epsilon: Positive, rounds: Count, delta: Chance, sample_rate: PositiveShare = 1.0
+) -> float:
     """The noise multiplier that gives an epsilon after `rounds` uses: the inverse of `epsilon`.
 
     Args:
@@ -144,10 +155,6 @@ def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float =
         >>> 7.9 < fgl.privacy.epsilon(noise_multiplier=noise, rounds=30, delta=1e-5) <= 8
         True
     """
-    check_number("epsilon", epsilon, above=0)
-    check_count(rounds=rounds)
-    check_number("delta", delta, above=0, below=1)
-    reject_if(not sample_rate, "sample_rate to be above 0", sample_rate)
     accounting = _dp_accounting("gaussian_mechanism")
     with np.errstate(divide="ignore"):
         one = accounting.gaussian_mechanism.get_sigma_gaussian(epsilon, delta)
@@ -193,17 +200,10 @@ def _quiet_about(text: str) -> Iterator[None]:
 
 def _dp_accounting(part: str = "") -> Any:
     """The package dp-accounting with one of its modules, imported when an epsilon is computed."""
-    try:
-        import dp_accounting
-
-        if part:
-            importlib.import_module(f"dp_accounting.{part}")
-    except ImportError as error:
-        raise ImportError(
-            "Expected dp-accounting 0.6 to be installed, which computes epsilon, but it is not: "
-            f"{install('private')}"
-        ) from error
-    return dp_accounting
+    how = "to compute epsilon", install("private"), "dp-accounting 0.6"
+    if part:
+        imported(f"dp_accounting.{part}", *how)
+    return imported("dp_accounting", *how)
 
 
 @explained

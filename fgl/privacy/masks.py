@@ -21,9 +21,8 @@ from torch import Tensor
 
 from ..checks import reject_if
 from ..kinds import explained
-from .extra import need
 from .fixed_point import wrapped_sum
-from .shares import CannotUnmask, recovered, split
+from .shares import CannotUnmask, need, recovered, split
 
 KEY = 32  # bytes of a key, a seed and a share
 NONCE = 12

@@ -9,9 +9,12 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
-from .extra import need
+from ..checks import imported, install
 
+# A module of the extra `private`.
+need = partial(imported, purpose="for secure sums and signatures", how=install("private"))
 SECRET = 32  # bytes of a secret and of a share
 HALF = 16  # bytes of a secret that the library shares at once
 TRIES = 300  # sets of shares that are tried before a secret is given up

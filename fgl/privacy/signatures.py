@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..kinds import explained
-from .extra import need
+from .shares import need
 
 SIGNATURE = 64  # bytes
 

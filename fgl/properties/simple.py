@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..graph.checks import check_index
 
 
@@ -70,8 +71,7 @@ def _one_graph(nodes: Any, num_graphs: int | None) -> Tensor:
     """The batch of one graph from its number of nodes."""
     if isinstance(nodes, bool) or not isinstance(nodes, SupportsIndex) or index(nodes) < 0:
         raise ValueError(f"Expected nodes to be a number >= 0 or a batch, but got {nodes!r}")
-    if num_graphs not in (None, 1):
-        raise ValueError(f"Expected nodes to be a batch of graphs, but got {nodes}")
+    reject_if(num_graphs not in (None, 1), "nodes to be a batch of graphs", nodes)
     return torch.zeros(index(nodes), dtype=torch.int64)
 
 
@@ -79,8 +79,7 @@ def _check_batch(batch: Tensor, num_graphs: int | None) -> None:
     if batch.dtype != torch.int64 or batch.dim() != 1:
         got = f"{batch.dtype} {list(batch.shape)}"
         raise ValueError(f"Expected batch to be int64 and have shape [num_nodes], but got {got}")
-    if (batch.diff() < 0).any():
-        raise ValueError("Expected batch to be in order, but got a graph whose nodes are apart")
+    reject_if((batch.diff() < 0).any(), "batch to be in order", "a graph whose nodes are apart")
     check_index("batch", batch, (None,), num_graphs)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_count
+from ..checks import check_count, reject_if
 from ..kinds import explained
 from ..sparse import SparseMatrix, row_sum, sum_rows
 from ..sparse.pattern import Pattern
@@ -47,8 +47,7 @@ def pseudo_graph(
 
     Source: FedGL, Information Sciences 2024
     """
-    if h.dim() != 2:
-        raise ValueError(f"Expected h to have shape [N, C], but got {list(h.shape)}")
+    reject_if(h.dim() != 2, "h to have shape [N, C]", list(h.shape))
     check_count(s=s)
     dtype, h = h.dtype, widened(h.detach())  # sums of a float16 end at 65,504
     num_nodes = h.shape[0]
@@ -168,8 +167,7 @@ def augmented_operator(
 
     Source: FedGL, Information Sciences 2024, Eq. 9
     """
-    if adj.shape != pseudo.shape:
-        raise ValueError(f"Expected pseudo to have shape {adj.shape}, but got {pseudo.shape}")
+    reject_if(adj.shape != pseudo.shape, f"pseudo to have shape {adj.shape}", pseudo.shape)
     plain = adj.gcn_norm
     row, col = pseudo.pattern.row, pseudo.pattern.col
     value = pseudo.pattern.ones(plain.dtype) if pseudo.value is None else pseudo.value

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import reject_if
 from ..kinds import explained
 
 Accept = Callable[[Any, int, Any], None]
@@ -59,8 +60,7 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
     """
     keys = ("num_examples", "node_id", "predictions", "embeddings")
     missing = [key for key in keys if key not in message]
-    if missing:
-        raise ValueError(f"Expected the upload to have its nodes' rows, but got no {missing}")
+    reject_if(missing, "the upload to have its nodes' rows", f"no {missing}")
     ids, own = message["node_id"], int(message["num_examples"])
     if ids.dtype != torch.int64 or ids.shape != (own,):
         got = f"{ids.dtype} {list(ids.shape)}"

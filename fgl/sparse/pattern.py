@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._C import _functorch as functorch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from ..checks import reject_if
 from .gather import gather_rows
 from .kernels import backend as kernels
 
@@ -151,8 +152,7 @@ class Pattern:
     def loops(self) -> tuple[Pattern, Tensor]:
         """Add the whole diagonal; also return each entry's place in ``cat([value, ones(n)])``."""
         n = self.shape[0]
-        if n != self.shape[1]:
-            raise ValueError(f"Expected the matrix to be square, but got shape {self.shape}")
+        reject_if(n != self.shape[1], "the matrix to be square", f"shape {self.shape}")
         off = torch.nonzero(self.row != self.col).squeeze(1)
         on = torch.nonzero(self.row == self.col).squeeze(1)
         diagonal = torch.arange(n, device=self.col.device)
@@ -189,8 +189,7 @@ class Pattern:
         return pattern
 
     def _put(self) -> tuple[Pattern, Tensor, Tensor]:
-        if self.shape[0] != self.shape[1]:
-            raise ValueError(f"Expected the matrix to be square, but got shape {self.shape}")
+        reject_if(self.shape[0] != self.shape[1], "the matrix to be square", f"shape {self.shape}")
         rows = torch.arange(self.shape[0] + 1, device=self.col.device)
         crow = self.crow + rows
         places = torch.arange(self.nnz, device=self.col.device) + self.row + 1

@@ -1,25 +1,163 @@
-"""Operations that a trace records as one: inside, what is done may depend on numbers in tensors."""
+"""Recordings: the operations that a function performs, as a function that repeats them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, wraps
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+ATEN = torch.ops.aten
+SAME = {ATEN.detach.default, ATEN.alias.default}  # their result is their argument, without autograd
+READS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 Tensors = tuple[Tensor, ...]
-_libraries: list[Any] = []  # an operation lives as long as its library
+_active: list[Recorder] = []
+
+
+class Recorder(TorchDispatchMode):
+    """A context that records the operations inside, below `vmap` and autograd.
+
+    Tensors that are neither inputs nor results of an operation are constants of the recording.
+
+    Args:
+        inputs: tensors that are other ones when the operations are repeated.
+
+    Raises:
+        RuntimeError: inside, where a number is read from an input or a result.
+
+    Example:
+        >>> x = torch.ones(2)
+        >>> with Recorder([x]) as recorder:
+        ...     y = (x + 1) * x
+        >>> recorder.function([y])(torch.tensor([2.0, 3.0]))
+        [tensor([ 6., 12.])]
+    """
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._paused = False
+        self._inputs = [f"input_{place}" for place in range(len(inputs))]
+        self._names = {id(each): name for each, name in zip(inputs, self._inputs, strict=True)}
+        self._varying = set(self._names)  # results that depend on inputs or on random numbers
+        self._mixed = False  # whether others may share memory with one that was changed in place
+        self._kept: list[Any] = list(inputs)  # an identity stays a tensor's own while it lives
+        self._calls: list[tuple[list[str], str, list[str]]] = []  # results, source, names it reads
+        self._globals: dict[str, Any] = {}  # operations and constants, by their names
+
+    def __enter__(self) -> Recorder:
+        _active.append(self)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        _active.remove(self)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
+        varies = any(id(each) in self._varying for each in tree_leaves((args, kwargs)))
+        if not READS.isdisjoint(func.tags):
+            # By whole numbers `index` reads the same number of rows every time.
+            read = tree_leaves(args[1] if func is ATEN.index.Tensor else (args, kwargs))
+            if func is ATEN.index.Tensor:
+                read = [each for each in read if each.dtype in (torch.bool, torch.uint8)]
+            if any(id(each) in self._varying or self._mixed for each in read):
+                raise RuntimeError(f"{func} reads a number or a size from a tensor")
+            if torch.Tag.data_dependent_output in func.tags:
+                return func(*args, **kwargs)
+        if func is ATEN.lift_fresh.default:  # `torch.tensor`: the constant itself must not change
+            func = ATEN.lift_fresh_copy.default
+        out = func(*args, **kwargs)
+        if varies or torch.Tag.nondeterministic_seeded in func.tags:
+            self._varying.update(map(id, out if isinstance(out, (tuple, list)) else [out]))
+            self._mixed |= func._schema.is_mutable
+        if func in SAME and id(args[0]) in self._names:
+            self._names[id(out)] = self._names[id(args[0])]
+            self._kept.append(out)
+        else:
+            self._add(func._op, args, kwargs, out)
+        return out
+
+    def call(self, function: Callable[..., Tensors], args: Sequence[Any]) -> Tensors:
+        """Call a function, which is recorded as one operation."""
+        self._paused = True
+        try:
+            out = function(*args)
+        finally:
+            self._paused = False
+        self._varying.update(map(id, out))
+        self._add(function, args, {}, out)
+        return out
+
+    def _add(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
+        reads: list[str] = []
+        words = [self._text(arg, reads) for arg in args]
+        words += [f"{name}={self._text(arg, reads)}" for name, arg in kwargs.items()]
+        call = f"{self._constant(function)}({', '.join(words)})"
+        results = list(out) if isinstance(out, (tuple, list)) else [out]
+        self._kept += [*results, args, kwargs]
+        if all(id(each) in self._names for each in results):  # it changed its arguments in place
+            self._calls.append(([], call, reads))
+            return
+        names = [f"value_{len(self._calls)}_{place}" for place in range(len(results))]
+        self._names |= dict(zip(map(id, results), names, strict=True))
+        several = isinstance(out, (tuple, list))
+        target = f"[{', '.join(names)}]" if several else names[0]
+        self._calls.append((names, f"{target} = {call}", reads))
+
+    def _text(self, arg: Any, reads: list[str]) -> str:
+        """An argument in the source of the function."""
+        if id(arg) in self._names and isinstance(arg, Tensor):
+            reads.append(self._names[id(arg)])
+            return reads[-1]
+        if isinstance(arg, (list, tuple)):
+            return f"[{', '.join(self._text(each, reads) for each in arg)}]"
+        return self._constant(arg)
+
+    def _constant(self, value: Any) -> str:
+        name = f"constant_{len(self._globals)}"
+        self._globals[name] = value
+        return name
+
+    def function(self, outputs: Sequence[Tensor | None]) -> Callable[..., list[Tensor | None]]:
+        """A function that repeats the operations; tensors are freed after their last use.
+
+        Args:
+            outputs: results of recorded operations, or None.
+
+        Returns:
+            ``(*inputs) -> outputs``.
+        """
+        reads: list[str] = []
+        last = f"return [{', '.join(self._text(each, reads) for each in outputs)}]"
+        lines, needed = [last], {*reads, *self._inputs}
+        for results, source, reads in reversed(self._calls):
+            freed = [name for name in dict.fromkeys([*results, *reads]) if name not in needed]
+            needed.update(freed)
+            lines.append(source + "".join(f"; {name} = None" for name in freed))
+        head = f"def repeat({', '.join(self._inputs)}):"
+        source = "\n    ".join([head, *reversed(lines)])
+        namespace = dict(self._globals)
+        exec(compile(source, "<recording>", "exec"), namespace)
+        repeat: Callable[..., list[Tensor | None]] = namespace["repeat"]
+        return repeat
 
 
 def recorded() -> bool:
-    """Whether `torch.fx` records the operations: no number may be read from a tensor then."""
-    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+    """Whether operations are recorded: no number may be read from a tensor then."""
+    return bool(_active)
 
 
 def in_one(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
-    """The same function of tensors and then integers; a trace records it as one operation.
+    """The same function of tensors and integers, recorded as one operation.
 
     It must return new tensors, draw nothing, and is not differentiated.
 
@@ -30,24 +168,9 @@ def in_one(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
         >>> largest(torch.tensor([1.0, 3.0, 2.0]))
         (tensor([1., 3.]),)
     """
-    name = function.__name__.strip("_")
-
-    @cache
-    def operation() -> Any:
-        def kernel(tensors: list[Tensor], numbers: list[int]) -> list[Tensor]:
-            return list(function(*tensors, *numbers))
-
-        library = torch.library.Library("fgl", "FRAGMENT")
-        library.define(f"{name}(Tensor[] tensors, int[] numbers) -> Tensor[]")
-        library.impl(name, kernel, "CompositeExplicitAutograd")
-        _libraries.append(library)
-        return getattr(torch.ops.fgl, name).default
 
     @wraps(function)
     def called(*args: Any) -> Tensors:
-        if not recorded():
-            return function(*args)
-        tensors = [arg for arg in args if isinstance(arg, Tensor)]
-        return tuple(operation()(tensors, [int(number) for number in args[len(tensors) :]]))
+        return _active[-1].call(function, args) if _active else function(*args)
 
     return called

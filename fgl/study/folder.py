@@ -20,7 +20,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ..checks import check_disk
+from ..checks import check_disk, reject_if
 from .plan import Plan
 
 FOLDERS = ("runs", "locks", "environments", "logs")
@@ -169,11 +169,11 @@ def saved_plan(folder: Path) -> dict[str, Any]:
 def check_same(known: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
     """Raise if a method, a setting or the like changed under its name."""
     other = [name for name, text in now.items() if known.get(name, text) != text]
-    if other:
-        raise ValueError(
-            f"Expected {', '.join(other)} to be as when the study in {folder} was begun, but got "
-            "another: give a changed method or setting another name, or the study another folder"
-        )
+    reject_if(
+        other,
+        f"{', '.join(other)} to be as when the study in {folder} was begun",
+        "another: give a changed method or setting another name, or the study another folder",
+    )
 
 
 def load_plan(folder: str | os.PathLike[str]) -> Plan:
@@ -186,8 +186,7 @@ def load_plan(folder: str | os.PathLike[str]) -> Plan:
 
     folder = Path(folder).absolute()
     saved = saved_plan(folder)
-    if not saved:
-        raise ValueError(f"Expected folder to hold a study, plan.json, but got {folder}")
+    reject_if(not saved, "folder to hold a study, plan.json", folder)
     check_same(saved["fingerprints"], {"Python": PYTHON}, folder)  # another cannot read it
     sys.path += [place for place in saved["path"] if place not in sys.path]
     plan: Plan = cloudpickle.loads((folder / "plan.pkl").read_bytes())

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import check_number
+from ..checks import check_number, reject_if
 
 LOCAL_DIMS, OWN_DIMS = 8, 24  # of a Sobol sequence: all methods share the first
 WIDE, NEAR = 7, 11  # seeds of the sequences of both stages
@@ -66,11 +66,11 @@ class Uniform:
         check_number("low", self.low)
         check_number("high", self.high, above=self.low)
         least, most = self.bounds
-        if not least <= self.low < self.high <= most:
-            raise ValueError(
-                f"Expected bounds to hold the range {self.low} to {self.high}, "
-                f"but got {self.bounds}"
-            )
+        reject_if(
+            not least <= self.low < self.high <= most,
+            f"bounds to hold the range {self.low} to {self.high}",
+            self.bounds,
+        )
 
     def _scaled(self, value: float) -> float:
         return float(value)
@@ -147,8 +147,7 @@ class Tuned:
     """
 
     def __init__(self, build: Callable[..., Any], **space: Any) -> None:
-        if not callable(build):
-            raise TypeError(f"Expected build to be a function, but got {type(build).__name__}")
+        reject_if(not callable(build), "build to be a function", type(build).__name__, TypeError)
         try:
             inspect.signature(build).bind(None, **space)
         except TypeError as error:
@@ -162,11 +161,9 @@ class Tuned:
 
 def check_space(name: str, space: Values, most: int) -> None:
     """Raise unless a space has at most so many names, and each list has a choice."""
-    if len(space) > most:
-        raise ValueError(f"Expected {name} to have at most {most} names, but got {len(space)}")
+    reject_if(len(space) > most, f"{name} to have at most {most} names", len(space))
     for key, kind in space.items():
-        if isinstance(kind, list) and not kind:
-            raise ValueError(f"Expected {name} to have a choice for {key}, but got []")
+        reject_if(isinstance(kind, list) and not kind, f"{name} to have a choice for {key}", "[]")
         if isinstance(kind, list) and any(isinstance(each, Uniform) for each in kind):
             raise TypeError(f"Expected {key} to be a range or a list of values, but got {kind}")
 

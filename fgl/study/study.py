@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checks import check_count, check_number
+from ..checks import check_count, check_number, reject_if
 from ..experiment.comparison import check_seeds
 from ..experiment.single import method_of
 from ..federation import Method, run
@@ -115,8 +115,7 @@ def study(
     own = None if tuning_seeds == "each" else check_seeds(tuning_seeds, "tuning_seeds")
     tests = check_seeds(seeds, "seeds")
     both = sorted(set(tests) & set(own or ()))
-    if both:
-        raise ValueError(f"Expected tuning_seeds to be others than seeds, but got {both} in both")
+    reject_if(both, "tuning_seeds to be others than seeds", f"{both} in both")
     counts = num_rounds, num_rounds if tuning_rounds is None else tuning_rounds
     plan = Plan(
         _tuned(methods),
@@ -243,12 +242,10 @@ def _carried_out(
     if count not in ("ray", "later"):
         check_number("workers", count, at_least=0, integer=True)
     others = set(plan.how) - set(inspect.signature(run).parameters) | set(plan.how) & OWN
-    if others:
-        raise TypeError(
-            f"Expected arguments of fgl.study or further ones of fgl.run, but got {sorted(others)}"
-        )
-    if not plan.settings:
-        raise ValueError("Expected settings to be tasks by name, but got none")
+    reject_if(
+        others, "arguments of fgl.study or further ones of fgl.run", sorted(others), TypeError
+    )
+    reject_if(not plan.settings, "settings to be tasks by name", "none")
     for name, setting in plan.settings.items():
         if isinstance(setting, Task) or not (hasattr(setting, "load") or callable(setting)):
             raise TypeError(
@@ -267,11 +264,9 @@ def _carried_out(
 
 
 def _tuned(methods: Methods) -> dict[str, Tuned]:
-    if not methods:
-        raise ValueError(
-            'Expected methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}, but '
-            "got none"
-        )
+    reject_if(
+        not methods, 'methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}', "none"
+    )
     for name, build in methods.items():
         if not isinstance(build, Tuned) and not callable(build):
             raise TypeError(
@@ -283,8 +278,7 @@ def _tuned(methods: Methods) -> dict[str, Tuned]:
 
 def _spaces(local: Spaces) -> list[dict[str, Any]]:
     spaces = [dict(local or {})] if isinstance(local, Mapping | None) else [*map(dict, local)]
-    if not spaces:
-        raise ValueError("Expected local to be a space or several, but got []")
+    reject_if(not spaces, "local to be a space or several", "[]")
     for space in spaces:
         check_space("local", space, LOCAL_DIMS)
     return spaces

@@ -2,6 +2,7 @@
 
 from .adapted import adapted
 from .ego_nodes import EgoNodes, ego_node_task
+from .forecast import Forecast
 from .graphs import Graphs, graph_task
 from .links import Links, link_task
 from .mended import generator_task, mended
@@ -22,6 +23,7 @@ from .unseen import with_unseen
 
 __all__ = [
     "EgoNodes",
+    "Forecast",
     "Graphs",
     "Links",
     "Local",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import nn
 
 from .. import data
-from ..checks import Count, Positive, Share
+from ..checks import Count, Positive, Share, reject_if
 from ..data.partitions import Skew
 from ..federation import Evaluate, Method, Training, fedavg
 from ..graph import Graph
@@ -113,8 +113,7 @@ class Graphs(Setting):
                 f"Expected dataset to have a class for each graph, but got {self.dataset!r}, which "
                 "has numbers: fgl.tasks.graph_task takes them with target=fgl.targets.REGRESSION"
             )
-        if self.skew.unseen:
-            raise ValueError(f"Expected unseen to be 0 for Graphs, but got {self.skew.unseen}")
+        reject_if(self.skew.unseen, "unseen to be 0 for Graphs", self.skew.unseen)
         if self.skew.skew_by != "nothing":
             parts = self.skew.parts(graph, self.clients, seed=seed)
         elif self.partition == "authors":

@@ -212,7 +212,7 @@ def mended(
     gen_wide: Count = 2048,
     gen_rounded: bool = False,
 ) -> Task:
-    """FedSage+: the same task on graphs to which generators have added missing neighbours.
+    """The same task on graphs to which trained generators have added missing neighbours (FedSage+).
 
     Every client trains a generator of its own, first alone, then with a new optimiser and the
     others' gradients (`fgl.methods.fedsage_plus`). What the generator makes of the graph without

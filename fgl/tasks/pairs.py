@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -28,6 +29,7 @@ from .scores import node_scores, validation, with_pooled
 from .settings import Cut, setting
 from .task import Local, Task, bounded
 
+Negatives = bool | int | Literal["degree"]
 RATING = 10.0  # the largest rating, by which features of edges are divided
 
 
@@ -38,7 +40,7 @@ def pair_task(
     train: Training,
     *,
     target: Target = ANSWERS,
-    negatives: bool | int = False,
+    negatives: Negatives = False,
     seed: int = 0,
     ranking: Callable[..., Score] | None = None,
 ) -> Task:
@@ -62,8 +64,9 @@ def pair_task(
         model: reads `edge_label_index`; returns one number per pair with `fgl.targets.ANSWERS`.
         train: local training.
         target: meaning of the values of ``graph.y``; default answers, 1 for yes and 0 for no.
-        negatives: whether to draw pairs that are not edges; with `ranking` their number at each
-            end of a training pair, at least 1.
+        negatives: whether to draw pairs that are not edges; "degree" draws a target as often as
+            pairs end there, so that its degree does not tell them from edges. With `ranking` the
+            number of pairs at each end of a training pair, at least 1.
         seed: seed of the negatives for validation and test.
         ranking: what `fgl.tasks.ranking` returns; the task then selects by ``val_mrr``.
 
@@ -85,44 +88,50 @@ def pair_task(
     https://arxiv.org/abs/2307.01026
     """
     check_graphs(clients)
+    check_choice("negatives", negatives, (True, False, "degree"))
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
-    if lacking:
-        raise ValueError(
-            f"Expected clients to have edge_label_index and y, but got none in {lacking}: see "
-            "fgl.data.splits.split_by_time"
-        )
+    reject_if(
+        lacking,
+        "clients to have edge_label_index and y",
+        f"none in {lacking}: see fgl.data.splits.split_by_time",
+    )
     warn_of_trained(clients)
     warn_of_known_pairs(clients)
     if (negatives or ranking) and (target is not ANSWERS or train.batches is not None):
         got = "another" if target is not ANSWERS else "batches of its own"
         raise ValueError(f"Expected target ANSWERS and plain training, but got {got}")
     if ranking is not None:
+        reject_if(negatives == "degree", "negatives to be a number beside ranking", "'degree'")
         check_count(negatives=int(negatives))
         for own in clients:
             checked_answers(own)
         return ranked_task(clients, model, train, _among_negatives(model), ranking, int(negatives))
-    check_choice("negatives", negatives, (False, True))
+    check_choice("negatives", negatives, (False, True, "degree"))
     if negatives:
-        clients = _with_negatives(clients, seed)
-    return _task_of(clients, model, train, target, bool(negatives))
+        clients = _with_negatives(clients, seed, negatives)
+    return _task_of(clients, model, train, target, negatives)
 
 
-def _with_negatives(clients: Sequence[Graph], seed: int) -> list[Graph]:
+def _with_negatives(clients: Sequence[Graph], seed: int, how: Negatives = True) -> list[Graph]:
     """The clients with pairs without an edge, to validate and test with."""
     seeds = [fed.fold_in(seed, client, "negatives") for client in range(len(clients))]
-    return [data.splits.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
+    draw = partial(data.splits.with_negatives, negatives="degree" if how == "degree" else "uniform")
+    return [draw(graph, seed=own) for graph, own in zip(clients, seeds, strict=True)]
 
 
 def _task_of(
-    clients: Sequence[Graph], model: nn.Module, train: Training, target: Target, negatives: bool
+    clients: Sequence[Graph],
+    model: nn.Module,
+    train: Training,
+    target: Target,
+    negatives: Negatives,
 ) -> Task:
     """The task of clients whose pairs to validate and test with are all there."""
     if not negatives:
         method = fed.fedavg(model, train=train, target=target)
     else:
-        drawing = replace(
-            train, num_steps=None, batches=_drawn(train, len(clients)), epochs=fed.num_steps(train)
-        )
+        drawn = _drawn(train, len(clients), by_degree=negatives == "degree")
+        drawing = replace(train, num_steps=None, batches=drawn, epochs=fed.num_steps(train))
         method = fed.fedavg(model, loss=_among_negatives(model), train=drawing)
 
     if not any(map(_is_tested, clients)):
@@ -145,12 +154,12 @@ def _is_tested(graph: Graph) -> bool:
     return graph.test_mask is not None and bool(answered(graph.test_mask, graph.y).any())
 
 
-def _drawn(train: Training, num_clients: int) -> Any:
+def _drawn(train: Training, num_clients: int, *, by_degree: bool) -> Any:
     """The steps of a client: its graph, and fresh negatives in the context."""
 
     def own_window(graph: Graph) -> tuple[Window, Tensor]:
         positive = graph.training_mask & (checked_answers(graph) == 1)
-        return Window(graph, ["train_mask"]), positive
+        return Window(graph, ["train_mask"], by_degree=by_degree), positive
 
     window = Once(own_window, num_clients)
 

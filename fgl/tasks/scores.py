@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from .. import federation as fed
+from ..checks import reject_if
 from ..data.partitions.major_label import unseen_nodes
 from ..data.splits import EdgeSplit
 from ..federation import Cohort, Evaluate, Inbox, Method, Outbox, Params, Score, State
 from ..graph import Graph
+from ..graph.windows import asked, by_answer, horizons
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
 from ..metrics import hit_rows
@@ -67,15 +70,16 @@ def node_scores(
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
-        y = checked_y(target, graph.y)
-        with fed.in_mode(model, False):
-            output = logits_of(model, params, graph)
+        checked_y(target, graph.y)
         metrics: dict[str, Any] = {}
-        if graph.val_mask is not None:
-            first = target.metrics[target.first]
-            metrics[f"val_{target.first}"] = first(output, y, graph.val_mask)
-        if test and graph.test_mask is not None:
-            metrics |= of_clients(target).measure("test_", output, y, graph.test_mask)
+        with fed.in_mode(model, False):
+            of = asked(graph, lambda own: logits_of(model, params, own))
+            if graph.val_mask is not None:
+                first = target.metrics[target.first]
+                metrics[f"val_{target.first}"] = first(*of(graph.val_mask))
+            if test and graph.test_mask is not None:
+                own = of_clients(target).at(horizons(graph))
+                metrics |= own.measure("test_", *of(graph.test_mask))
         return scored_alone(on_host(metrics)[0])
 
     return score
@@ -217,8 +221,7 @@ def evaluate_own(
         for (k, ending), own in fed.scored(model, score, pairs, trained).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
-        if not names and required:
-            raise ValueError("Expected a client to have something to test on, but got none")
+        reject_if(not names and required, "a client to have something to test on", "none")
         whole = sum(len(own) == len(names) for own in metrics) if names else 0
         return {**merge(dict(enumerate(metrics))), "scored_clients": float(whole)}
 
@@ -340,20 +343,25 @@ def evaluate_pooled(
         for client, (own, mask) in enumerate(zip(tests or clients, masks, strict=True))
         if mask is not None and bool(mask.any())
     }
-    if not tested:
-        raise ValueError("Expected a client to have test examples, but got none")
-    answers = torch.cat([checked_y(target, own.y)[mask] for own, mask in tested.values()])
+    reject_if(not tested, "a client to have test examples", "none")
+    for own, _ in tested.values():
+        checked_y(target, own.y)
+    first, _ = next(iter(tested.values()))
+    target = target.at(horizons(first))
 
     @torch.no_grad()
     def evaluate(outbox: Outbox, states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
-        outputs = []
+        parts: list[tuple[Tensor, Tensor]] = []
         with fed.in_mode(model, False):
             for client, (own, mask) in tested.items():
                 trained = client if client in used else 0
                 with method.at(clients[trained]):
-                    outputs.append(fed.predict(model, used[trained], own)[mask])
-        return scored_alone(on_host(target.measure("pooled_test_", torch.cat(outputs), answers))[0])
+                    of = asked(own, partial(fed.predict, model, used[trained]))
+                    output, y, rows = of(mask)
+                parts.append((output, y) if rows is None else (output[rows], y[rows]))
+        outputs, answers = (torch.cat(each) for each in zip(*parts, strict=True))
+        return scored_alone(on_host(target.measure("pooled_test_", outputs, answers))[0])
 
     return evaluate
 
@@ -369,8 +377,8 @@ def with_pooled(
 
     A warning names these clients.
     """
-    warn_undefined(target, [(own.y, own.val_mask) for own in tests], "val_")
-    questions = [(own.y, own.test_mask) for own in tests]
+    warn_undefined(target, [by_answer(own, own.val_mask)[1:] for own in tests], "val_")
+    questions = [by_answer(own, own.test_mask)[1:] for own in tests]
     answered = [(y, mask) for y, mask in questions if y is not None and mask is not None]
     if not answered:
         return evaluate
@@ -557,7 +565,6 @@ def _masked(graph: Graph, name: str, client: int) -> Graph:
     """The graphs of a collection that are in its mask, or all where it has none."""
     mask: Tensor | None = getattr(graph, name)
     if mask is not None:
-        if not mask.any():
-            raise ValueError(f"Expected client {client}'s {name} to have a graph, but got none")
+        reject_if(not mask.any(), f"client {client}'s {name} to have a graph", "none")
         graph = graph.select(mask.nonzero().squeeze(1))
     return graph.replace(train_mask=None, val_mask=None, test_mask=None)

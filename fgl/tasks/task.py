@@ -67,7 +67,7 @@ class Task:
 
 @typed
 def centralized(task: Task) -> Task:
-    """Centralized training: the task with one client, which has the data of all.
+    """The same task with one client that holds all data (centralized training).
 
     The task is scored as before.
 
@@ -84,7 +84,7 @@ def centralized(task: Task) -> Task:
             "Expected a task with a whole graph to train on centrally, but got none: make the task "
             "with whole=graph (fgl.tasks.graph_task takes it)"
         )
-    most = max(task.whole.num_nodes, task.whole.num_examples, task.fedavg.rules.max_examples)
+    most = max(task.whole.num_nodes, task.whole.num_answers, task.fedavg.rules.max_examples)
     return replace(task, clients=[task.whole], fedavg=_bounded(task.fedavg, most))
 
 
@@ -159,10 +159,11 @@ def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     """The method, which refuses an upload that reports more examples than the largest client has.
 
-    Examples are nodes, graphs if clients hold collections, or pairs if pairs have answers.
+    Examples are nodes, graphs if clients hold collections, pairs if pairs have answers, or windows,
+    which count once for each node.
     """
     check_graphs(clients)
-    return _bounded(fedavg, max((own.num_examples for own in clients), default=0))
+    return _bounded(fedavg, max((own.num_answers for own in clients), default=0))
 
 
 def _bounded(fedavg: Method, most: float) -> Method:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..checks import check_number
+from ..checks import check_number, reject_if
 from ..federation import Evaluate, Method, Outbox, Params, State, means, scored, together
 from ..graph import Graph
 from ..kinds import typed
@@ -49,10 +49,7 @@ def with_unseen(task: Task, count: int) -> Task:
     check_number("unseen", count, at_least=0, integer=True)
     if not count:
         return task
-    if count >= len(task.clients):
-        raise ValueError(
-            f"Expected unseen to leave a client of {len(task.clients)}, but got {count}"
-        )
+    reject_if(count >= len(task.clients), f"unseen to leave a client of {len(task.clients)}", count)
     members, unseen = list(task.clients[:-count]), list(task.clients[-count:])
     for own in unseen:
         if own.batch is not None or own.edge_label_index is not None or own.test_mask is None:

@@ -20,7 +20,7 @@ Attack = Callable[[Inbox, list[int]], Outbox]
 
 @fed.layer(sealed=("aggregate",))
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
-    """The method with some hostile clients, whose uploads `attack` forges.
+    """The method with some hostile clients, whose uploads are forged by `attack`.
 
     The adversary sees all uploads before the server does. It must be the outermost wrapper, so that
     the server gets the forgeries: ``attacked(robust(method, rule), ...)``. A run of a method around

@@ -19,7 +19,7 @@ COVERED = ("model", "num_examples")
 
 @fed.layer(sealed=("receive", "send", "aggregate"))
 def clipped(method: Method, *, length: Positive) -> Method:
-    """The method whose clients send ``sent + clip(model - sent)``, and all weigh the same.
+    """Make clients send ``sent + clip(model - sent)``, and give all clients the same weight.
 
     The length is over the trained tensors together, from the model that the server sent. A buffer,
     such as a mean of batch normalisation, goes back as it was sent. ``"num_examples"`` is 1: a

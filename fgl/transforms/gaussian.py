@@ -39,7 +39,7 @@ def local_gaussian(
     delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
-    """The method whose clients clip their updates and add noise before they send them.
+    """Make clients clip their updates and add noise before they send them.
 
     ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server need not be
     trusted. Epsilon is for **replacing all data of one client**: with any two data sets its clipped
@@ -99,7 +99,7 @@ def central_gaussian(
     delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
-    """The method whose server averages clipped updates with equal weights and adds noise.
+    """Make the server average clipped updates with equal weights and add noise.
 
     ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K`` over the K clients of a
     round. Clients clip, and the server clips again, since its noise hides changes of the sum up to

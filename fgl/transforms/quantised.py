@@ -21,7 +21,7 @@ Bits = Annotated[int, partial(check_choice, choices=BITS)]
 def quantised(
     method: Method, *, bits: Bits = 8, bucket: Count = 512, parts: Sequence[str] = ("model",)
 ) -> Method:
-    """The method whose clients send their changes in a few bits an entry.
+    """Make clients send their model changes in a few bits per entry.
 
     ``Q(model - sent)`` of `fgl.compress.quantise`: unbiased, so that errors of many clients cancel.
     The server adds it to the model that it sent. An upload has ``bits + 32 / bucket`` bits an entry

@@ -21,7 +21,7 @@ Rule = Callable[[Mapping[str, Tensor]], Params]
 def robust(
     method: Method, rule: Rule, *, bucket: Count = 1, untouched: Collection[str] = ()
 ) -> Method:
-    """The method with a robust mean of its clients' updates: hostile clients cannot move it far.
+    """Replace the mean of updates by a robust mean, so that hostile clients have little influence.
 
     The server reads the sent model plus ``rule(updates)`` in place of the mean of the models. A
     client's number of examples decides only whether it counts, so a false number gains no weight.

@@ -20,7 +20,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 def rounded_downloads(
     method: Method, *, dtype: Literal["bfloat16", "float16"] = "bfloat16"
 ) -> Method:
-    """The method whose server sends models in 16 bits an entry.
+    """Make the server send models in 16 bits per entry.
 
     Clients train and are scored from the rounded model, in the model's own precision; their changes
     are measured from it too. The first message of a run is the initial model, as it is. bfloat16

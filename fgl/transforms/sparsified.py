@@ -21,7 +21,7 @@ def sparsified(
     feedback: bool = True,
     parts: Sequence[str] = ("model",),
 ) -> Method:
-    """The method whose clients send the largest entries of their changes.
+    """Make clients send only the largest entries of their model changes.
 
     ``top_k(model - sent + left)``, k being a share of each tensor's entries; the rest stays as
     `left` in the client's state for its next round (error feedback). An entry that is sent costs 64

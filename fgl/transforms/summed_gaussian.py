@@ -52,7 +52,7 @@ def summed_gaussian(
     bound: float = 1024.0,
     unprotected: bool = False,
 ) -> Method:
-    """The method whose server learns a noisy sum of clipped updates, and nothing else.
+    """Make the server learn only a noisy sum of clipped updates.
 
     ``(sum_k clip(update_k) + g_k) / K`` over the K clients in a `secure_sum`. A client
     puts its clipped update on the grid of ``2^-bits``, rounding towards 0, and adds a share of the

@@ -32,6 +32,7 @@ from torch import Tensor
 import fgl
 from fgl import tasks
 from fgl.data import splits
+from fgl.data.splits.negatives import Window
 
 N, USERS = 400, 260
 Pair = tuple[int, int]
@@ -74,6 +75,20 @@ def market(both: bool = False, times: bool = False) -> fgl.Graph:
     when = {name: torch.rand(e.shape[1], generator=rng(5)) for name, e in relations.items()}
     nodes = {"user": USERS, "movie": movies}
     return fgl.data.typed_graph(nodes, relations, both=both, edge_time=when if times else None)
+
+
+def reversed_before() -> fgl.Graph:
+    """Relation 0, and relation 2 with its edges turned round, each at a time of its own."""
+    graph = market(both=True)
+    return graph.replace(edge_time=torch.randperm(graph.num_edges, generator=rng(12)))
+
+
+def preferred(times: bool = False) -> fgl.Graph:
+    """Edges from users to items of which some are bought far more often; else they are noise."""
+    wanted = torch.rand(N - USERS, generator=rng(13)) ** 3
+    bought = torch.rand(USERS, N - USERS, generator=rng(14)) < 0.6 * wanted
+    edges = bought.nonzero().T + torch.tensor([[0], [USERS]])
+    return timed(edges) if times else plain(edges)
 
 
 def bought(num: int = 8000) -> Tensor:
@@ -179,8 +194,10 @@ def split_pairs(graph: fgl.Graph, of: int | None = None, **how: Any) -> Case:
     return of_pairs(fgl.data.splits.pair_split(graph, **how), whole, undirected=undirected)
 
 
-def split_times(graph: fgl.Graph, undirected: bool = False) -> Case:
-    return of_pairs(fgl.data.splits.split_by_time(graph), graph.edge_index, undirected=undirected)
+def split_times(graph: fgl.Graph, of: int | None = None, undirected: bool = False) -> Case:
+    whole = graph.edge_index if of is None else relation(graph, of)
+    split = fgl.data.splits.split_by_time(graph, edge_type=of)
+    return of_pairs(split, whole, undirected=undirected)
 
 
 def split_pairs_again(graph: fgl.Graph) -> Case:
@@ -250,6 +267,11 @@ EDGES: dict[str, dict[str, Callable[[], Case]]] = {
         "odd": lambda: split_times(timed(odd())),
         "typed": lambda: split_times(market(times=True)),
         "typed, both ways": lambda: split_times(market(times=True, both=True)),
+        "a relation": lambda: split_times(market(times=True), 0),
+        "a relation and its reverse": lambda: split_times(reversed_before(), 0),
+        "a relation both ways": lambda: split_times(
+            timed(both(once()), edge_type=torch.zeros(8000).long()), 0
+        ),
         "users and items": lambda: split_times(timed(bought())),
         "users and items, both ways": lambda: split_times(timed(both(bought()))),
     },
@@ -346,6 +368,31 @@ def test_validation_and_test_have_no_pair_in_common() -> None:
     more: Any = fgl.data.splits.with_negatives(fgl.data.splits.pair_split(graph))
     val, test = (set(pairs(more.edge_label_index[:, m])) for m in (more.val_mask, more.test_mask))
     assert len(val) > 300 and not val & test
+
+
+@pytest.mark.parametrize("times", [False, True])
+def test_a_degree_tells_uniform_negatives_and_none_that_are_drawn_by_degree(times: bool) -> None:
+    """Also those of training, and sources with few free targets keep their pairs."""
+    graph = preferred(times)
+    split: Any = (splits.split_by_time if times else splits.pair_split)(graph)
+    degree = split.edge_index[1].bincount(minlength=N).double()
+    for how, low, high in (("uniform", 0.62, 1.0), ("degree", 0.48, 0.52)):
+        more: Any = splits.with_negatives(split, negatives=how)
+        tests = more.val_mask | more.test_mask
+        ends, y = more.edge_label_index[:, tests], more.y[tests]
+        assert low < fgl.metrics.auc(degree[ends[1]], y) < high, how
+        train = Window(split, ["train_mask"], by_degree=how == "degree")
+        drawn, like = train(split.train_mask, rng(0))
+        scores = degree[torch.cat([split.edge_label_index[1, like], drawn[1]])]
+        assert low < fgl.metrics.auc(scores, torch.arange(2 * len(like)) < len(like)) < high, how
+        edges = {*pairs(graph.edge_index)}
+        assert not edges & {*pairs(drawn), *pairs(ends[:, y == 0])}
+        assert int((y == 0).sum()) == int((y == 1).sum())
+    net, train = fgl.nn.PairNet(2, 4, 1), fgl.Training(num_steps=1)
+    task = tasks.pair_task([split], net, train, negatives="degree")
+    fgl.run(task.fedavg, task, num_rounds=1)
+    with pytest.raises(ValueError, match="negatives to be .*'degree'"):
+        tasks.pair_task([split], net, train, negatives="often")  # type: ignore[arg-type]
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {

@@ -6,13 +6,13 @@ import math
 import random
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...checks import check_choice, check_count, check_number, check_weight, install
+from ...checks import Count, Natural, Weight, imported, install
 from ...graph import Graph
 from ...kinds import typed
 from ...progress import shown
@@ -20,7 +20,6 @@ from ...warn import warn
 from ..undirected import pairs, undirected
 from .checks import announced, check_num_clients, filled
 
-ENGINES = ("networkx", "igraph")
 SLOW = 1_000_000  # undirected edges above which networkx takes minutes
 
 
@@ -29,10 +28,10 @@ def louvain_partition(
     graph: Graph,
     num_clients: int,
     *,
-    delta: int = 20,
-    resolution: float = 1.0,
+    delta: Natural = 20,
+    resolution: Weight = 1.0,
     seed: int = 0,
-    engine: str = "networkx",
+    engine: Literal["networkx", "igraph"] = "networkx",
 ) -> list[Tensor]:
     """Louvain communities, dealt out to clients of about the same size (FGSSL).
 
@@ -69,8 +68,7 @@ def louvain_partition(
     Source: Huang et al., Federated Graph Semantic and Structural Learning, IJCAI 2023;
     https://github.com/alibaba/FederatedScope
     """
-    check_choice("engine", engine, ENGINES)
-    _check(graph, num_clients, delta, resolution)
+    check_num_clients(num_clients, graph.num_nodes)
     edges = pairs(graph.edge_index.cpu(), graph.num_nodes)
     if engine == "networkx":
         communities = _networkx(edges, graph.num_nodes, resolution, seed)
@@ -84,9 +82,9 @@ def leiden_partition(
     graph: Graph,
     num_clients: int,
     *,
-    delta: int = 20,
-    resolution: float = 1.0,
-    iterations: int = 2,
+    delta: Natural = 20,
+    resolution: Weight = 1.0,
+    iterations: Count = 2,
     seed: int = 0,
 ) -> list[Tensor]:
     """Leiden communities by igraph, dealt out as `louvain_partition` does.
@@ -116,8 +114,7 @@ def leiden_partition(
 
     Source: Traag et al., From Louvain to Leiden, https://arxiv.org/abs/1810.08473
     """
-    _check(graph, num_clients, delta, resolution)
-    check_count(iterations=iterations)
+    check_num_clients(num_clients, graph.num_nodes)
     communities = _igraph(
         pairs(graph.edge_index.cpu(), graph.num_nodes),
         graph.num_nodes,
@@ -128,12 +125,6 @@ def leiden_partition(
         n_iterations=iterations,
     )
     return deal(communities, graph, num_clients, delta)
-
-
-def _check(graph: Graph, num_clients: int, delta: int, resolution: float) -> None:
-    check_num_clients(num_clients, graph.num_nodes)
-    check_number("delta", delta, at_least=0, integer=True)
-    check_weight(resolution=resolution)
 
 
 def _networkx(
@@ -158,12 +149,7 @@ def _igraph(
     edges: Tensor, num_nodes: int, seed: int, method: str, **options: Any
 ) -> list[list[int]]:
     """Communities by one of igraph's methods, whose random numbers are Python's."""
-    try:
-        import igraph
-    except ImportError as error:
-        raise ImportError(
-            f"Expected igraph to be installed, but got none: {install('partitions')}"
-        ) from error
+    igraph = imported("igraph", "for its communities", install("partitions"))
     igraph.set_random_number_generator(random.Random(seed))
     try:
         with announced(f"{method} by igraph", len(edges), 10 * SLOW):
@@ -235,12 +221,7 @@ def metis_partition(
 
     Source: Karypis & Kumar, https://doi.org/10.1137/S1064827595287997
     """
-    try:
-        import pymetis
-    except ImportError as error:
-        raise ImportError(
-            f"Expected pymetis to be installed, but got none: {install('partitions')}"
-        ) from error
+    pymetis = imported("pymetis", "for METIS", install("partitions"))
     n = graph.num_nodes
     check_num_clients(num_clients, n)
     source, target = undirected(graph.edge_index.cpu(), n).to(torch.int32)  # METIS counts in these
@@ -266,9 +247,9 @@ def ldg_partition(
     graph: Graph,
     num_clients: int,
     *,
-    passes: int = 10,
-    slack: float = 0.05,
-    block: int | None = None,
+    passes: Count = 10,
+    slack: Weight = 0.05,
+    block: Count | None = None,
     seed: int = 0,
 ) -> list[Tensor]:
     """Clients of bounded size with few edges between them, placed in a stream of nodes (LDG).
@@ -311,11 +292,8 @@ def ldg_partition(
     """
     n = graph.num_nodes
     check_num_clients(num_clients, n)
-    check_count(passes=passes)
-    check_number("slack", slack, at_least=0)
     if block is None:
         block = max(1, min(n // BLOCKS, LARGEST, 100 * LARGEST // num_clients))
-    check_count(block=block)
     capacity = math.ceil(round(n * (1 + slack) / num_clients, 6))  # 1.1 is a little more
     ends, sources = _by_target(graph.edge_index.cpu(), n)
     generator = torch.Generator().manual_seed(seed)

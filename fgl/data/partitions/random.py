@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from ...checks import check_count, check_share, reject_if
+from ...checks import Count, Share, reject_if
 from ...graph import Graph
 from ...kinds import typed
 from ...seeds import fold_in
@@ -43,7 +43,7 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
 
 @typed
 def community_clients(
-    communities: Sequence[Tensor], clients: int, *, share: float = 0.5, seed: int = 0
+    communities: Sequence[Tensor], clients: Count, *, share: Share = 0.5, seed: int = 0
 ) -> list[Tensor]:
     """Several clients of every community, each with a share of its nodes, drawn by itself.
 
@@ -69,8 +69,6 @@ def community_clients(
 
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206
     """
-    check_count(clients=clients)
-    check_share(share=share)
     generator = torch.Generator().manual_seed(seed)
     parts = []
     for community in communities:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...checks import check_choice, check_number, reject_if
+from ...checks import Natural, Positive, Several, check_choice, reject_if
 from ...graph import Graph
 from ...kinds import typed
 from ...sparse import SparseMatrix, row_sum
@@ -162,7 +162,7 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
 
 
 @typed
-def quantile_labels(y: Tensor, bins: int) -> Tensor:
+def quantile_labels(y: Tensor, bins: Several) -> Tensor:
     """Range of each number, among `bins` ranges that hold equally many of the known numbers.
 
     ``dirichlet_partition(quantile_labels(y, 4), num_clients, alpha=0.5)`` gives each client its own
@@ -186,7 +186,6 @@ def quantile_labels(y: Tensor, bins: int) -> Tensor:
     """
     reject_if(not y.is_floating_point(), "y to be floating point", y.dtype, TypeError)
     reject_if(y.dim() != 1, "y to have shape [n], one column", list(y.shape))
-    check_number("bins", bins, at_least=2, integer=True)
     unknown = y.isnan()
     ordered = y[~unknown].sort().values
     first = torch.arange(1, bins, device=y.device) * ordered.numel() // bins  # of each range
@@ -196,9 +195,7 @@ def quantile_labels(y: Tensor, bins: int) -> Tensor:
     return torch.where(unknown, bins, labels)
 
 
-WAYS = ("nothing", "labels", "features", "degrees")
-
-
+@typed
 @dataclass(frozen=True)
 class Skew:
     """Differences between clients, and the number of clients that never train.
@@ -216,15 +213,12 @@ class Skew:
     skew_by: Literal["nothing", "labels", "features", "degrees"] = "nothing"
     """The difference between clients, instead of the partition: mix of labels, mean feature, or
     mean degree."""
-    skew_alpha: float = 0.5
+    skew_alpha: Positive = 0.5
     """The parameter of the Dirichlet draw of labels: small makes clients of one class."""
-    unseen: int = 0
+    unseen: Natural = 0
     """The last clients, which never train, and are scored with models that the others are sent."""
 
     def __post_init__(self) -> None:
-        check_choice("skew_by", self.skew_by, WAYS)
-        check_number("skew_alpha", self.skew_alpha, above=0)
-        check_number("unseen", self.unseen, at_least=0, integer=True)
         if self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels":
             raise ValueError(
                 f"Expected skew_by to be 'labels' beside skew_alpha, {self.skew_alpha}, "
@@ -272,11 +266,10 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
     Source: "feature_skew" and "topology_skew" of OpenFGL, https://arxiv.org/abs/2408.16288, for
     collections, where the last client takes what is left
     """
-    check_choice("by", by, WAYS[2:])
+    check_choice("by", by, ("features", "degrees"))
     check_num_clients(num_clients, graph.num_nodes if graph.batch is None else graph.num_graphs)
-    value = _means(graph) if by == "features" else graph.edge_index[1].bincount(
-        minlength=graph.num_nodes
-    ).double()  # fmt: skip
+    degree = graph.edge_index[1].bincount(minlength=graph.num_nodes).double()
+    value = _means(graph) if by == "features" else degree
     if graph.batch is not None:
         total = value.new_zeros(graph.num_graphs).index_add_(0, graph.batch, value)
         value = total / graph.batch.bincount(minlength=graph.num_graphs).clamp(min=1)

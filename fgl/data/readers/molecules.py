@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...checks import install, reject_if
+from ...checks import imported, install, reject_if
 from ...graph import Graph
 from ...progress import shown
 from ...warn import warn
@@ -122,15 +122,9 @@ def _graph(text: str, parse: Parse) -> Graph | None:
 
 
 def _from_smiles() -> Parse:
-    try:
-        import rdkit  # noqa: F401  # PyG asks for it when it is called
-        from torch_geometric.utils import from_smiles
-    except ImportError as error:
-        raise ImportError(
-            "Expected rdkit and torch_geometric to be installed to read molecules, but got none: "
-            f"{install('molecules')}"
-        ) from error
-    parse: Parse = from_smiles
+    how = "to read molecules", install("molecules")
+    imported("rdkit", *how)  # PyG asks for it when it is called
+    parse: Parse = imported("torch_geometric.utils", *how).from_smiles
     return parse
 
 

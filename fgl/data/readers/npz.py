@@ -17,16 +17,7 @@ from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..features import one_hot_degree
 from ..undirected import directed, undirected
-from .matrices import (
-    check_size,
-    checked_array,
-    checked_csr,
-    checked_edges,
-    checked_labels,
-    dense_features,
-    masks_of,
-    sparse_features,
-)
+from . import matrices
 from .parsing import need, read_json, warn_unread
 
 CSR = ("data", "indices", "indptr", "shape")
@@ -69,7 +60,7 @@ def read_npz(
     reject_if(split is not None, f"split to be left out for {path}, which holds none", split)
     edges, n = _edges(path, arrays, "adj_")
     x = _features(path, arrays, edges, n)
-    labels = checked_labels(f"labels in {path}", _one(path, arrays, "labels"), n)
+    labels = matrices.checked_labels(f"labels in {path}", _one(path, arrays, "labels"), n)
     warn_unread(path, unread, ignore)
     return Graph(x, edges, y=labels)
 
@@ -80,14 +71,14 @@ def _features(
     """The sparse or dense features in an archive of gnn-benchmark, or degrees."""
     if any(f"attr_{part}" in arrays for part in CSR):
         matrix = _csr(path, arrays, "attr_")
-        check_size(path, matrix.shape[0], num_nodes, "rows of features")
-        return sparse_features(path, matrix)
+        matrices.check_size(path, matrix.shape[0], num_nodes, "rows of features")
+        return matrices.sparse_features(path, matrix)
     if "attr_matrix" not in arrays:
         return one_hot_degree(edges, num_nodes)
-    dense = checked_array(
+    dense = matrices.checked_array(
         f"attr_matrix in {path}", arrays["attr_matrix"], "biuf", (num_nodes, None)
     )
-    return dense_features(path, dense)
+    return matrices.dense_features(path, dense)
 
 
 def _heterophilous(
@@ -95,22 +86,26 @@ def _heterophilous(
 ) -> Graph:
     """The graph of such an archive, with one of its splits."""
     features, labels, edges, *roles = (_one(path, arrays, key) for key in HETEROPHILOUS)
-    x = checked_array(f"node_features in {path}", features, "biuf", (None, None))
+    x = matrices.checked_array(f"node_features in {path}", features, "biuf", (None, None))
     n, what = len(x), f"edges in {path}"
-    ends = checked_edges(what, checked_array(what, edges, "iu", (None, 2)).astype(np.int64).T, n)
+    ends = matrices.checked_edges(
+        what, matrices.checked_array(what, edges, "iu", (None, 2)).astype(np.int64).T, n
+    )
     splits, masks = None, []
     for key, role in zip(ROLES, roles, strict=True):
-        masks.append(checked_array(f"{key} in {path}", role, "biu", (splits, n)).astype(bool))
+        masks.append(
+            matrices.checked_array(f"{key} in {path}", role, "biu", (splits, n)).astype(bool)
+        )
         splits = len(masks[0])
     if not 0 <= split < len(masks[0]):
         raise ValueError(
             f"Expected split to be in [0, {len(masks[0])}) for {path}, but got {split}"
         )
     return Graph(
-        dense_features(path, x),
+        matrices.dense_features(path, x),
         directed(ends, n) if is_directed else undirected(ends, n),
-        y=checked_labels(f"node_labels in {path}", labels, n),
-        **masks_of(path, [torch.from_numpy(mask[split]) for mask in masks], n),  # type: ignore[arg-type]
+        y=matrices.checked_labels(f"node_labels in {path}", labels, n),
+        **matrices.masks_of(path, [torch.from_numpy(mask[split]) for mask in masks], n),  # type: ignore[arg-type]
     )
 
 
@@ -131,22 +126,22 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
     adj, feats, class_map, role = need(folder, files)
     arrays = _load(adj, CSR)[0]
     edges, n = _edges(adj, arrays, "")
-    matrix = checked_array(str(feats), _array(feats), "biuf", (n, None))
+    matrix = matrices.checked_array(str(feats), _array(feats), "biuf", (n, None))
     classes = read_json(class_map)
     if not isinstance(classes, dict) or {*classes} != {str(node) for node in range(n)}:
         raise ValueError(f"Expected {class_map} to map the nodes 0 to {n - 1}, but got other keys")
-    labels = checked_labels(str(class_map), [classes[str(node)] for node in range(n)], n)
+    labels = matrices.checked_labels(str(class_map), [classes[str(node)] for node in range(n)], n)
     roles = read_json(role)
     parts = []
     for key in ("tr", "va", "te"):
         if not isinstance(roles, dict) or key not in roles:
             raise ValueError(f"Expected {role} to have 'tr', 'va' and 'te', but got no {key!r}")
         what = f"{key!r} in {role}"
-        nodes = checked_array(what, roles[key], "iu", (None,)).astype(np.int64)
-        parts.append(checked_edges(what, nodes, n))
-    masks: dict[str, Any] = masks_of(role, parts, n)
+        nodes = matrices.checked_array(what, roles[key], "iu", (None,)).astype(np.int64)
+        parts.append(matrices.checked_edges(what, nodes, n))
+    masks: dict[str, Any] = matrices.masks_of(role, parts, n)
     warn_unread(adj, _weights(arrays, "data"), ignore)
-    return Graph(dense_features(feats, matrix), edges, y=labels, **masks)
+    return Graph(matrices.dense_features(feats, matrix), edges, y=labels, **masks)
 
 
 def _load(
@@ -191,10 +186,10 @@ def _csr(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
     parts = [_one(path, arrays, f"{prefix}{part}") for part in CSR]
     kinds = ("biuf", "iu", "iu", "iu")
     data, indices, indptr, shape = (
-        checked_array(f"{prefix}{part} in {path}", array, kind, (None,))
+        matrices.checked_array(f"{prefix}{part} in {path}", array, kind, (None,))
         for part, kind, array in zip(CSR, kinds, parts, strict=True)
     )
-    return checked_csr(path, data, indices, indptr, tuple(shape.tolist()))
+    return matrices.checked_csr(path, data, indices, indptr, tuple(shape.tolist()))
 
 
 def _edges(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> tuple[Tensor, int]:

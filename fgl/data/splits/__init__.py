@@ -5,6 +5,7 @@ from .folds import balanced_classes, fold_clients, stratified_folds
 from .negatives import with_negatives
 from .nodes import class_capped_split, public_split, random_split, scaffold_split, split
 from .pairs import pair_split, split_by_time
+from .windows import windows
 
 __all__ = [
     "EdgeSplit",
@@ -21,5 +22,6 @@ __all__ = [
     "split_by_time",
     "stratified_folds",
     "subgraph_split",
+    "windows",
     "with_negatives",
 ]

@@ -12,16 +12,7 @@ from ...graph import EDGE_FIELDS, Graph
 from ...graph.checks import check_index
 from ...kinds import typed
 from ...warn import warn
-from .free_pairs import (
-    FreePairs,
-    FreePairsLike,
-    directed_keys,
-    directed_pairs,
-    key_of_each,
-    keys_of,
-    pairs_of,
-    sides_of,
-)
+from . import free_pairs
 from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
 
@@ -135,11 +126,11 @@ def edge_split(
     order = torch.randperm(m, generator=generator)
     aside = pairs[:, order[:num_held]]
     side = _sides(graph, edges)
-    free = FreePairsLike(pairs, n, aside, side=side, directed=directed)
+    free = free_pairs.FreePairsLike(pairs, n, aside, side=side, directed=directed)
     if not free.enough:
         crowded, num_val, num_test, num_held = True, 0, 0, 0
         aside = aside[:, :0]
-        free = FreePairsLike(pairs, n, aside, directed=directed)
+        free = free_pairs.FreePairsLike(pairs, n, aside, directed=directed)
     if num_held == 0 and (val or test):
         _warn_of_none(m, val, test, crowded)
     own = pairs[:, order[num_held:].sort().values]
@@ -173,7 +164,7 @@ def _warn_of_none(num_edges: int, val: float, test: float, crowded: bool) -> Non
 def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
     """The side of each node, see `sides_of`, on the CPU."""
     types = None if graph.node_type is None else graph.node_type.cpu()
-    return sides_of(types, edges, graph.num_nodes)
+    return free_pairs.sides_of(types, edges, graph.num_nodes)
 
 
 def _keeps_fields(graph: Graph) -> str:
@@ -220,8 +211,8 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
 def _each(edges: Tensor, num_nodes: int, directed: bool) -> Tensor:
     """List each edge once, sorted, without self-loops."""
     if directed:
-        return directed_pairs(directed_keys(edges, num_nodes), num_nodes)
-    return pairs_of(keys_of(edges))
+        return free_pairs.directed_pairs(free_pairs.directed_keys(edges, num_nodes), num_nodes)
+    return free_pairs.pairs_of(free_pairs.keys_of(edges))
 
 
 def _all_pairs(num_nodes: int, directed: bool) -> int:
@@ -237,7 +228,9 @@ def _both_ways(graph: Graph, own: Tensor) -> Graph:
 def _without(graph: Graph, held_out: Tensor) -> Graph:
     """The graph without some of its directed edges."""
     edges, n = graph.edge_index.cpu(), graph.num_nodes
-    stays = ~torch.isin(key_of_each(edges, n), directed_keys(held_out, n)) | (edges[0] == edges[1])
+    stays = ~torch.isin(free_pairs.key_of_each(edges, n), free_pairs.directed_keys(held_out, n)) | (
+        edges[0] == edges[1]
+    )
     without: Graph = graph.with_edges(stays.to(graph.device))
     return without
 
@@ -284,10 +277,10 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         val, test = val[:, :0], test[:, :0]
     generator = torch.Generator().manual_seed(seed)
     held_out, side = torch.cat([val, test], 1), _sides(graph, edges)
-    free = FreePairsLike(edges, n, held_out, side=side, directed=split.directed)
+    free = free_pairs.FreePairsLike(edges, n, held_out, side=side, directed=split.directed)
     if not free.enough:
         crowded, val, test, held_out = True, val[:, :0], test[:, :0], held_out[:, :0]
-        free = FreePairsLike(edges, n, held_out, directed=split.directed)
+        free = free_pairs.FreePairsLike(edges, n, held_out, directed=split.directed)
     if crowded:
         warn(
             f"The {num_held} kept edges between these {n} nodes are left out, since fewer pairs "
@@ -315,7 +308,7 @@ def each_once(edge_index: Tensor) -> Tensor:
         tensor([[0, 1],
                 [2, 2]])
     """
-    return pairs_of(keys_of(edge_index))
+    return free_pairs.pairs_of(free_pairs.keys_of(edge_index))
 
 
 @typed
@@ -369,7 +362,7 @@ def negative_edges(
             raise ValueError("Expected edge_index to have edges, whose types are drawn, but got 0")
         order = torch.randperm(edges.shape[1], generator=generator)
         like = edges[:, order[torch.arange(num) % len(order)].to(edges.device)]
-        own = FreePairsLike(edges, num_nodes, like, side=node_type, directed=directed)
+        own = free_pairs.FreePairsLike(edges, num_nodes, like, side=node_type, directed=directed)
         return own(replacement=replacement, generator=generator)
-    free = FreePairs(edge_index, num_nodes, directed=directed)
+    free = free_pairs.FreePairs(edge_index, num_nodes, directed=directed)
     return free(num, replacement=replacement, generator=generator)

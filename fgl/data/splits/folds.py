@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...checks import check_number, reject_if
+from ...checks import Several, reject_if
 from ...graph import Graph
 from ...graph.checks import check_index
+from ...graph.windows import check_no_series
 from ...kinds import typed
 from ..partitions.checks import check_labels
 
 
 @typed
-def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
+def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
     """The fold of every example: equal sizes, the classes spread evenly over the folds.
 
     The shuffled examples, sorted by class, are dealt out in turn; a class's counts differ by
@@ -44,8 +45,6 @@ def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
     """
     check_labels(y)
     n = y.numel()
-    check_number("num_folds", num_folds, integer=True)
-    reject_if(num_folds < 2, "num_folds to be at least 2", num_folds)
     reject_if(n < num_folds, f"at least {num_folds} examples, one per fold", n)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(n, generator=generator).to(y.device)
@@ -87,10 +86,9 @@ def fold_clients(
     Source: GPFL, TMLR 2025
     """
     y = graph.y
+    check_no_series(graph, "fold_clients")
     if y is None:
         raise ValueError("Expected graph to have labels, but got none")
-    check_number("fold", fold, integer=True)
-    check_number("num_folds", num_folds, integer=True)
     reject_if(not 0 <= fold < num_folds, f"fold to be in [0, {num_folds})", fold)
     graph = graph.replace(train_mask=None, val_mask=None, test_mask=None)
     train, test = [], []

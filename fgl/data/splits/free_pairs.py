@@ -14,6 +14,8 @@ from torch import Tensor
 from ...graph.checks import check_index
 from ...transfer import to_device
 
+SWAPS = 100  # of columns whose cells are taken
+
 
 class FreePairs:
     """Sampler of pairs of different nodes without an edge, for repeated draws.
@@ -95,12 +97,18 @@ class FreeCells:
         return torch.stack([key // columns, key % columns])
 
     def of_rows(
-        self, rows: Tensor, *, generator: torch.Generator | None = None
+        self,
+        rows: Tensor,
+        like: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
         """A column for each row that has an empty cell, each such cell equally likely.
 
         Args:
             rows: int64 ``[p]``, also repeated.
+            like: int64 ``[p]``, columns that the rows get in another order instead. What no order
+                fits gets any empty cell.
             generator: of the draws, on the CPU; default torch's global one.
 
         Returns:
@@ -114,7 +122,34 @@ class FreeCells:
             torch.rand(rows.numel(), dtype=torch.float64, generator=generator), rows.device
         )
         rank = (skipped[0] + (drawn * free).long())[free > 0]
-        return self._key(rank) % max(self.num_columns, 1), free > 0
+        columns = self._key(rank) % max(self.num_columns, 1)
+        if like is not None:
+            columns = self._reordered(first[free > 0], like[free > 0], columns, generator)
+        return columns, free > 0
+
+    def _reordered(
+        self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        """The columns `like` in an order in which cells are empty; else those of `otherwise`."""
+
+        def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
+            return torch.isin(first[rows] + columns, self._keys)
+
+        def order() -> Tensor:
+            return to_device(torch.randperm(like.numel(), generator=generator), like.device)
+
+        columns = like[order()]
+        taken = is_taken(torch.arange(like.numel(), device=like.device), columns)
+        for _ in range(SWAPS):
+            one = taken.nonzero().squeeze(1)
+            if not one.numel():
+                break
+            two = order()[: one.numel()]
+            swaps = ~taken[two] & ~is_taken(one, columns[two]) & ~is_taken(two, columns[one])
+            one, two = one[swaps], two[swaps]
+            columns[one], columns[two] = columns[two], columns[one]
+            taken[one] = False
+        return torch.where(taken, otherwise, columns)
 
     def _key(self, rank: Tensor) -> Tensor:
         rank = to_device(rank, self._before.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,9 @@ from .reverses import symmetric
 
 
 @typed
-def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
+def with_negatives(
+    graph: Graph, *, seed: int = 0, negatives: Literal["uniform", "degree"] = "uniform"
+) -> Graph:
     """The graph with pairs without an edge, to validate and test with; their answer is 0.
 
     For each pair that validates or tests and whose answer is 1 there is another one with the same
@@ -32,6 +34,8 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
         graph: with pairs and masks, as `split_by_time` makes it. With `edge_label_type` an edge is
             one of the pair's relation.
         seed: of the draw.
+        negatives: "uniform" draws each target alike, so that a node's degree tells edges from other
+            pairs. "degree" gives the targets of the window's pairs to other sources.
 
     Returns:
         The graph with more pairs at the end, in the masks of the pairs that they are drawn for. A
@@ -54,7 +58,8 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
         if mask is None:
             continue
         positive = mask & (graph.y == 1)
-        new, like = Window(graph, MASKS[: which + 1])(positive, generator)
+        window = Window(graph, MASKS[: which + 1], by_degree=negatives == "degree")
+        new, like = window(positive, generator)
         if new.shape[1] < int(positive.sum()) / 2:
             warn(
                 f"Expected most of the {int(positive.sum())} pairs of {name} to have a source that "
@@ -111,11 +116,12 @@ class Window:
     Args:
         graph: with pairs and masks.
         names: of the masks of this window and of those before it.
+        by_degree: whether to draw each target as often as it is one of the given pairs.
     """
 
-    def __init__(self, graph: Graph, names: Sequence[str]) -> None:
+    def __init__(self, graph: Graph, names: Sequence[str], *, by_degree: bool = False) -> None:
         pairs: Any = graph.edge_label_index
-        n, self.pairs = graph.num_nodes, pairs
+        n, self.pairs, self.by_degree = graph.num_nodes, pairs, by_degree
         masks = [mask for name in names if (mask := getattr(graph, name)) is not None]
         examples = torch.stack(masks).any(0) if masks else graph.example_mask
         active = torch.zeros(n, dtype=torch.bool, device=graph.device)
@@ -150,7 +156,9 @@ class Window:
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)
         for (relation, kind), (free, among) in self.free.items():
             own = (self.relation[chosen] == relation) & (self.kind[chosen] == kind)
-            columns, has = free.of_rows(self.pairs[0, chosen[own]], generator=generator)
+            rows, targets = self.pairs[:, chosen[own]]
+            like = torch.searchsorted(among, targets) if self.by_degree else None
+            columns, has = free.of_rows(rows, like, generator=generator)
             rows = own.nonzero().squeeze(1)[has]
             target[rows], drawn[rows] = among[columns], True
         like = chosen[drawn]

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from ...checks import check_number, reject_if
+from ...checks import Natural, reject_if
 from ...graph import MASKS, Graph
 from ...graph.checks import check_mask
 from ...kinds import typed
@@ -54,9 +54,9 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
 def class_capped_split(
     graph: Graph,
     *,
-    train_per_class: int | None = None,
+    train_per_class: Natural | None = None,
     num_val: int | None = None,
-    num_test: int | None = None,
+    num_test: Natural | None = None,
     seed: int = 0,
 ) -> Graph:
     """At most a number of training nodes per class, then validation nodes, the rest for the test.
@@ -101,7 +101,6 @@ def class_capped_split(
         train_per_class = int(0.6 * n / graph.num_classes)
     if num_val is None:
         num_val = round(0.2 * n)
-    check_number("train_per_class", train_per_class, at_least=0, integer=True)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     y = labels.cpu()[order]
     train = torch.zeros(n, dtype=torch.bool)
@@ -110,8 +109,6 @@ def class_capped_split(
     rest = order[~train[order]]
     if not 0 <= num_val <= rest.numel():
         raise ValueError(f"Expected num_val to be in [0, {rest.numel()}], but got {num_val}")
-    if num_test is not None:
-        check_number("num_test", num_test, at_least=0, integer=True)
     test = rest[num_val:][:num_test]
     parts = order[train[order]], rest[:num_val], test
     warn_of_empty(shares, [len(part) for part in parts])
@@ -214,6 +211,11 @@ def public_split(graph: Graph) -> Graph:
 
 
 def _with_masks(graph: Graph, *nodes: Tensor) -> Graph:
+    if graph.window_index is not None:
+        raise ValueError(
+            "Expected examples that can be split at random, but got windows, which others read: "
+            "fgl.data.splits.windows(graph, shares=...) splits them in the order of time"
+        )
     masks = torch.zeros(len(MASKS), graph.num_examples, dtype=torch.bool)
     for mask, chosen in zip(masks, nodes, strict=True):
         mask[chosen] = True

@@ -21,6 +21,7 @@ from .reverses import (
     check_reverses,
     heads_of,
     lacking_reverse,
+    turned_relations,
     units_of,
     warn_of_copies,
 )
@@ -31,7 +32,11 @@ PARTS = ("messages", *MASKS)
 
 @typed
 def split_by_time(
-    graph: Graph, y: Tensor | None = None, *, shares: Sequence[float] = SHARES
+    graph: Graph,
+    y: Tensor | None = None,
+    *,
+    shares: Sequence[float] = SHARES,
+    edge_type: int | None = None,
 ) -> Graph:
     """The earliest edges as messages; the later ones as pairs that a model is asked about.
 
@@ -51,10 +56,14 @@ def split_by_time(
         y: what each edge answers, ``[num_edges]`` or float ``[num_edges, t]``; default 1, that it
             is there.
         shares: of the edges that are messages, train, validate and test; the last is the rest.
+        edge_type: the relation that is asked about, and whose edges `shares` divides; edges of
+            others are messages if they are earlier than any pair, and left out if not. Without `y`,
+            an earlier edge of a relation that has this one turned round is left out too where its
+            pair is asked about. By default all edges are asked about, whatever their relation.
 
     Returns:
         The graph with the earlier edges and their fields, the later ones as `edge_label_index` in
-        order of time, `y`, and three masks of them.
+        order of time, `y`, and three masks of them; with `edge_type` also `edge_label_type`.
 
     Raises:
         ValueError: if the edges have no times, or so few that a window with a share gets none; if
@@ -71,9 +80,12 @@ def split_by_time(
     """
     reject_if(not graph.has("edge_time"), "the graph to have edge_time", "none")
     _check_split(graph, y, shares)
+    check_relations(graph, edge_type, None, None)
+    own = torch.arange(graph.num_edges, device=graph.device)
+    own = own if edge_type is None else own[graph.edge_type == edge_type]
     if y is None:
-        graph = _at_once(graph)
-    order = graph.edge_time.argsort(stable=True)  # type: ignore[union-attr]  # checked
+        graph, own = _at_once(graph, own)
+    order = own[graph.edge_time[own].argsort(stable=True)]  # type: ignore[index]  # checked
     times: Any = graph.edge_time[order]  # type: ignore[index]
     first = _first_of_ends(graph.edge_index[:, order], graph.num_nodes, y is None)
     place = torch.arange(len(times), device=graph.device)
@@ -87,22 +99,53 @@ def split_by_time(
     if first is not None:
         is_example = is_example & ((first == place) if y is None else (window == window[first]))
     _check_windows(bounds, len(units), window, is_example, len(times.unique()))
-    return _split(graph, y, order[window == 0].sort().values, order[is_example], window[is_example])
+    messages, pairs, window = (
+        order[window == 0].sort().values,
+        order[is_example],
+        window[is_example],
+    )
+    if edge_type is None:
+        return _split(graph, y, messages, pairs, window)
+    messages = _with_other_relations(graph, messages, pairs, edge_type, presence=y is None)
+    split = _split(graph, y, messages, pairs, window)
+    return split.replace(edge_label_type=torch.full_like(window, edge_type))
 
 
-def _at_once(graph: Graph) -> Graph:
-    """The graph; if it is undirected, with each edge and its reverse from the same time on."""
-    times, n = graph.edge_time, graph.num_nodes
-    source, target = graph.edge_index
+def _with_other_relations(
+    graph: Graph, messages: Tensor, pairs: Tensor, edge_type: int, *, presence: bool
+) -> Tensor:
+    """Messages of one relation, and those of the others that are earlier than any pair."""
+    times, relation = graph.edge_time, graph.edge_type
+    early = torch.zeros_like(times, dtype=torch.bool)  # type: ignore[arg-type]  # checked
+    early[messages] = True
+    early |= (relation != edge_type) & (times < times[pairs].min() if len(pairs) else True)  # type: ignore[index, operator]
+    if presence:
+        warn_of_copies(graph, edge_type)
+        for _, other in turned_relations(
+            graph.edge_index, relation, graph.num_nodes, only=edge_type
+        ):
+            if other != edge_type:
+                early &= ~_reverse_of(graph, pairs, other)
+    return early.nonzero().squeeze(1)
+
+
+def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
+    """The graph and some edges; undirected ones with each edge and its reverse from one time on."""
+    times, n = graph.edge_time[own], graph.num_nodes  # type: ignore[index]  # checked
+    source, target = graph.edge_index[:, own]
     key = source * n + target
-    if not graph.num_edges or not all_reversed(key.unique(), n):
-        return graph
+    if not len(own) or not all_reversed(key.unique(), n):
+        return graph, own
     both = torch.minimum(key, target * n + source)
-    late = times[_earliest(key, times)] > times[_earliest(both, times)]  # type: ignore[index]
+    late = times[_earliest(key, times)] > times[_earliest(both, times)]
     if not late.any():
-        return graph
-    early: Graph = graph.with_edges(~late)
-    return _with_reverses(early, None, torch.arange(early.num_edges, device=graph.device))[0]
+        return graph, own
+    stays = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)
+    stays[own[late]] = False
+    early: Graph = graph.with_edges(stays)
+    own = (stays.cumsum(0) - 1)[own[~late]]
+    longer, _, own = _with_reverses(early, None, own)
+    return longer, own
 
 
 def _earliest(key: Tensor, times: Any) -> Tensor:

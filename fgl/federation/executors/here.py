@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import nn
 
-from ...graph import Graph
+from ...graph import EDGE_FIELDS, NODE_FIELDS, TIME_FIELDS, Graph
 from ...graph.facts import check_graphs
 from ...predict import reads
 from ..gate.guard import checked
@@ -195,7 +195,7 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
 
 def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
     """Raise if only some graphs have a field that the model reads; no weight means 1."""
-    for name in ("edge_attr", "edge_type", "edge_time", "node_type"):
+    for name in (*EDGE_FIELDS[1:], *NODE_FIELDS, *TIME_FIELDS, "u"):
         lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
         if 0 < len(lacking) < len(clients) and name in reads(model).names:
             raise ValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -14,12 +13,11 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ...kinds import explained
+from ...kinds import check_takes, explained
 from ..method.compose import check_seals
 from ..method.message import Inbox, Message, Params, State, check_message, check_model
 from ..method.method import Method
-from ..method.models import is_under
-from ..method.rules import Account, Joining, Ragged
+from ..method.rules import Account, Joining, Ragged, is_under
 from .uploads import check_jump
 
 VERSION = attrgetter("_version")  # a tensor's number of changes
@@ -64,7 +62,7 @@ def checked(method: Method) -> Method:
     """
     check_seals(method)
     template = method.common()
-    _check_accept(method.accept)
+    check_takes("accept", method.accept, ("message", "client", "state"))
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         with unchanged(message, state), method.at(graph):
@@ -218,25 +216,10 @@ def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
         (1, 2)
     """
     if not isinstance(returned, tuple) or len(returned) != 2:
-        got = (
-            f"{len(returned)} values"
-            if isinstance(returned, tuple)
-            else f"a {type(returned).__name__}"
-        )
+        kind = type(returned).__name__
+        got = f"{len(returned)} values" if kind == "tuple" else f"a {kind}"
         raise TypeError(f"Expected {name} to return ({wanted}), but got {got}")
     return returned
-
-
-def _check_accept(accept: Any) -> None:
-    """Raise unless `accept` takes three arguments; otherwise every call would fail."""
-    try:
-        inspect.signature(accept).bind({}, 0, {})
-    except TypeError as error:
-        raise TypeError(
-            f"Expected accept to take (message, client, state), but got one that does not: {error}"
-        ) from None
-    except ValueError:  # a builtin has no signature
-        return
 
 
 def _check_outbox(

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ...checks import check_number, reject_if
+from ...checks import Count, Natural, reject_if
+from ...kinds import typed
 from ..method.message import (
     STRIDE,
     Message,
@@ -105,11 +106,11 @@ def changes(
     by_client: dict[int, dict[str, Change]] = {client: {} for client in uploads}
     wrong: dict[int, Diverged] = {}
     for clients, key, moved, before, count in entries:
-        root = math.sqrt(count)
+        root = math.sqrt(count) or 1.0  # without an entry all lengths are 0
         size = math.hypot(*(lengths[place][0] for place in before)) / root if before else None
         columns = zip(*(lengths[place] for place in moved), strict=True)
         for client, column in zip(clients, columns, strict=True):
-            change = math.hypot(*column) / root if count else 0.0
+            change = math.hypot(*column) / root
             bad = None if math.isfinite(change) else first_not_finite({key: uploads[client][key]})
             if bad is not None:
                 wrong.setdefault(client, Diverged(f"{bad} is not finite"))
@@ -299,6 +300,7 @@ RAGGED = 2**30  # bytes more where the sizes of entries depend on a client's dat
 NOTE = 2**20  # bytes of the data beside a message
 
 
+@typed
 @dataclass(frozen=True)
 class Limits:
     """Bounds on uploads and on empty rounds: ``fgl.run(..., limits=Limits(metrics=20))``.
@@ -324,19 +326,11 @@ class Limits:
         (20, 1000)
     """
 
-    upload_bytes: int | None = None
-    note_bytes: int | None = None
-    metrics: int = 100
-    metric_length: int = 100
-    empty_rounds: int | None = 3
-
-    def __post_init__(self) -> None:
-        for name in ("metrics", "metric_length"):
-            check_number(name, getattr(self, name), at_least=0, integer=True)
-        for name in ("upload_bytes", "note_bytes", "empty_rounds"):
-            value = getattr(self, name)
-            if value is not None:
-                check_number(name, value, at_least=1, integer=True)
+    upload_bytes: Count | None = None
+    note_bytes: Count | None = None
+    metrics: Natural = 100
+    metric_length: Natural = 100
+    empty_rounds: Count | None = 3
 
     def of_upload(self, method: Method) -> int:
         """The largest size of an upload in bytes."""
@@ -660,7 +654,8 @@ def _check_count(message: Message, most: float) -> None:
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():
-        reject_if(not 0 <= value <= most, f"num_examples to be from 0 to {most:g}", f"{value:g}")
+        if not 0 <= value <= most:
+            raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:

@@ -17,9 +17,8 @@ from ...kinds import check_kind, check_takes
 from ...predict import standing_in
 from .describe import FUNCTIONS, HOOKS, Layer, hides, short, written
 from .message import Aggregate, Message, Params, State
-from .models import is_under, without
 from .old_names import GROUPS, takes_old_names
-from .rules import Own, Privacy, Rules
+from .rules import Own, Privacy, Rules, is_under, without
 
 Loss = Callable[[Params, Graph, Any], Tensor]
 Receive = Callable[[Message, State, Graph], tuple[Params, Any]]
@@ -79,15 +78,11 @@ class Training:
     settle_moments: bool = False
 
     def __post_init__(self) -> None:
-        if not callable(self.optimizer):
-            raise TypeError(
-                "Expected optimizer to make an optimiser of a list of tensors, such as "
-                f"functools.partial(torch.optim.SGD, lr=0.1), but got {self.optimizer!r}"
-            )
-        if self.num_steps is not None:
-            check_number("num_steps", self.num_steps, at_least=0, integer=True)
-        if self.epochs is not None:
-            check_number("epochs", self.epochs, at_least=0, integer=True)
+        for name in ("num_steps", "epochs"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), at_least=0, integer=True)
+        if self.max_grad_norm is not None:
+            check_number("max_grad_norm", self.max_grad_norm, above=0)
         if self.num_steps is not None and self.batches is not None:
             raise ValueError(
                 f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
@@ -95,8 +90,6 @@ class Training:
         for name, arguments in TRAINING.items():
             if (function := getattr(self, name)) is not None:
                 check_takes(name, function, arguments)
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
-            raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
 
     def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
         """The gradients after `adjust`, if there is one."""
@@ -117,6 +110,7 @@ def _training(training: Training) -> str:
 
 # The arguments of the functions of a `Training`.
 TRAINING = {
+    "optimizer": ["params"],
     "batches": ["graph", "context"],
     "adjust": ["grads", "params", "context"],
     "settle": ["new", "old", "context"],

@@ -35,6 +35,7 @@ KEEP = 2
 PARTS = ("outbox", "server_state", "client_states", "older")
 OURS = re.compile(r"round-(\d{6}|[1-9]\d{6,})\.ckpt(\.partial)?", re.ASCII)
 HINTS = {
+    "start": ": resume with the start= of before, or take another folder for another run",
     "threads": ": torch.set_num_threads sets them, and sums of other bits come of other threads",
     "initial_model": ": call torch.manual_seed before the model is made",
 }
@@ -269,6 +270,7 @@ def _pack(
             for number, (outbox, state) in enumerate(result.older)
         },
         "form": json.dumps(result.form),
+        "unprotected": json.dumps(result.unprotected),
     }
     content |= {} if unscored is None else {"unscored": _line(unscored)}
     content["on_processor"] = json.dumps(_on_processor(content))
@@ -351,7 +353,10 @@ def _unpack(content: dict[str, Any], history: list[Round], device: torch.device)
         outbox = Broadcast(outbox, size)
     before = [(_outbox(each["outbox"], size), each["server_state"]) for each in older.values()]
     form = json.loads(content.get("form", "{}"))
-    return Result(outbox, server, states, history, form, before)
+    result = Result(outbox, server, states, history, form, before)
+    unprotected = json.loads(content.get("unprotected", "{}"))
+    result.unprotected = {int(client): answers for client, answers in unprotected.items()}
+    return result
 
 
 def _plain(outbox: Mapping[int, Any]) -> dict[Any, Any]:

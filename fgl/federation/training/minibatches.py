@@ -9,9 +9,10 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from ...checks import check_count
+from ...checks import check_count, reject_if
 from ...graph import Graph
 from ...graph.facts import answered
+from ...graph.windows import by_answer, check_no_series
 from ...kinds import explained
 from ...progress import shown
 from ..method.method import Training
@@ -124,6 +125,7 @@ def node_minibatches(
         [2, 2, 1]
     """
     check_count(batch_size=batch_size)
+    check_no_series(graph, "node_minibatches")
     nodes = training_examples(graph)
     for _ in range(num_epochs):
         order = nodes[torch.randperm(nodes.numel()).to(nodes.device)]
@@ -134,7 +136,7 @@ def node_minibatches(
 
 @explained
 def training_examples(graph: Graph) -> Tensor:
-    """Indices of the training examples, int64: nodes, or a collection's graphs; all without a mask.
+    """Indices of the training examples, int64: nodes, graphs or windows; all without a mask.
 
     Examples whose answers are all unknown are left out, as in `Graph.num_train`.
 
@@ -143,7 +145,11 @@ def training_examples(graph: Graph) -> Tensor:
         >>> training_examples(graph)
         tensor([0, 1])
     """
-    return answered(graph.training_mask, graph.y).nonzero().squeeze(1)
+    _, y, mask = by_answer(graph, graph.training_mask)
+    rows = answered(mask, y)
+    if graph.has("window_index"):
+        rows = rows.reshape(graph.num_examples, graph.num_nodes).any(1)
+    return rows.nonzero().squeeze(1)
 
 
 @explained
@@ -190,8 +196,37 @@ def graph_minibatches(
     chosen = training_examples(graph)
     for _ in range(num_epochs):
         if 0 < chosen.numel() <= batch_size:
-            yield graph if chosen.numel() == graph.num_graphs else graph.select(chosen), context
+            yield graph if chosen.numel() == graph.num_examples else graph.select(chosen), context
             continue
         order = torch.randperm(chosen.numel()).to(chosen.device)
         for batch in chosen[order].split(batch_size) if chosen.numel() else ():
             yield graph.select(batch), context
+
+
+@explained
+def window_minibatches(
+    graph: Graph, context: Any, *, batch_size: int = 64, num_epochs: int = 1
+) -> Iterator[tuple[Graph, Any]]:
+    """Shuffled minibatches of the training windows of a series, for ``Training(batches=...)``.
+
+    All minibatches share the series, its edges and what was made of them. Windows without a known
+    answer are left out. The last minibatch is kept, even if it is small.
+
+    Args:
+        graph: a series with windows, see `fgl.data.splits.windows`.
+        context: passed on as it is.
+        batch_size: windows per step.
+        num_epochs: passes over the training windows.
+
+    Raises:
+        ValueError: if `batch_size` is not positive, or the graph has no windows.
+
+    Example:
+        >>> series = fgl.Graph(torch.rand(3, 8, 1), torch.tensor([[0], [1]]), y=torch.rand(3, 8))
+        >>> graph = fgl.data.splits.windows(series, 3, horizons=(1, 2), shares=(1, 0, 0))
+        >>> [seen.num_examples for seen, _ in window_minibatches(graph, {}, batch_size=3)]
+        [3, 1]
+    """
+    got = f"{graph!r}: fgl.data.splits.windows(graph)"
+    reject_if(graph.window_index is None, "graph to have windows", got)
+    return graph_minibatches(graph, context, batch_size=batch_size, num_epochs=num_epochs)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ...checks import reject_if
 from ...federation import Method, Params, combine, in_mode
-from ...graph import EDGE_FIELDS, Graph
+from ...graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from ...sparse import SparseMatrix
 from ...sparse.matrix import rows_of
 
@@ -125,11 +125,11 @@ def check_method(method: Method) -> None:
             "Expected the method's training to have no adjust, since gradients are clipped example "
             "by example and it would be dropped, but got one"
         )
-    if method.train.max_grad_norm is not None:
-        raise ValueError(
-            "Expected max_grad_norm to be None, since gradients are clipped example by example, "
-            f"but got {method.train.max_grad_norm}"
-        )
+    reject_if(
+        method.train.max_grad_norm is not None,
+        "max_grad_norm to be None, since gradients are clipped example by example",
+        method.train.max_grad_norm,
+    )
     kind = nn.modules.batchnorm._BatchNorm
     mixing = [name for name, part in method.model.named_modules() if isinstance(part, kind)]
     reject_if(mixing, "the model to have no batch norm, by which examples see each other", mixing)
@@ -157,7 +157,9 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0]))
         >>> check_alone(fgl.fedavg(fgl.nn.GCN(3, 4, 2)), graph, {})
     """
-    if graph.batch is None and (graph.edge_index.numel() or graph.edge_label_index is not None):
+    others = (graph.edge_label_index, graph.window_index)
+    mixed = graph.edge_index.numel() or any(each is not None for each in others)
+    if graph.batch is None and mixed:
         raise ValueError(NOT_ALONE)
     for public, shares in _trials(graph):
         every = torch.arange(public.num_examples, device=graph.device)
@@ -174,12 +176,12 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
         losses = torch.stack(each).double()
         means = [losses.mean(), (losses * shares).sum() / shares.sum()]
         agrees = [torch.isclose(whole.double(), mean, rtol=NEAR, atol=NEAR) for mean in means]
-        if losses.isfinite().all() and not any(agrees):
-            raise ValueError(
-                "Expected a method whose loss is the mean of its examples' losses, since each "
-                "one's gradient is clipped alone, but got one that compares them, adapts to them "
-                "or draws"
-            )
+        reject_if(
+            losses.isfinite().all() and not any(agrees),
+            "a method whose loss is the mean of its examples' losses, since each one's gradient "
+            "is clipped alone",
+            "one that compares them, adapts to them or draws",
+        )
 
 
 @torch.no_grad()
@@ -277,14 +279,15 @@ def made_up(graph: Graph) -> Graph:
         edges = torch.cat([path + start for start in range(0, nodes, SIZE)], 1)
     y = bits(TRIED, *graph.y.shape[1:], dtype=graph.y.dtype)
     fields: dict[str, Any] = {"train_mask": torch.ones(TRIED, dtype=torch.bool)}
-    fields |= {"node_id": torch.arange(nodes), "node_type": torch.zeros(nodes, dtype=torch.int64)}
-    for name in EDGE_FIELDS:
+    sizes = {**dict.fromkeys(EDGE_FIELDS, edges.shape[1]), **dict.fromkeys(NODE_FIELDS, nodes)}
+    for name, size in {**sizes, "u": TRIED}.items():
         if graph.has(name):
             of: Tensor = getattr(graph, name)
-            fields[name] = bits(edges.shape[1], *of.shape[1:], dtype=of.dtype)
+            fields[name] = bits(size, *of.shape[1:], dtype=of.dtype)
     fields = {name: value for name, value in fields.items() if graph.has(name)}
-    if graph.has("edge_type"):
-        fields["edge_type"] = torch.zeros_like(fields["edge_type"])
+    fields |= {n: torch.zeros_like(fields[n]) for n in ("edge_type", "node_type") if n in fields}
+    if "node_id" in fields:
+        fields["node_id"] = torch.arange(nodes)
     if graph.batch is not None:
         fields["batch"] = torch.arange(nodes) // SIZE
     features = SparseMatrix.from_dense(x) if isinstance(graph.x, SparseMatrix) else x

@@ -37,7 +37,7 @@ def per_example_gaussian(
     delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
-    """The method whose clients train by DP-SGD: it protects each example of a client.
+    """Make clients train by DP-SGD, which protects each example of a client.
 
     ``g = (sum_{i in B} clip(grad L_i) + N(0, (length noise_multiplier)^2)) / b`` in every local
     step, ``L_i`` being the method's own loss on example i alone: a term that looks at no example,

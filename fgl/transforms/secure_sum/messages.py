@@ -94,12 +94,12 @@ class Terms:
             f"threshold to be more than two thirds of the {number} clients, since they sign",
             self.threshold,
         )
-        if 2 * self.threshold <= number + self.colluders:
-            raise ValueError(
-                f"Expected threshold to be more than half of the {number} clients and the "
-                f"{self.colluders} colluders together, who may sign two lists, "
-                f"but got {self.threshold}"
-            )
+        reject_if(
+            2 * self.threshold <= number + self.colluders,
+            f"threshold to be more than half of the {number} clients and the {self.colluders} "
+            "colluders together, who may sign two lists",
+            self.threshold,
+        )
 
     def limit(self, num_clients: int) -> int:
         """The largest weight of a client; raise if it is 0, since no client could send."""

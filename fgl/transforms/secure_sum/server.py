@@ -126,8 +126,7 @@ class Server:
             shape = torch.Size() if path == "num_examples" else shape
             check_kind(path, value, torch.int64, tuple(shape))
         missing = {path.split("/")[0] for path in payload} ^ set(self.terms.names)
-        if missing:
-            raise ValueError(f"Expected parts of {list(self.terms.names)}, but got no {missing}")
+        reject_if(missing, f"parts of {list(self.terms.names)}", f"no {missing}")
 
     @torch.no_grad()
     def aggregate(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:

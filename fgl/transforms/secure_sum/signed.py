@@ -47,8 +47,7 @@ class Signatures:
 
     def __init__(self, public: Mapping[int, bytes], own: Key = None) -> None:
         wrong = [client for client, key in public.items() if len(key) != parts.KEY]
-        if wrong:
-            raise ValueError(f"Expected keys of {parts.KEY} bytes, but got others of {wrong}")
+        reject_if(wrong, f"keys of {parts.KEY} bytes", f"others of {wrong}")
         if len({*public.values()}) < len(public):
             raise ValueError("Expected every client to have a key of its own, but got two alike")
         self.public, self._own = dict(public), own

@@ -33,7 +33,7 @@ def secure_sum(
     bound: Positive = 1024.0,
     unprotected: bool = False,
 ) -> Method:
-    """The method whose server learns sums over clients, and no client's upload.
+    """Make the server learn only sums over clients, and no single client's upload.
 
     ``sum_k n_k theta_k`` and ``sum_k n_k``, of the clients whose masked uploads arrive, are all
     that an honest server learns; with `signed`, also a server that lies. A sum takes

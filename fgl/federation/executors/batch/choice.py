@@ -8,12 +8,15 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import torch
+
 from ....checks import check_number
 from ....graph import Graph
 from ....kinds import explained
 from ....predict import reads
 from ....sparse import SparseMatrix
 from ...method.method import Method
+from ...training.minibatches import local_steps
 from ...training.train import trainable
 from .cohort import batch_norms, check_kind
 from .train_cohort import check_optimizer, kind_of
@@ -53,13 +56,14 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
     A client's working set in a step is estimated as ``4 P + D`` numbers. P is the number of trained
     numbers. D is the number of its features and edges plus four times the outputs of all layers for
-    its nodes, for the client that needs most. The number of batches is the working set of all
-    clients divided by the cache, rounded; so a batch may need half a cache more. If D alone is a
-    twelfth of the cache, one client keeps the machine busy, and a batch would only leave the cache:
-    all clients train one at a time. A batch pads clients to the largest, so D is multiplied here by
-    its ratio to the mean client's numbers. If clients hold many graphs, this bound is three
-    fifths of the cache, and below it at least ten clients share a batch: products of dense weights
-    take most of the time there, and the cache helps them less.
+    its nodes (of a series at each time of each window in a step), for the client that needs most.
+    The number of batches is the working set of all clients divided by the cache, rounded; so a
+    batch may need half a cache more. If D alone is a twelfth of the cache, one client keeps the
+    machine busy, and a batch would only leave the cache: all clients train one at a time. A batch
+    pads clients to the largest, so D is multiplied here by its ratio to the mean client's numbers.
+    If clients hold many graphs, this bound is three fifths of the cache, and below it at least ten
+    clients share a batch: products of dense weights take most of the time there, and the cache
+    helps them less.
 
     Clients with models of their own are batched by the kind of model. The answer is then the
     smallest over the kinds that have several clients.
@@ -161,7 +165,16 @@ def _data_bytes(method: Method, graph: Graph) -> int:
     entries = graph.x.nnz if isinstance(graph.x, SparseMatrix) else graph.x.numel()
     out = sum(p.shape[0] for p in method.model.parameters() if p.dim() == 2)
     index = 8 if isinstance(graph.x, SparseMatrix) else 0
-    edges = graph.num_edges * (size + 8)
+    edges, times = graph.num_edges * (size + 8), _times(method, graph)
     if reads(method.model).edge_index:  # PyG's layers write a message for each edge
-        edges += SAVED * graph.num_edges * out * size
-    return entries * (size + index) + edges + SAVED * graph.num_nodes * out * size
+        edges += SAVED * graph.num_edges * out * size * times
+    return entries * (size + index) + edges + SAVED * graph.num_nodes * out * size * times
+
+
+def _times(method: Method, graph: Graph) -> int:
+    """How many times of a series a step reads: those of its windows; 1 of a graph without them."""
+    if not graph.has("window_index"):
+        return 1
+    with torch.random.fork_rng([]):
+        seen = next(iter(local_steps(method.train, graph, {})), (graph, {}))[0]
+    return int(seen.window_index.numel())  # type: ignore[union-attr]

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from ....graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
-from ....graph.facts import answered
+from ....graph import EDGE_FIELDS, EXAMPLE_FIELDS, MASKS, NODE_FIELDS, TIME_FIELDS, Graph
 from ....kinds import explained
 from ....sparse import SparseMatrix
 from ....sparse.batched_matrix import MatrixStack
@@ -107,9 +106,8 @@ class Cohort:
         self.padding = 1 - sum(sizes) / max(len(sizes) * self.num_nodes, 1)
         self._lifted: list[weakref.ref[Tensor]] = []
         self.index = torch.arange(len(sizes), device=first.device)
-        self.num_examples = max(graph.num_examples for graph in self.graphs)
-        present = [name for name in (*EXAMPLE_FIELDS, *NODE_FIELDS) if first.has(name)]
-        self.parts: dict[str, Part] = {name: self._each(name) for name in ("x", *present)}
+        self.parts: dict[str, Part] = {"x": self._each("x")}
+        self._stack_examples((*EXAMPLE_FIELDS, *NODE_FIELDS, *TIME_FIELDS))
         for name in EDGE_FIELDS:
             if first.has(name):
                 self.parts[ENTRIES + name] = _late(partial(self._entries, name))
@@ -117,8 +115,6 @@ class Cohort:
             self.parts["edge_label_index"] = self._pairs()
         self.parts[MESSAGES] = _late(self._messages)
         self.parts["adj"] = MatrixStack([graph.adj for graph in self.graphs]).of
-        self.parts["example_mask"] = self._each("example_mask")
-        self.parts.setdefault("train_mask", self.parts["example_mask"])
         self.parts["node_mask"] = _late(lambda: self._each("node_mask"))
         if first.batch is not None:
             self.parts["pool"] = MatrixStack([graph.pool for graph in self.graphs]).of
@@ -127,6 +123,33 @@ class Cohort:
             )
         for name in ("num_nodes", "num_edges", "num_graphs"):
             self.parts[name] = _late(partial(self._counts, name))
+
+    def _stack_examples(self, names: Sequence[str]) -> None:
+        self.num_examples = max(graph.num_examples for graph in self.graphs)
+        present = [name for name in names if self.graphs[0].has(name)]
+        self.parts |= {name: self._each(name) for name in (*present, "example_mask")}
+        if not self.graphs[0].has("train_mask"):
+            self.parts["train_mask"] = self.parts["example_mask"]
+
+    def of_step(self, batches: Sequence[Graph | None]) -> Cohort:
+        """The cohort of a step: a graph of each client, None for a client that takes no step.
+
+        Graphs that are some windows of the clients' own series share what was stacked of the series
+        and its edges.
+        """
+        first = next(graph for graph in batches if graph is not None)
+        if not first.has("window_index"):
+            return Cohort([first if graph is None else graph for graph in batches], self.clients)
+        pairs = list(zip(batches, self.graphs, strict=True))
+        steps = [own.select(self.index[:0]) if graph is None else graph for graph, own in pairs]
+        shared = [field.name for field in fields(Graph) if field.name not in (*TIME_FIELDS, *MASKS)]
+        for graph, own in zip(steps, self.graphs, strict=True):
+            if any(getattr(graph, name) is not getattr(own, name) for name in (*shared, "adj")):
+                return Cohort(steps, self.clients)
+        cohort = copy.copy(self)
+        cohort.graphs, cohort.parts, cohort._lifted = steps, {**self.parts}, [*self._lifted]
+        cohort._stack_examples((*TIME_FIELDS, *MASKS))
+        return cohort
 
     def _each(self, name: str) -> Part:
         return self._stacked(name, [getattr(graph, name) for graph in self.graphs], pad=True)
@@ -339,7 +362,7 @@ class _Member(Graph):
 
     @property
     def num_train(self) -> Any:
-        return answered(self.training_mask, self.y).sum()
+        return self._answered.sum()
 
     def replace(self, **changes: Any) -> Graph:
         names = {field.name for field in fields(Graph)}
@@ -381,7 +404,8 @@ def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
 
 def kind_of_graph(graph: Graph) -> dict[str, Any]:
     """A key that must be equal for graphs to be stacked."""
-    names = (*EXAMPLE_FIELDS, *NODE_FIELDS, *EDGE_FIELDS[1:], "edge_label_index", "batch")
+    names = (*EXAMPLE_FIELDS, *NODE_FIELDS, *EDGE_FIELDS[1:], *TIME_FIELDS)
+    names = (*names, "edge_label_index", "batch")
     return {
         "fields": [name for name in names if graph.has(name)],
         "num_features": graph.num_features,

@@ -63,8 +63,8 @@ def check_padding(
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
     """Kinds of padding in a batch, each with the client of `left` that is padded most."""
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
-    if cohort.graphs[0].edge_label_index is not None:
-        sizes["pairs"] = [graph.num_examples for graph in cohort.graphs]
+    if cohort.graphs[0].edge_label_index is not None or cohort.graphs[0].has("window_index"):
+        sizes["examples"] = [graph.num_examples for graph in cohort.graphs]
     shared = all(context is contexts[0] for context in contexts)  # then no client is padded
     for context in () if shared else contexts:
         for path, value in leaves(context if isinstance(context, Mapping) else {"": context}):

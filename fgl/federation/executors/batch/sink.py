@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.overrides import TorchFunctionMode
 
-from ....graph import EDGE_FIELDS
+from ....graph import EDGE_FIELDS, NODE_FIELDS
 from ....graph.reading import Reading, dense
+from ....graph.windows import read
 from ....sparse import gather_rows, sum_rows
 
 FRESH = {Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty}
@@ -47,26 +48,31 @@ class SunkReading(Reading):
     def value(self, name: str) -> Any:
         graph, adj = self.graph, self.graph.adj
         if name == "x":
-            return pad(dense(graph.x), (0, 0, 0, 1))
+            return pad(dense(read(graph)), (0, 0, 0, 1))
         if name == "edge_index":
             present = adj.present if "edges_of" in graph.__dict__ else None
             return self.edges if present is None else torch.where(present, self.edges, self.sink)
         if name == "edge_weight":
             return adj.value
-        if name in (*EDGE_FIELDS, "node_type"):
+        if name in (*EDGE_FIELDS, *NODE_FIELDS):
             return self._field(name) if graph.has(name) else None
         if name == "num_nodes":
             return self.sink + 1
         if name in ("batch_size", "num_graphs"):
             return None if self.sinks_graph is None else self.sinks_graph + 1
+        if name == "u" and graph.has("u"):
+            return pad(graph.u, (0, 0, 0, 1))
         if name == "batch" and self.sinks_graph is not None:
             self.owners = pad(graph.batch, (0, 1), value=self.sinks_graph)
             return self.owners
         return getattr(graph, name) if graph.has(name) else None
 
     def _field(self, name: str) -> Tensor:
-        of_nodes = name == "node_type"
-        field = pad(self.graph.node_type, (0, 1)) if of_nodes else self.graph.entries(name)
+        if name in EDGE_FIELDS:
+            field: Tensor = self.graph.entries(name)
+        else:
+            field = getattr(self.graph, name)
+            field = pad(field, (0, 0) * (field.dim() - 1) + (0, 1))
         self.fields.append(field)
         return field
 
@@ -86,6 +92,9 @@ class SunkReading(Reading):
             return tuple(self._cut(model, args, each) for each in out)
         if not isinstance(out, Tensor) or not out.dim():
             return out
+        if self.graph.has("window_index"):
+            rows = out.shape[1] if out.dim() == 3 else 0
+            return out[:, : self.sink] if rows == self.sink + 1 else out
         sizes = {self.sink} if self.sinks_graph is None else {self.sink, self.sinks_graph}
         rows = out.shape[0] - 1
         return out[:rows] if rows in sizes and not self.graph.has("edge_label_index") else out

@@ -33,7 +33,7 @@ class View:
         layout: layout of the stacked parameters.
     """
 
-    cohort: Cohort
+    cohort: Any  # a Cohort
 
     def __init__(self, method: Method, layout: Layout) -> None:
         self.method, self.layout = method, layout
@@ -89,7 +89,7 @@ class View:
 
         Nothing that was derived from a tensor and kept is known for its copy.
         """
-        view = View(self.method, self.layout)
+        view = type(self)(self.method, self.layout)
         memo: dict[int, Any] = {}
         view.cohort, view.contexts = self.cohort, [_copied(each, memo) for each in self.contexts]
         view.mask = None if self.mask is None else self.mask.clone()
@@ -158,6 +158,23 @@ class View:
             ) from error
         self.cohort.remember(clients[0].lifted)
         return out
+
+
+class Alone(View):
+    """The local step of one client, which `cohort` is the graph of; it runs without `vmap`."""
+
+    @classmethod
+    def of(cls, method: Method, layout: Layout, graph: Graph, context: Any) -> Alone:
+        """The view of a step of this client."""
+        view = cls(method, layout)
+        view.cohort, view.contexts = graph, [context]
+        return view
+
+    def losses(self, stacks: Params) -> Tensor:
+        """The client's loss at its parameters and buffers."""
+        value = self.method.loss(self.layout.turn(stacks), self.cohort, self.contexts[0])
+        check_scalar(value)
+        return value
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
@@ -234,8 +251,7 @@ class StepPlan:
         graphs = [pair[0] if pair else None for pair in pairs]
         if all(g is None or _base(g) is mine for g, mine in zip(graphs, own, strict=True)):
             return self.cohort, self.given, self._masks(graphs)
-        batches = [(pair or idle)[0] for pair in pairs]
-        return Cohort(batches, self.cohort.clients), self.given, None
+        return self.cohort.of_step(graphs), self.given, None
 
     def _masks(self, graphs: Sequence[Graph | None]) -> Tensor | None:
         """The examples that each client trains on, if a step uses only some of them."""

@@ -5,7 +5,7 @@ Optimisers are element-wise, so one on stacked parameters ``[K, ...]`` acts as K
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn, optim
 
 from ....graph import Graph
 from ....kinds import explained
-from ....predict import reads
+from ....predict import reads, with_ties
 from ....progress import shown
 from ...method.message import Params
 from ...method.method import Method, OptimizerFactory, Training
@@ -31,7 +31,7 @@ from ...training.train import Trained, trainable, training
 from .cohort import ONE_BY_ONE, Cohort, batch_norms, kind_of_graph
 from .padding import check_padding
 from .steps import StepPlan, View
-from .traced import Tracer, differentiated
+from .traced import Step, Tracer, differentiated
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad, optim.Adadelta, optim.Adamax),
@@ -93,12 +93,14 @@ def train_cohort(
     layout, names = Layout(params[0], first), trainable(method, first)
     model = method.model_of(first)
     once = {id(own): layout.turn(own) for own in params}
-    stacks = _stack([once[id(own)] for own in params])
+    stacks = _stack([once[id(own)] for own in params], ())
     leaves = {name: stack.requires_grad_() for name, stack in stacks.items() if name in names}
     plan = StepPlan(how, cohort, contexts, seeds)
     _check_model(model, cohort)
     stepper = _optimizer(how, params[0], leaves)
-    load_state(stepper, leaves, _stack([layout.turn(state) for state in optimizers or [{}]]))
+    load_state(
+        stepper, leaves, _stack([layout.turn(state) for state in optimizers or [{}]], SCALARS)
+    )
     last = max(plan.counts)
     finished: dict[int, tuple[Params, Params]] = {}  # where a client was after its last step
     losses: list[Tensor] = []
@@ -126,7 +128,7 @@ def train_cohort(
     for client, (early, _) in finished.items():
         for name, value in early.items():
             ends[name][client] = value
-    each = {name: stack.unbind() for name, stack in layout.turn(ends).items()}
+    each = {name: stack.unbind() for name, stack in layout.turn(with_ties(model, ends)).items()}
     return [
         Trained(
             {name: parts[k] for name, parts in each.items()},
@@ -171,7 +173,7 @@ def _step(
     how, layout = view.method.train, view.layout
     stepper.zero_grad()
     differentiate = differentiated if tracer is None else tracer.differentiate
-    losses = differentiate(view, stacks, leaves)
+    losses = differentiate(Step(view, stacks, leaves))
     if how.max_grad_norm is not None:
         _clip(list(leaves.values()), how.max_grad_norm)
     if how.adjust is not None:
@@ -223,12 +225,12 @@ def _check_optimizer(optimizer: optim.Optimizer) -> None:
         )
 
 
-def _stack(dicts: Sequence[Mapping[str, Tensor]]) -> Params:
-    """Stack the tensors of each name, ``[K, ...]``; an optimiser's counters are equal."""
+def _stack(dicts: Sequence[Mapping[str, Tensor]], equal: Collection[str]) -> Params:
+    """Stack the tensors of each name, ``[K, ...]``; those with a prefix in `equal` are equal."""
     out = {}
     for path, first in dicts[0].items():
         tensors = [tensors[path].detach() for tensors in dicts]
-        if path.split("/")[0] in SCALARS:
+        if path.split("/")[0] in equal:
             out[path] = first
         elif all(other[path] is first for other in dicts):
             stack = first.detach().expand(len(tensors), *first.shape)

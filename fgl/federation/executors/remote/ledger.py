@@ -19,7 +19,8 @@ from typing import Any
 
 from filelock import FileLock
 
-from ....checks import check_number
+from ....checks import Chance, Positive
+from ....kinds import typed
 from ....privacy.accountant import composed_epsilon
 from ...saved import disk
 from .replies import Refusal
@@ -29,6 +30,7 @@ LONGEST = 2000  # characters of a reason
 Uses = Counter[tuple[float, float]]  # (noise multiplier, sample rate): how often
 
 
+@typed
 class Ledger:
     """The ledger of one question: it checks the site's budget, and records answers and refusals.
 
@@ -56,12 +58,9 @@ class Ledger:
         folder: str | Path | None,
         about: Mapping[str, Any],
         *,
-        epsilon: float | None = None,
-        delta: float = 1e-5,
+        epsilon: Positive | None = None,
+        delta: Chance = 1e-5,
     ) -> None:
-        if epsilon is not None:
-            check_number("epsilon", epsilon, above=0)
-        check_number("delta", delta, above=0, below=1)
         if folder is None and epsilon is not None:
             raise ValueError(
                 f"Expected a state folder beside a budget of epsilon {epsilon:g}, since it must "

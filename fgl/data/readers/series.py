@@ -1,0 +1,85 @@
+"""Readers of series on a graph: cases of chickenpox in Hungary, and of Covid-19 in England."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...graph import Graph
+from .matrices import checked_array, checked_edges, dense_features
+from .parsing import need, read_json
+
+
+def read_chickenpox(folder: Path, name: str) -> Graph:
+    """Read weekly cases of 20 counties, standardised, and which counties are neighbours.
+
+    ``chickenpox.json`` has ``FX`` ``[521, 20]`` and ``edges`` ``[102, 2]``, both ways and with
+    self-loops, which are kept.
+
+    Raises:
+        ValueError: for a missing or malformed file.
+
+    Source: Rozemberczki et al. 2021, https://arxiv.org/abs/2102.08100
+    """
+    path, data = _content(folder, "chickenpox.json", ["FX", "edges"])
+    y = _series(path, "FX", data)
+    return Graph(y[:, :, None].clone(), _edges(path, data["edges"], len(y)), y=y)
+
+
+def read_england_covid(folder: Path, name: str) -> Graph:
+    """Read new cases a day of 129 regions, and people's moves between them on each of 61 days.
+
+    `edge_time` is the day of a move, a place along the series, and `edge_weight` the number of
+    people. ``england_covid.json`` has ``y`` ``[61, 129]`` and ``edge_mapping``, which has an
+    ``edge_index`` and an ``edge_weight`` for each day.
+
+    Raises:
+        ValueError: for a missing or malformed file.
+
+    Source: Panagopoulos et al. 2021, https://arxiv.org/abs/2009.08388
+    """
+    path, data = _content(folder, "england_covid.json", ["y", "edge_mapping"])
+    y, moves = _series(path, "y", data), data["edge_mapping"]
+    days = list(map(str, range(y.shape[1])))
+    try:
+        pairs, people = ([moves[key][day] for day in days] for key in ("edge_index", "edge_weight"))
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"Expected {path} to have moves of each day, but got none of {error}"
+        ) from None
+    counts = torch.tensor([len(each) for each in pairs])
+    weights = checked_array(
+        f"edge_weight in {path}", [*chain(*people)], "biuf", (int(counts.sum()),)
+    )
+    return Graph(
+        y[:, :, None].clone(),
+        _edges(path, [*chain(*pairs)], len(y)),
+        y=y,
+        edge_weight=torch.from_numpy(weights).float(),
+        edge_time=torch.arange(len(days)).repeat_interleave(counts),
+    )
+
+
+def _content(folder: Path, file: str, keys: list[str]) -> tuple[Path, Any]:
+    (path,) = need(folder, [file])
+    data = read_json(path)
+    missing = [key for key in keys if not isinstance(data, dict) or key not in data]
+    if missing:
+        raise ValueError(f"Expected {path} to have {', '.join(keys)}, but got no {missing[0]}")
+    return path, data
+
+
+def _series(path: Path, key: str, data: Any) -> Tensor:
+    """Numbers ``[num_times, num_nodes]`` in a file, float32 ``[num_nodes, num_times]``."""
+    array = checked_array(f"{key} in {path}", data[key], "biuf", (None, None))
+    return dense_features(path, array.T)
+
+
+def _edges(path: Path, rows: Any, num_nodes: int) -> Tensor:
+    array = checked_array(f"edges in {path}", rows, "iu", (None, 2)).astype(np.int64)
+    return checked_edges(f"edges in {path}", np.ascontiguousarray(array.T), num_nodes)

@@ -1,0 +1,162 @@
+"""Windows of a series: the times that a model reads of all nodes, and the ones it is asked about.
+
+The examples of a graph with `window_index` are windows; each of them asks about every node.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import reject_if
+from .checks import MASKS, check_index
+from .fields import TIME_FIELDS, taken
+
+CELLS = 2**20  # times of nodes that a model reads at once where it is scored
+
+
+def check_windows(graph: Any) -> None:
+    """Raise unless windows are times of a series, and ask about later times than they read.
+
+    Raises:
+        ValueError: naming the field.
+    """
+    present = [name for name in TIME_FIELDS if getattr(graph, name) is not None]
+    if not present:
+        return
+    both = " and ".join(TIME_FIELDS)
+    reject_if(len(present) < len(TIME_FIELDS), f"{both} together", f"{present[0]} alone")
+    for name in ("batch", "edge_label_index"):
+        reject_if(getattr(graph, name) is not None, f"window_index or {name}", "both")
+    shape, y = list(graph.x.shape), graph.y
+    series = "a series [num_nodes, num_times, num_features]"
+    reject_if(len(shape) != 3, f"x to be {series} beside window_index", shape)
+    if y is not None and (list(y.shape) != shape[:2] or not y.is_floating_point()):
+        raise ValueError(
+            f"Expected y to be float {shape[:2]}, a number for each node and time, beside "
+            f"window_index, but got {y.dtype} {list(y.shape)}"
+        )
+    reads, asks = graph.window_index, graph.horizon_index
+    for name, times in (("window_index", reads), ("horizon_index", asks)):
+        check_index(name, times, (None, None), shape[1])
+        reject_if(not times.shape[1], f"{name} to have a time for each window", "none")
+    late = (asks.amin(1) <= reads.amax(1)).nonzero().flatten()
+    if len(late):
+        row = int(late[0])
+        raise ValueError(
+            "Expected horizon_index to be later than the times that a window reads, but got "
+            f"{int(asks[row].min())} for window {row}, which reads {int(reads[row].max())}"
+        )
+    width = 2 * (shape[2] + 1)
+    if graph.scale is not None:
+        columns = f"{width} columns, means and deviations of {shape[2]} features and of y"
+        reject_if(graph.scale.shape[1] != width, f"scale to have {columns}", graph.scale.shape[1])
+
+
+def check_no_series(graph: Any, what: str) -> None:
+    """Raise if a graph is a series, of which `what` would lose times.
+
+    Raises:
+        ValueError: naming `what`.
+    """
+    shape = list(graph.x.shape)
+    expected = f"a graph whose x is [num_nodes, num_features] for {what}"
+    reject_if(len(shape) == 3, expected, f"a series {shape}")
+
+
+def read(graph: Any) -> Any:
+    """Features as a model reads them: of windows scaled ``[w, steps, num_nodes, num_features]``."""
+    if not graph.has("window_index"):
+        return graph.x
+    seen = graph.x.transpose(0, 1)[graph.window_index].contiguous()
+    if not graph.has("scale"):
+        return seen
+    mean, deviation = _scale(graph)
+    return (seen - mean[:, :-1]) / deviation[:, :-1]
+
+
+def unscaled(graph: Any, output: Any) -> Any:
+    """A model's output for windows, in the units of `y`; nothing else changes."""
+    if not (graph.has("window_index") and graph.has("scale") and isinstance(output, Tensor)):
+        return output
+    mean, deviation = _scale(graph)
+    return output * deviation[:, -1:] + mean[:, -1:]
+
+
+def _scale(graph: Any) -> tuple[Tensor, Tensor]:
+    """Means and deviations of features and `y`; a deviation of 0 is of what never changes."""
+    mean, deviation = graph.scale.chunk(2, -1)
+    return mean, torch.where(deviation > 0, deviation, 1.0)
+
+
+def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any, Any, Any]:
+    """A model's output, `y` and a mask of examples, each with a row for every answer.
+
+    An example that is a window has an answer for each node: rows are ``[w * num_nodes, horizons]``
+    of an output ``[w, num_nodes, horizons]``.
+
+    Raises:
+        ValueError: for an output of windows that has another shape.
+    """
+    if not graph.has("window_index"):
+        return output, graph.y, mask
+    mask = graph.example_mask if mask is None else mask
+    each = (mask[:, None] * graph.node_mask.to(mask.dtype)).flatten()
+    if not graph.has("y"):
+        return output, None, each
+    y = graph.y.transpose(0, 1)[graph.horizon_index].transpose(1, 2)
+    if output is not None:
+        expected = f"the model to give {list(y.shape)}, windows by nodes by horizons"
+        reject_if(output.shape != y.shape, expected, list(output.shape))
+        output = output.flatten(0, 1)
+    return output, y.flatten(0, 1), each
+
+
+def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
+    """A function of a mask that gives a model's output, `y` and a mask, a row for every answer.
+
+    Args:
+        graph: the model is asked once about all of it, or about some of its windows at a time: only
+            about those in the mask, which then have no mask any more.
+        output_of: ``graph -> output``.
+    """
+    if not graph.has("window_index"):
+        output = output_of(graph)
+        return lambda mask: (output, graph.y, mask)
+    size = max(CELLS // max(graph.window_index.shape[1] * graph.num_nodes, 1), 1)
+
+    def of_windows(mask: Tensor) -> tuple[Any, Any, Any]:
+        parts = [graph.select(rows) for rows in mask.nonzero().squeeze(1).split(size)]
+        answers = [by_answer(part, None, output_of(part))[:2] for part in parts if part.num_answers]
+        if not answers:
+            none = graph.y.new_zeros(0, graph.num_outputs)
+            return none, none, None
+        output, y = (torch.cat(each) for each in zip(*answers, strict=True))
+        return output, y, None
+
+    return of_windows
+
+
+def select_windows(graph: Any, rows: Tensor) -> Any:
+    """The same series with some of its windows, int64 ``[m]``; unchecked.
+
+    The series, the edges and what was made of them are shared, not copied.
+    """
+    graph.adj  # noqa: B018  # made once, for all of them
+    other = copy.copy(graph)
+    for name in ("reading", "masked"):
+        other.__dict__.pop(name, None)
+    other.__dict__.update(taken(graph, (*TIME_FIELDS, *MASKS), rows))
+    return other
+
+
+def horizons(graph: Any) -> list[int]:
+    """How far ahead windows are asked, if all are asked the same; else none."""
+    if not graph.has("window_index") or not graph.num_examples:
+        return []
+    ahead = graph.horizon_index - graph.window_index.amax(1, keepdim=True)
+    return [] if (ahead != ahead[0]).any() else ahead[0].tolist()

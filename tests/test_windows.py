@@ -1,0 +1,379 @@
+"""Series on a graph: windows, their minibatches, and forecasts in all executors."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fgl
+from fgl.data.splits import windows
+from fgl.federation import window_minibatches
+from fgl.targets import FORECAST
+
+STEPS, AHEAD = 4, (1, 3)
+
+
+class Net(nn.Module):
+    """A model of one's own: a mean over neighbours, and a linear layer over the steps."""
+
+    def __init__(self, features: int = 1, hidden: int = 6) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2 * features, hidden)
+        self.outer = nn.Linear(STEPS * hidden, len(AHEAD))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        source, target = edge_index
+        messages = x.index_select(2, source)
+        if edge_weight is not None:
+            messages = messages * edge_weight[:, None]
+        summed = torch.zeros_like(x).index_add(2, target, messages)
+        h = self.inner(torch.cat([x, summed], 3)).tanh()
+        out: Tensor = self.outer(h.transpose(1, 2).flatten(2))
+        return out
+
+
+class Conv(nn.Module):
+    """A model of PyG's layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = pytest.importorskip("torch_geometric.nn")
+        self.conv, self.out = layers.GCNConv(1, 5), nn.Linear(STEPS * 5, len(AHEAD))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        h = self.conv(x, edge_index, edge_weight).relu()
+        out: Tensor = self.out(h.transpose(1, 2).flatten(2))
+        return out
+
+
+def series(nodes: int = 9, times: int = 60, seed: int = 0, holes: bool = True) -> fgl.Graph:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(nodes, times, 1, generator=generator, dtype=torch.float64).cumsum(1) / 3 + 7
+    edges = torch.randint(nodes, (2, 4 * nodes), generator=generator).unique(dim=1)
+    y = x[:, :, 0].clone()
+    if holes:
+        y[torch.rand(y.shape, generator=generator) < 0.2] = torch.nan
+    weight = torch.rand(edges.shape[1], generator=generator, dtype=torch.float64)
+    return fgl.Graph(x, edges, y=y, edge_weight=weight)
+
+
+def cut(graph: fgl.Graph, **options: Any) -> fgl.Graph:
+    return windows(graph, STEPS, horizons=AHEAD, **options)
+
+
+def training(size: int = 7, epochs: int = 1) -> fgl.Training:
+    draw = partial(window_minibatches, batch_size=size, num_epochs=epochs)
+    return fgl.Training(partial(torch.optim.Adam, lr=0.01), batches=draw)
+
+
+def districts(scaled: bool = True) -> list[fgl.Graph]:
+    """Unequal in nodes and in windows, the last one without a window that trains."""
+    graphs = [cut(series(n, seed=n), scaled=scaled) for n in (3, 9, 6, 5)]
+    rows = torch.arange(graphs[1].num_examples)
+    graphs[1] = graphs[1].select(rows[5:])
+    graphs[3] = graphs[3].replace(train_mask=torch.zeros_like(graphs[3].train_mask))
+    return graphs
+
+
+def seeded(kind: Any = Net, *args: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return kind(*args).double()  # type: ignore[no-any-return]
+
+
+def states_of(result: Any) -> dict[str, Tensor]:
+    return dict(result.server_state["model"])
+
+
+def test_windows_are_cut_as_a_loop_over_times_cuts_them() -> None:
+    graph = cut(series(times=50), shares=(0.5, 0.2, 0.3), stride=2)
+    expected: dict[str, list[tuple[list[int], list[int]]]] = {"train": [], "val": [], "test": []}
+    ends = {"train": range(0, 25), "val": range(25, 35), "test": range(35, 50)}
+    for last in range(STEPS - 1, 50 - max(AHEAD), 2):
+        asks = [last + ahead for ahead in AHEAD]
+        for name, part in ends.items():
+            if all(time in part for time in asks):
+                expected[name].append((list(range(last - STEPS + 1, last + 1)), asks))
+    for name, rows in expected.items():
+        mask = getattr(graph, f"{name}_mask")
+        reads, asks = graph.window_index[mask].tolist(), graph.horizon_index[mask].tolist()
+        assert list(zip(reads, asks, strict=True)) == rows
+
+
+def test_one_client_is_a_plain_loop() -> None:
+    graph = cut(series())
+    model = seeded()
+    task = fgl.tasks.node_task(None, [graph], model, training(10_000, epochs=3), target=FORECAST)
+    result = fgl.run(task.fedavg, task, num_rounds=2, seed=0)
+
+    mine = seeded()
+    x, y = graph.x, graph.y
+    reads, asks = graph.window_index[graph.train_mask], graph.horizon_index[graph.train_mask]
+    seen = torch.stack([x[:, row].transpose(0, 1) for row in reads])
+    answers = torch.stack([y[:, row] for row in asks])
+    known = ~answers.isnan()
+    for _ in range(2):
+        optimizer = torch.optim.Adam(mine.parameters(), lr=0.01)
+        for _ in range(3):
+            optimizer.zero_grad()
+            error = mine(seen, graph.edge_index, graph.edge_weight)[known] - answers[known]
+            error.abs().mean().backward()
+            optimizer.step()
+    for name, value in mine.state_dict().items():
+        assert torch.allclose(states_of(result)[name], value, rtol=0, atol=1e-6), name
+
+    reads, asks = graph.window_index[graph.test_mask], graph.horizon_index[graph.test_mask]
+    with torch.no_grad():
+        out = mine(
+            torch.stack([x[:, row].transpose(0, 1) for row in reads]),
+            graph.edge_index,
+            graph.edge_weight,
+        )
+    answers = torch.stack([y[:, row] for row in asks])
+    scores = result.history[-1].metrics
+    for column, ahead in enumerate(AHEAD):
+        own = ~answers[:, :, column].isnan()
+        error = (out[:, :, column] - answers[:, :, column])[own]
+        share = (error / answers[:, :, column][own]).abs().mean()
+        assert scores[f"test_mae@{ahead}"] == pytest.approx(float(error.abs().mean()), rel=1e-6)
+        assert scores[f"test_rmse@{ahead}"] == pytest.approx(float((error**2).mean().sqrt()), 1e-6)
+        assert scores[f"test_mape@{ahead}"] == pytest.approx(float(share), rel=1e-6)
+    mean = sum(scores[f"test_mae@{ahead}"] for ahead in AHEAD) / len(AHEAD)
+    assert scores["test_mae"] == pytest.approx(mean, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", [Net, Conv])
+def test_a_batch_of_unequal_districts_is_the_loop(kind: Any) -> None:
+    results = []
+    for at_once in (1, 4):
+        clients = districts()
+        train = training(epochs=2)
+        task = fgl.tasks.node_task(None, clients, seeded(kind), train, target=FORECAST)
+        results.append(fgl.run(task.fedavg, task, num_rounds=3, seed=0, clients_at_once=at_once))
+        assert not results[-1].history[-1].one_by_one
+    one, other = map(states_of, results)
+    assert all(torch.allclose(one[name], other[name], rtol=0, atol=1e-10) for name in one)
+    for name, value in results[0].history[-1].metrics.items():
+        assert results[1].history[-1].metrics[name] == pytest.approx(value, abs=1e-9), name
+
+
+def test_minibatches_share_the_series_and_its_edges() -> None:
+    graph = cut(series())
+    seen = [own for own, _ in window_minibatches(graph, {}, batch_size=7)]
+    assert all(own.x is graph.x and own.y is graph.y and own.adj is graph.adj for own in seen)
+    rows = torch.cat([own.window_index for own in seen])
+    assert sorted(rows.tolist()) == graph.window_index[graph.train_mask].tolist()
+    assert all(own.train_mask.all() for own in seen)
+
+
+def test_the_future_changes_neither_outputs_nor_training() -> None:
+    graph = cut(series(), scaled=True)
+    end = int(graph.horizon_index[graph.train_mask].max()) + 1
+    future = torch.arange(graph.x.shape[1]) >= end
+    wild = 1e3 * torch.rand(graph.x.shape, dtype=torch.float64)
+    raw = series()
+    changed = raw.replace(
+        x=torch.where(future[:, None], wild, raw.x), y=torch.where(future, wild[..., 0], raw.y)
+    )
+    other = cut(changed, scaled=True)
+    assert torch.equal(graph.scale, other.scale)
+    ends = []
+    for own in (graph, other):
+        method = fgl.fedavg(seeded(), train=training(epochs=2), target=FORECAST)
+        ends.append(states_of(fgl.run(method, [own], num_rounds=2, seed=0)))
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    rows = graph.train_mask.nonzero().squeeze(1)
+    one, two = (fgl.predict(seeded(), ends[0], own.select(rows)) for own in (graph, other))
+    assert torch.equal(one, two)
+    other.y[:, end:].fill_(torch.nan)
+    assert torch.equal(fgl.predict(seeded(), ends[0], other.select(rows)), one)
+
+
+def test_a_scaler_is_of_training_times_and_is_undone() -> None:
+    raw = series()
+    graph = cut(raw, scaled=True)
+    end = round(0.7 * raw.x.shape[1])
+    x, y = raw.x[:, :end, 0], raw.y[:, :end]
+    known = y[~y.isnan()]
+    want = torch.stack([x.mean(), known.mean(), x.std(unbiased=False), known.std(unbiased=False)])
+    assert torch.allclose(graph.scale, want.expand(9, 4), rtol=1e-12)
+
+    class Last(nn.Module):
+        """The last value that is read."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Parameter(torch.ones(1))
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return x[:, -1].expand(*x.shape[:1], *x.shape[2:3], len(AHEAD)) * self.one
+
+    seen = fgl.predict(Last(), Last().state_dict(), graph)
+    last = graph.x[:, graph.window_index[:, -1], 0].T[:, :, None]
+    want = (last - x.mean()) / x.std(unbiased=False) * known.std(unbiased=False) + known.mean()
+    assert torch.allclose(seen, want.expand_as(seen), rtol=1e-12)
+    constant = raw.replace(x=torch.ones_like(raw.x), y=torch.ones_like(raw.y))
+    assert fgl.predict(Last(), Last().state_dict(), cut(constant, scaled=True)).isfinite().all()
+
+
+def test_white_noise_cannot_be_forecast() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(12, 900, 1, generator=generator, dtype=torch.float64)
+    edges = torch.randint(12, (2, 40), generator=generator)
+    graph = cut(fgl.Graph(x, edges, y=x[:, :, 0]), scaled=True)
+    target = fgl.targets.REGRESSION
+    task = fgl.tasks.node_task(None, [graph], seeded(), training(200, epochs=20), target=target)
+    scores = fgl.run(task.fedavg, task, num_rounds=5, seed=0).history[-1].metrics
+    assert max(scores["test_r2"], *(scores[f"test_r2@{ahead}"] for ahead in AHEAD)) < 0.01
+    assert scores["test_rmse"] > 0.97
+
+
+def test_only_times_travel_a_step_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    stacked: list[tuple[str, int]] = []
+    own = fgl.federation.Cohort._stacked
+
+    def counted(self: Any, name: str, values: Any, *, pad: bool) -> Any:
+        stacked.append((name, sum(value.numel() for value in values if isinstance(value, Tensor))))
+        return own(self, name, values, pad=pad)
+
+    monkeypatch.setattr(fgl.federation.Cohort, "_stacked", counted)
+    task = fgl.tasks.node_task(None, districts(), seeded(), training(epochs=3), target=FORECAST)
+    fgl.run(task.fedavg, task, num_rounds=2, seed=0, clients_at_once=4)
+    names = [name for name, _ in stacked]
+    for name in ("x", "y", "scale", "node_mask"):
+        assert names.count(name) <= 1, name
+    assert names.count("window_index") > 10
+    most = 4 * 7 * max(STEPS, len(AHEAD))
+    assert max(size for name, size in stacked[names.index("node_mask") + 1 :]) <= most
+
+
+def test_clients_weigh_by_their_known_answers() -> None:
+    for graph in districts():
+        count = 0
+        for row in graph.train_mask.nonzero().flatten().tolist():
+            asks = graph.y[:, graph.horizon_index[row]]
+            count += int((~asks.isnan()).any(1).sum())
+        assert graph.num_train == count
+        assert graph.replace(y=None).num_train == int(graph.train_mask.sum()) * graph.num_nodes
+    task = fgl.tasks.node_task(None, districts(), seeded(), training(), target=FORECAST)
+    assert task.fedavg.rules.max_examples == max(
+        graph.num_examples * graph.num_nodes for graph in districts()
+    )
+
+
+def test_every_field_is_carried() -> None:
+    graph = cut(series(), scaled=True)
+    nodes = torch.tensor([5, 0, 7])
+    part = graph.subgraph(nodes)
+    assert torch.equal(part.x, graph.x[nodes]) and torch.equal(part.scale, graph.scale[nodes])
+    assert torch.equal(part.y.nan_to_num(9), graph.y[nodes].nan_to_num(9))
+    names = ("window_index", "horizon_index", "train_mask", "val_mask", "test_mask")
+    assert all(torch.equal(getattr(part, name), getattr(graph, name)) for name in names)
+    rows = torch.tensor([4, 2])
+    some = graph.select(rows)
+    assert all(torch.equal(getattr(some, name), getattr(graph, name)[rows]) for name in names)
+    data = pytest.importorskip("torch_geometric.data")
+    back = fgl.Graph.from_pyg(graph.to_pyg(data.Data))
+    assert torch.equal(back.x, graph.x.float())
+    assert all(torch.equal(getattr(back, name), getattr(graph, name)) for name in names)
+
+
+def test_folders_and_mapped_features_keep_a_series(tmp_path: Any) -> None:
+    graph = cut(series(), scaled=True)
+    for other in (
+        fgl.data.open_client(fgl.data.save_client(graph, tmp_path / "own"), mapped=True),
+        fgl.data.map_features(graph, tmp_path / "x"),
+    ):
+        assert torch.equal(
+            fgl.predict(seeded(), seeded().state_dict(), other),
+            fgl.predict(seeded(), seeded().state_dict(), graph),
+        )
+        assert other.num_train == graph.num_train
+
+
+def test_a_run_goes_on_bit_by_bit(tmp_path: Any) -> None:
+    def run(rounds: int, **options: Any) -> dict[str, Tensor]:
+        train = fgl.Training(
+            partial(torch.optim.Adam, lr=0.01),
+            batches=partial(window_minibatches, batch_size=9),
+            keep_optimizer=True,
+        )
+        task = fgl.tasks.node_task(None, districts(), seeded(), train, target=FORECAST)
+        result = fgl.run(task.fedavg, task, num_rounds=rounds, seed=0, **options)
+        return states_of(result)
+
+    for at_once in (1, 4):
+        folder, at = tmp_path / str(at_once), {"clients_at_once": at_once}
+        whole = run(4, **at)
+        run(2, checkpoint=folder, **at)
+        again = run(4, checkpoint=folder, **at)
+        assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
+NONE = dict.fromkeys(("window_index", "horizon_index", "train_mask", "val_mask", "test_mask"))
+REFUSALS: list[tuple[Any, str]] = [
+    (lambda g: fgl.Graph.join([g, g]), "join"),
+    (lambda g: g.append(torch.ones(1, 60, 1), g.edge_index[:, :0]), "append"),
+    (lambda g: windows(g.replace(x=torch.ones(9, 2), y=None, **NONE), 4), "graph to be a series"),
+    (lambda g: fgl.sampler.NeighbourSampler(g, [2]), "NeighbourSampler"),
+    (lambda g: next(fgl.federation.node_minibatches(g, {})), "node_minibatches"),
+    (lambda g: fgl.data.splits.random_split(g), "windows"),
+    (lambda g: fgl.data.normalize_features(g), "normalize_features"),
+    (lambda g: fgl.data.lose_features(g, 0.5), "lose_features"),
+    (lambda g: fgl.data.lose_labels(g, 0.5), "lose_labels"),
+    (lambda g: fgl.data.neighbour_sums(g, [torch.arange(4)], hops=1), "neighbour_sums"),
+    (lambda g: fgl.data.splits.fold_clients(g, [torch.arange(9)], fold=0), "fold_clients"),
+    (lambda g: fgl.data.splits.pair_split(g), "window_index or edge_label_index"),
+    (lambda g: next(window_minibatches(series(), {})), "to have windows"),
+    (lambda g: g.replace(horizon_index=None), "window_index and horizon_index together"),
+    (lambda g: g.replace(horizon_index=g.window_index), "horizon_index to be later"),
+    (lambda g: g.replace(horizon_index=g.horizon_index + 60), r"horizon_index to be in \[0, 60\)"),
+    (lambda g: g.replace(window_index=g.window_index[:, :0]), "window_index to have a time"),
+    (lambda g: g.replace(y=g.y[:, :9]), r"y to be float \[9, 60\]"),
+    (lambda g: g.replace(x=g.x[:, :, 0]), "x to be a series"),
+    (lambda g: g.replace(batch=torch.zeros(9).long()), "window_index or batch"),
+    (lambda g: g.replace(scale=torch.ones(9, 3)), "scale to have 4 columns"),
+    (lambda g: g.replace(train_mask=torch.ones(9).bool()), "train_mask"),
+    (lambda g: g.train_labels, "examples to be nodes"),
+    (lambda g: windows(g, 0), "steps"),
+    (lambda g: windows(g, 4, stride=0), "stride"),
+    (lambda g: windows(g, 4, horizons=()), "horizons"),
+    (lambda g: windows(g, 4, horizons=(0,)), r"horizons .* \(0,\)"),
+    (lambda g: windows(g, 4, shares=(0.5, 0.5)), "shares"),
+    (lambda g: windows(g, 4, shares=(0.5, 0.2, 0.2)), "shares"),
+    (lambda g: windows(g, 50), "train_mask to have a window"),
+    (lambda g: windows(g.replace(y=None, scale=None), 4), "graph to be a series"),
+    (lambda g: fgl.predict(fgl.nn.GCN(1, 4, 2), fgl.nn.GCN(1, 4, 2).state_dict(), g), "GCN"),
+]
+
+
+def test_what_would_lose_or_reveal_times_is_refused() -> None:
+    graph = cut(series())
+    for refused, message in REFUSALS:
+        with pytest.raises((ValueError, TypeError, RuntimeError), match=message):
+            refused(graph)
+    flat = seeded()
+    flat.forward = lambda x, edge_index: x[:, 0]  # type: ignore[method-assign, assignment]
+    method = fgl.fedavg(flat, train=training(), target=FORECAST)
+    with pytest.raises(ValueError, match=r"model to give \[7, 9, 2\], .* but got \[7, 9, 1\]"):
+        fgl.run(method, [graph], num_rounds=1)
+
+
+def test_fgls_own_networks_are_refused_on_windows() -> None:
+    graph = cut(series())
+    graph = graph.replace(x=graph.x.float(), y=graph.y.float(), edge_weight=None)
+    for kind in ("GCN", "GAT", "SAGE", "GIN"):
+        model = getattr(fgl.nn, kind)(1, 4, 2)
+        method = fgl.fedavg(model, train=training(), target=FORECAST)
+        with pytest.raises((ValueError, TypeError, RuntimeError), match=kind):
+            fgl.run(method, [graph], num_rounds=1)
+
+
+def test_edges_of_later_times_are_for_models_that_know_time() -> None:
+    graph = cut(series()).replace(edge_weight=None)
+    timed = graph.replace(edge_time=torch.arange(graph.num_edges) % 60)
+    with pytest.raises(ValueError, match="Net's forward to read edge_time"):
+        fgl.predict(seeded(), seeded().state_dict(), timed)
