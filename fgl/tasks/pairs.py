@@ -87,7 +87,6 @@ def pair_task(
     https://arxiv.org/abs/2307.01026
     """
     check_graphs(clients)
-    check_choice("negatives", negatives, (True, False, "degree"))
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
     reject_if(
         lacking,
