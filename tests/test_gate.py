@@ -397,7 +397,7 @@ def test_what_a_method_returns_is_checked(changed: Any, call: Any, error: str) -
 
 @pytest.mark.parametrize("accept", [lambda message: None, lambda: None, lambda *, a, b, c: None])
 def test_accept_takes_three_arguments(accept: Any) -> None:
-    with pytest.raises(TypeError, match="accept to take"):
+    with pytest.raises(TypeError, match="accept to be a function of"):
         fgl.federation.checked(dataclasses.replace(METHOD, accept=accept))
     for right in (lambda *given: None, lambda a, b, c, d=1: None, print):
         fgl.federation.checked(dataclasses.replace(METHOD, accept=right))

@@ -2,7 +2,6 @@
 
 from . import partitions, splits
 from .client_folder import open_client, save_client
-from .components import largest_component
 from .copies import first_copies
 from .damage import (
     Damage,
@@ -25,6 +24,7 @@ from .synthetic import bibliography, csbm, ratings, small_graphs, small_molecule
 from .tables import from_tables, typed_tables
 from .triples import load_triples
 from .typed import metapaths, typed_graph, with_shared
+from .undirected import largest_component
 
 __all__ = [
     "Damage",

@@ -16,7 +16,6 @@ from ..sparse import SparseMatrix
 from ..sparse.matrix import rows_of
 from ..sparse.pattern import Pattern, outside
 from . import checks, collection
-from .append import appended
 from .checks import MASKS as MASKS
 from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
@@ -296,7 +295,9 @@ class Graph(Facts):
         reject_if(self.batch is not None, "a graph without batch (see join)", "one with it")
         check_no_series(self, "append")
         checks.check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
-        return self.replace(**appended(self, x, edge_index, edge_weight, node_id, fields))
+        return self.replace(
+            **collection.appended(self, x, edge_index, edge_weight, node_id, fields)
+        )
 
     def select(self, graphs: Tensor) -> Graph:
         """The collection of the graphs named by `graphs` (int64 ``[m]``), in that order.

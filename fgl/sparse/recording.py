@@ -42,6 +42,8 @@ class Recorder(TorchDispatchMode):
         self._paused = False
         self._inputs = [f"input_{place}" for place in range(len(inputs))]
         self._names = {id(each): name for each, name in zip(inputs, self._inputs, strict=True)}
+        self._varying = set(self._names)  # results that depend on inputs or on random numbers
+        self._mixed = False  # whether others may share memory with one that was changed in place
         self._kept: list[Any] = list(inputs)  # an identity stays a tensor's own while it lives
         self._calls: list[tuple[list[str], str, list[str]]] = []  # results, source, names it reads
         self._globals: dict[str, Any] = {}  # operations and constants, by their names
@@ -61,19 +63,22 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._paused:
             return func(*args, **kwargs)
+        varies = any(id(each) in self._varying for each in tree_leaves((args, kwargs)))
         if not READS.isdisjoint(func.tags):
             # By whole numbers `index` reads the same number of rows every time.
-            read = args[1] if func is ATEN.index.Tensor else [*args, *kwargs.values()]
-            read = [each for each in tree_leaves(read) if id(each) in self._names]
+            read = tree_leaves(args[1] if func is ATEN.index.Tensor else (args, kwargs))
             if func is ATEN.index.Tensor:
                 read = [each for each in read if each.dtype in (torch.bool, torch.uint8)]
-            if read:
+            if any(id(each) in self._varying or self._mixed for each in read):
                 raise RuntimeError(f"{func} reads a number or a size from a tensor")
             if torch.Tag.data_dependent_output in func.tags:
                 return func(*args, **kwargs)
         if func is ATEN.lift_fresh.default:  # `torch.tensor`: the constant itself must not change
             func = ATEN.lift_fresh_copy.default
         out = func(*args, **kwargs)
+        if varies or torch.Tag.nondeterministic_seeded in func.tags:
+            self._varying.update(map(id, out if isinstance(out, (tuple, list)) else [out]))
+            self._mixed |= func._schema.is_mutable
         if func in SAME and id(args[0]) in self._names:
             self._names[id(out)] = self._names[id(args[0])]
             self._kept.append(out)
@@ -88,6 +93,7 @@ class Recorder(TorchDispatchMode):
             out = function(*args)
         finally:
             self._paused = False
+        self._varying.update(map(id, out))
         self._add(function, args, {}, out)
         return out
 

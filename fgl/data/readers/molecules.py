@@ -83,10 +83,7 @@ def read_molecules(
     """
     (path,) = need(folder, [f"{name}.csv"])
     lines, strings, values = _table(path, targets, smiles, ignore)
-    if parse is None:
-        how = "to read molecules", install("molecules")
-        imported("rdkit", *how)  # PyG asks for it when it is called
-        parse = imported("torch_geometric.utils", *how).from_smiles
+    parse = _from_smiles() if parse is None else parse
     with shown(f"reading {name}", long=len(strings) > MANY):
         graphs = [_graph(text, parse) for text in strings]
     readable = [row for row, graph in enumerate(graphs) if graph is not None]
@@ -122,6 +119,13 @@ def _graph(text: str, parse: Parse) -> Graph | None:
     if not len(data.x):
         return None
     return Graph(data.x.float(), data.edge_index, edge_attr=data.edge_attr.float())
+
+
+def _from_smiles() -> Parse:
+    how = "to read molecules", install("molecules")
+    imported("rdkit", *how)  # PyG asks for it when it is called
+    parse: Parse = imported("torch_geometric.utils", *how).from_smiles
+    return parse
 
 
 def _table(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ...graph import Graph
 from ...progress import shown
@@ -15,8 +16,11 @@ from ..gate.guard import check_own, unchanged
 from ..gate.uploads import Limits
 from ..method.message import Message, Params, State, as_number, check_names, compact
 from ..method.method import Method
-from ..training.train import Trained, train
+from ..training.optimizer import Layout
+from ..training.train import Differentiate, Trained, train
 from . import Answer, Value
+from .batch.steps import Alone, View
+from .batch.traced import Step, Tracer
 
 Score = Callable[[Params, Graph], Mapping[str, Value]]
 
@@ -61,6 +65,12 @@ class Loop:
         self.states: dict[int, State] = dict(states or {})
         self._score = score
         self._new: dict[int, State] = {}
+        self._tracer = Tracer()
+
+    @property
+    def untraced(self) -> str:
+        """The reason why local steps are not repeated from a trace; empty if they may be."""
+        return self._tracer.why
 
     def join(self) -> list[tuple[int, Answer]]:
         assert self.method.rules.joining is not None
@@ -157,9 +167,25 @@ class Loop:
         (one,) = ready
         seed = fold_in(self.seed, index, one.client)
         optimizer = kept_optimizer(self.method, one.state)
-        return [
-            train(self.method, one.params, one.graph, one.context, seed=seed, optimizer=optimizer)
-        ]
+        how = {"seed": seed, "optimizer": optimizer, "differentiate": self._differentiate()}
+        trained = train(self.method, one.params, one.graph, one.context, **how)
+        self._tracer.rest(one.graph)
+        return [trained]
+
+    def _differentiate(self) -> Differentiate | None:
+        """A function for `train` that repeats traced steps; None if steps have minibatches."""
+        if self.method.train.batches is not None:
+            return None
+        view: View | None = None  # of all steps
+
+        def differentiate(
+            layout: Layout, params: Params, leaves: Params, graph: Graph, context: Any
+        ) -> Tensor:
+            nonlocal view
+            view = view or Alone.of(self.method, layout, graph, context)
+            return self._tracer.differentiate(Step(view, params, leaves))
+
+        return differentiate
 
 
 class Ready(NamedTuple):

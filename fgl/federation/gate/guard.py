@@ -17,8 +17,7 @@ from ...kinds import check_takes, explained
 from ..method.compose import check_seals
 from ..method.message import Inbox, Message, Params, State, check_message, check_model
 from ..method.method import Method
-from ..method.models import is_under
-from ..method.rules import Account, Joining, Ragged
+from ..method.rules import Account, Joining, Ragged, is_under
 from .uploads import check_jump
 
 VERSION = attrgetter("_version")  # a tensor's number of changes

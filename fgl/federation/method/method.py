@@ -11,15 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...checks import Natural, Positive, reject_if
+from ...checks import check_number, reject_if
 from ...graph import Graph
-from ...kinds import check_kind, check_takes, typed
+from ...kinds import check_kind, check_takes
 from ...predict import standing_in
 from .describe import FUNCTIONS, HOOKS, Layer, hides, short, written
 from .message import Aggregate, Message, Params, State
-from .models import is_under, without
 from .old_names import GROUPS, takes_old_names
-from .rules import Own, Privacy, Rules
+from .rules import Own, Privacy, Rules, is_under, without
 
 Loss = Callable[[Params, Graph, Any], Tensor]
 Receive = Callable[[Message, State, Graph], tuple[Params, Any]]
@@ -34,7 +33,6 @@ Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, floa
 Watch = Callable[[State], Mapping[str, float]]
 
 
-@typed
 @dataclass(frozen=True)
 class Training:
     """Settings of a client's local training.
@@ -70,16 +68,21 @@ class Training:
     """
 
     optimizer: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
-    num_steps: Natural | None = None
+    num_steps: int | None = None
     batches: Batches | None = None
-    epochs: Natural | None = None
-    max_grad_norm: Positive | None = None
+    epochs: int | None = None
+    max_grad_norm: float | None = None
     keep_optimizer: bool = False
     adjust: Adjust | None = None
     settle: Settle | None = None
     settle_moments: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("num_steps", "epochs"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), at_least=0, integer=True)
+        if self.max_grad_norm is not None:
+            check_number("max_grad_norm", self.max_grad_norm, above=0)
         if self.num_steps is not None and self.batches is not None:
             raise ValueError(
                 f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
@@ -107,6 +110,7 @@ def _training(training: Training) -> str:
 
 # The arguments of the functions of a `Training`.
 TRAINING = {
+    "optimizer": ["params"],
     "batches": ["graph", "context"],
     "adjust": ["grads", "params", "context"],
     "settle": ["new", "old", "context"],

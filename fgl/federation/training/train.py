@@ -18,6 +18,7 @@ from ..method.method import Adjust, Method, OptimizerFactory, Settle
 from .minibatches import heard, local_steps
 from .optimizer import Layout, change_grads, fused, load_state, made, named, state_of, step_settled
 
+Differentiate = Callable[..., Tensor]
 CALL = "call the model with torch.func.functional_call(model, params, inputs)"
 
 
@@ -43,6 +44,7 @@ def train(
     *,
     seed: int,
     optimizer: Mapping[str, Tensor] | None = None,
+    differentiate: Differentiate | None = None,
 ) -> Trained:
     """Minimise ``method.loss`` on one client, from `params`.
 
@@ -55,6 +57,8 @@ def train(
         context: the context from `method.receive`.
         seed: decides minibatches, dropout, augmentation and all else that the loss draws.
         optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; default none.
+        differentiate: ``(layout, params, leaves, graph, context) -> loss``, sets the gradients of
+            the trained leaves in place of autograd; default none.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state by
@@ -84,6 +88,7 @@ def train(
             settle_moments=how.settle_moments,
             layout=Layout(params, graph),
             keep=how.keep_optimizer,
+            differentiate=differentiate,
         )
     return done._replace(params=with_ties(method.model_of(graph), done.params))
 
@@ -103,6 +108,7 @@ def minimise(
     settle_moments: bool = False,
     layout: Layout | None = None,
     keep: bool = True,
+    differentiate: Differentiate | None = None,
 ) -> Trained:
     """Take one step of an optimiser for each batch: ``params <- step(grad loss(params, *batch))``.
 
@@ -120,6 +126,8 @@ def minimise(
             the context.
         layout: how the tensors are stored; default as they are.
         keep: whether to return the optimiser's state.
+        differentiate: ``(layout, params, leaves, *batch) -> loss``, sets the gradients of the
+            leaves; default a backward pass.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state by
@@ -154,11 +162,14 @@ def minimise(
     with torch.enable_grad():
         for batch in batches:
             stepper.zero_grad()
-            value = loss(layout.turn(local), *batch)
-            check_scalar(value)
-            check_has_gradient(value)
-            value.backward()
-            check_reached(leaves, value)
+            if differentiate is None:
+                value = loss(layout.turn(local), *batch)
+                check_scalar(value)
+                check_has_gradient(value)
+                value.backward()
+                check_reached(leaves, value)
+            else:
+                value = differentiate(layout, local, leaves, *batch)
             if max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(leaves.values(), max_grad_norm)
             if adjust is not None:

@@ -18,7 +18,6 @@ from ...training.train import Trained
 from ..loop import Loop, Ready, Score, kept_optimizer
 from .cohort import Cohort
 from .padding import GROUP
-from .traced import Tracer
 from .train_cohort import kind_of, train_cohort
 
 
@@ -59,12 +58,6 @@ class Batch(Loop):
         self._checked: dict[Any, set[str]] = {}  # by model, kinds of padding that were compared
         self._checked_in = -1  # the round of these comparisons
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
-        self._tracer = Tracer()
-
-    @property
-    def untraced(self) -> str:
-        """The reason why local steps are not repeated from a trace; empty if they may be."""
-        return self._tracer.why
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
         """Groups of equal count, of clients with similar size and equally old optimisers.

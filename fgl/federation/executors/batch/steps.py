@@ -33,7 +33,7 @@ class View:
         layout: layout of the stacked parameters.
     """
 
-    cohort: Cohort
+    cohort: Any  # a Cohort
 
     def __init__(self, method: Method, layout: Layout) -> None:
         self.method, self.layout = method, layout
@@ -89,7 +89,7 @@ class View:
 
         Nothing that was derived from a tensor and kept is known for its copy.
         """
-        view = View(self.method, self.layout)
+        view = type(self)(self.method, self.layout)
         memo: dict[int, Any] = {}
         view.cohort, view.contexts = self.cohort, [_copied(each, memo) for each in self.contexts]
         view.mask = None if self.mask is None else self.mask.clone()
@@ -158,6 +158,23 @@ class View:
             ) from error
         self.cohort.remember(clients[0].lifted)
         return out
+
+
+class Alone(View):
+    """The local step of one client, which `cohort` is the graph of; it runs without `vmap`."""
+
+    @classmethod
+    def of(cls, method: Method, layout: Layout, graph: Graph, context: Any) -> Alone:
+        """The view of a step of this client."""
+        view = cls(method, layout)
+        view.cohort, view.contexts = graph, [context]
+        return view
+
+    def losses(self, stacks: Params) -> Tensor:
+        """The client's loss at its parameters and buffers."""
+        value = self.method.loss(self.layout.turn(stacks), self.cohort, self.contexts[0])
+        check_scalar(value)
+        return value
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:

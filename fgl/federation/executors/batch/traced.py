@@ -11,13 +11,14 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ....graph import Graph
 from ....predict import stand_in
 from ....sparse.pattern import scalar
 from ....sparse.recording import Recorder
@@ -27,8 +28,16 @@ from .cohort import Cohort
 from .holdings import Holdings
 from .steps import View
 
-AFTER = 32  # ordinary steps of a cohort; a trace takes the time of about 50 small ones
+AFTER = 32  # ordinary steps of a cohort or a client; recording one takes the time of about three
 MOST = 4  # traces of a cohort; a loss that needs more changes too often
+
+
+class Step(NamedTuple):
+    """A local step: its graphs and contexts, parameters and buffers, those that are trained."""
+
+    view: View
+    stacks: Params
+    leaves: Mapping[str, Tensor]
 
 
 class Tracer:
@@ -48,86 +57,74 @@ class Tracer:
     def __init__(self) -> None:
         self.why = ""
         self.steps = 0  # that were taken from a trace
-        self._ordinary: WeakKeyDictionary[Cohort, int] = WeakKeyDictionary()
-        self._traces: WeakKeyDictionary[Cohort, list[Trace]] = WeakKeyDictionary()
+        self._ordinary: WeakKeyDictionary[Cohort | Graph, int] = WeakKeyDictionary()
+        self._traces: WeakKeyDictionary[Cohort | Graph, list[Trace]] = WeakKeyDictionary()
 
-    def differentiate(self, view: View, stacks: Params, leaves: Mapping[str, Tensor]) -> Tensor:
+    def differentiate(self, step: Step) -> Tensor:
         """Compute the clients' losses ``[K]``; the leaves get their gradients."""
-        if self.why or view.cohort.index.is_cuda or torch.is_autocast_enabled("cpu"):
-            return differentiated(view, stacks, leaves)
-        traces = self._traces.setdefault(view.cohort, [])
+        on_gpu = any(leaf.is_cuda for leaf in step.leaves.values())
+        if self.why or on_gpu or torch.is_autocast_enabled("cpu"):
+            return differentiated(step)
+        graphs = step.view.cohort
+        traces = self._traces.setdefault(graphs, [])
         for trace in traces:
-            inputs = trace.inputs(view, stacks, leaves)
+            inputs = trace.inputs(step)
             if inputs is not None:
-                return self._repeated(trace, inputs, view, stacks, leaves)
-        count = self._ordinary[view.cohort] = self._ordinary.get(view.cohort, 0) + 1
+                return self._repeated(trace, inputs, step)
+        count = self._ordinary[graphs] = self._ordinary.get(graphs, 0) + 1
         if count <= AFTER:
-            return differentiated(view, stacks, leaves)
+            return differentiated(step)
         if len(traces) >= MOST:
             self.why = "its loss or its contexts change too often"
-            return differentiated(view, stacks, leaves)
-        return self._recorded(traces, view, stacks, leaves)
+            return differentiated(step)
+        return self._recorded(traces, step)
 
-    def rest(self, cohort: Cohort) -> None:
-        """Let go of the last step's tensors, at the end of a cohort's round."""
-        for trace in self._traces.get(cohort, ()):
+    def rest(self, graphs: Cohort | Graph) -> None:
+        """Let go of the last step's tensors, at the end of a round of a cohort or a client."""
+        for trace in self._traces.get(graphs, ()):
             trace.last = None
 
-    def _repeated(
-        self,
-        trace: Trace,
-        inputs: Sequence[Tensor],
-        view: View,
-        stacks: Params,
-        leaves: Mapping[str, Tensor],
-    ) -> Tensor:
+    def _repeated(self, trace: Trace, inputs: Sequence[Tensor], step: Step) -> Tensor:
         trace.uses += 1
         if trace.uses.bit_count() == 1:
-            return self._compared(trace, inputs, view, stacks, leaves)
+            return self._compared(trace, inputs, step)
         state = torch.get_rng_state()
         try:
-            losses = trace.run(inputs, leaves)
+            losses = trace.run(inputs, step.leaves)
         except Exception as error:  # the ordinary step says what is wrong with the inputs
             self.why = f"a traced step raised {type(error).__name__}: {_first_line(error)}"
             torch.set_rng_state(state)
-            return differentiated(view, stacks, leaves)
+            return differentiated(step)
         self.steps += 1
         return losses
 
-    def _recorded(
-        self, traces: list[Trace], view: View, stacks: Params, leaves: Mapping[str, Tensor]
-    ) -> Tensor:
+    def _recorded(self, traces: list[Trace], step: Step) -> Tensor:
         """Take an ordinary step; record it too if nothing but tensors has changed in it."""
-        holdings = Holdings([view.method.loss, stand_in(view.method.model)])
+        method = step.view.method
+        holdings = Holdings([method.loss, stand_in(method.model)])
         if holdings.refused:
             self.why = holdings.refused
-            return differentiated(view, stacks, leaves)
-        state, before = torch.get_rng_state(), _copies(stacks)
+            return differentiated(step)
+        state, before = torch.get_rng_state(), _copies(step.stacks)
         with _still(self, holdings):
-            losses = differentiated(view, stacks, leaves)
+            losses = differentiated(step)
         if self.why:
             return losses
         try:
             with _random_state(state), _still(self, holdings):
-                trace = record(view, before, list(leaves), holdings)
+                trace = record(step.view, before, list(step.leaves), holdings)
         except Exception as error:
             self.why = f"its loss cannot be traced: {_first_line(error)}"
         if not self.why:
             traces.append(trace)
         return losses
 
-    def _compared(
-        self,
-        trace: Trace,
-        inputs: Sequence[Tensor],
-        view: View,
-        stacks: Params,
-        leaves: Mapping[str, Tensor],
-    ) -> Tensor:
+    def _compared(self, trace: Trace, inputs: Sequence[Tensor], step: Step) -> Tensor:
         """Take the ordinary step, and compare the traced one with it."""
+        stacks, leaves = step.stacks, step.leaves
         state, before = torch.get_rng_state(), _copies(stacks)
         with _still(self, trace.holdings):
-            losses = differentiated(view, stacks, leaves)
+            losses = differentiated(step)
         after = torch.get_rng_state()
         mine = {id(stacks[name]): copied for name, copied in before.items()}
         copied = [mine.get(id(each), each) for each in inputs]
@@ -177,15 +174,14 @@ class Trace:
         self.last: tuple[Any, Params, list[Tensor]] | None = None
         self._shared: set[int] = set()  # gradients that are views of something else
 
-    def inputs(
-        self, view: View, stacks: Params, leaves: Mapping[str, Tensor]
-    ) -> list[Tensor] | None:
+    def inputs(self, step: Step) -> list[Tensor] | None:
         """The inputs of the operations at this step; None if they do not hold for it."""
+        view, stacks = step.view, step.stacks
         if not self.holdings.unchanged():
             return None
         if self.last is not None and self.last[0] is view.contexts and self.last[1] is stacks:
             return self._with_mask(self.last[2], view.mask)  # all other tensors are the same
-        if list(leaves) != self.leaves:
+        if list(step.leaves) != self.leaves:
             return None
         inputs, form = _inputs(view, stacks, self.names, self.keys)
         same = all(inputs[place] is tensor for place, tensor in self.pinned)
@@ -247,12 +243,12 @@ def _same_object(one: Any, other: Any) -> bool:
     return one is other or (plain and one == other) or (isinstance(one, list) and one == other)
 
 
-def differentiated(view: View, stacks: Params, leaves: Mapping[str, Tensor]) -> Tensor:
+def differentiated(step: Step) -> Tensor:
     """The clients' losses ``[K]``, whose sum is differentiated: the leaves get their gradients."""
-    losses = view.losses(stacks)
+    losses = step.view.losses(step.stacks)
     check_has_gradient(losses)
     losses.backward(scalar(1.0, losses.dtype, losses.device).expand_as(losses))
-    check_reached(leaves, losses)
+    check_reached(step.leaves, losses)
     return losses.detach()
 
 

@@ -31,7 +31,7 @@ from ...training.train import Trained, trainable, training
 from .cohort import ONE_BY_ONE, Cohort, batch_norms, kind_of_graph
 from .padding import check_padding
 from .steps import StepPlan, View
-from .traced import Tracer, differentiated
+from .traced import Step, Tracer, differentiated
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad, optim.Adadelta, optim.Adamax),
@@ -173,7 +173,7 @@ def _step(
     how, layout = view.method.train, view.layout
     stepper.zero_grad()
     differentiate = differentiated if tracer is None else tracer.differentiate
-    losses = differentiate(view, stacks, leaves)
+    losses = differentiate(Step(view, stacks, leaves))
     if how.max_grad_norm is not None:
         _clip(list(leaves.values()), how.max_grad_norm)
     if how.adjust is not None:
