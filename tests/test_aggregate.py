@@ -288,3 +288,11 @@ def test_complex_and_mixed_dtypes_are_refused() -> None:
         mix({"w": torch.ones(2, 3) * 1j}, torch.eye(2))
     with pytest.raises(TypeError, match=r"stack\['w'\] to have one dtype, but got .*float32.*int"):
         mean({"w": [torch.ones(3, dtype=torch.int64), torch.full((3,), 0.4)]}, torch.ones(2))
+
+
+def test_mean_of_a_list_equals_loops_whatever_its_length() -> None:
+    weight = torch.arange(1, 41)
+    for size in (3, 5_000, 9_000):  # few numbers, a list that is stacked, one that is not
+        rows = [*torch.randn(40, size, generator=torch.Generator().manual_seed(size)).double()]
+        want = sum(int(w) * row for w, row in zip(weight, rows, strict=True)) / int(weight.sum())
+        torch.testing.assert_close(mean({"w": rows}, weight)["w"], want)

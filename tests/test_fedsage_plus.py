@@ -271,27 +271,6 @@ def test_relayed_gradients_are_those_of_the_joint_loss(
 
 
 @pytest.mark.few
-@AT_ONCE
-@pytest.mark.parametrize("gone", [(0, 2), (1, 2), (2, 2)])
-def test_one_who_is_absent_is_left_out(gone: Any, at_once: Any) -> None:
-    task = task_of()
-    method = fedsage_plus(task.fedavg, neighbours=first_neighbours)
-    how: Any = {"num_rounds": 6, "clients_at_once": at_once}
-    at_two = fgl.run(
-        method, task.clients, **{**how, "num_rounds": 2}, dropouts=lambda *at: at == gone
-    )
-    owners = [message.get("owners", torch.tensor(1)) for message in at_two.outbox.values()]
-    assert [int(k) for k in owners] == {0: [4, 4, 1, 4], 1: [3, 3, 4, 3], 2: [4] * 4}[gone[0]]
-    result = fgl.run(method, task.clients, dropouts=lambda *at: at == gone, **how)
-    assert [len(r.dropped) for r in result.history] == [int(k == gone[0]) for k in range(6)]
-    first = fgl.run(
-        method, task.clients, **{**how, "num_rounds": 3}, dropouts=lambda *at: at == gone
-    )
-    moved = not same(first.client_states[2]["model"], method.initial())
-    assert moved == (gone[0] != 2)
-
-
-@pytest.mark.few
 @pytest.mark.parametrize("cut", [lambda t: t[1:], lambda t: t[:, :2], lambda t: t.float()])
 @pytest.mark.parametrize("key", ["made", "gradients"])
 def test_what_does_not_fit_is_refused(key: str, cut: Any) -> None:

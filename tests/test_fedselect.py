@@ -5,16 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import pytest
 import torch
-from federations import close, fedavg, graphs, model
+from federations import fedavg, graphs, model
 from torch import Tensor, optim
 
 import fgl
 from fgl import Method, Result, Training
-from fgl.federation import Inbox
 from fgl.methods import fedselect
-from fgl.methods.fedselect import filled
 
 LR = 0.1
 SGD = Training(partial(optim.SGD, lr=LR), num_steps=2)
@@ -58,35 +55,3 @@ def test_selections_by_hand() -> None:
         assert sorted(got) == ["convs.0.lin.weight", "convs.1.lin.weight"]  # biases stay shared
         assert all(torch.equal(got[name], chosen[name]) for name in got)
     assert sum(int(mask.sum()) for mask in chosen.values()) > 20
-
-
-def test_the_server_averages_the_shared_entries_in_a_loop() -> None:
-    generator = torch.Generator().manual_seed(0)
-    values = torch.rand(3, 4, 5, generator=generator, dtype=torch.float64)
-    own = torch.rand(3, 4, 5, generator=generator) < 0.6
-    weight, old = torch.tensor([2, 0, 3]), torch.full((4, 5), 7.0, dtype=torch.float64)
-    uploads: Any = {
-        k: {
-            "model": {"w": values[k].masked_fill(own[k], 0), "b": values[k, 0]},
-            "own": {"w": own[k]},
-            "num_examples": weight[k],
-        }
-        for k in range(3)
-    }
-    outbox, _ = fedselect(plain()).aggregate(Inbox(uploads, 3), {"model": {"w": old}})
-    got: Any = outbox[0]["model"]
-    alone = 0
-    for i in range(4):
-        for j in range(5):
-            sharing = [k for k in range(3) if not own[k, i, j] and weight[k]]
-            total = sum(int(weight[k]) for k in sharing)
-            want = 7.0  # nobody shares it: the server's stays
-            if sharing:
-                want = sum(int(weight[k]) * float(values[k, i, j]) for k in sharing) / total
-            alone += not sharing
-            assert float(got["w"][i, j]) == pytest.approx(want, abs=1e-12)
-    assert alone
-    close(got["b"], (2 * values[0, 0] + 3 * values[2, 0]) / 5, atol=1e-12)
-    order = torch.tensor([2, 0, 1])
-    turned = filled(values[order], own[order], weight[order], old)
-    close(turned, filled(values, own, weight, old)[order], atol=1e-12)

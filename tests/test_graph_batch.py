@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.func import vmap
 from torch_geometric.data import Batch, Data
 
 from fgl import Graph, SparseMatrix
 from fgl.federation.executors.batch.cohort import Cohort
-from fgl.sparse.batched_pattern import Member
 
 NONE = torch.zeros(2, 0, dtype=torch.int64)
 
@@ -147,32 +145,6 @@ def test_to_and_from_pyg() -> None:
         Graph.from_pyg(nobody)
     moved = whole.to("cpu")
     assert torch.equal(moved.batch, whole.batch)
-
-
-def test_a_cohort_pools_as_each_client_alone() -> None:
-    clients = [collection(sizes)[0] for sizes in ((4, 1, 6, 3), (2, 2), (9,))]
-    cohort = Cohort(clients)
-
-    def pooled(index: torch.Tensor) -> Any:
-        graph = cohort.graph(Member(index))
-        counts = graph.num_graphs, graph.num_train, graph.num_nodes
-        ends = (graph.y, graph.train_mask, graph.example_mask, graph.batch)
-        return graph.inputs[2] @ (graph.adj @ graph.x), counts, ends
-
-    sums, (num_graphs, num_train, num_nodes), (y, train, present, batch) = vmap(pooled)(
-        cohort.index
-    )
-    assert sums.shape == (3, 4, 3)
-    for k, graph in enumerate(clients):
-        n = graph.num_graphs
-        assert torch.allclose(sums[k, :n], graph.pool @ (graph.adj @ graph.x))
-        assert not sums[k, n:].any()
-        assert (num_graphs[k], num_train[k], num_nodes[k]) == (n, graph.num_train, graph.num_nodes)
-        assert torch.equal(y[k, :n], graph.y)
-        assert torch.equal(train[k, :n], graph.train_mask)
-        assert present[k].tolist() == [True] * n + [False] * (4 - n)
-        assert torch.equal(batch[k, : graph.num_nodes], graph.batch)
-        assert (batch[k, graph.num_nodes :] == 4).all()
 
 
 def test_a_cohort_of_collections_and_graphs_is_refused() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from conformance import known
-from federations import close, fedavg, graph, minibatches, model, same
+from federations import close, fedavg, graph, model, same
 from torch import Tensor, nn, optim
 
 import fgl
@@ -93,32 +92,6 @@ def test_the_gradient_is_of_second_order(steps: int, query: Any) -> None:
         first = graphfl(smooth(), **how)
         one, two = (gradient(m, m.initial(), seen, context) for m in (method, first))
         assert not torch.allclose(one["first.weight"], two["first.weight"], rtol=1e-3)
-
-
-@pytest.mark.parametrize("batch_size", [None, 3])
-def test_a_step_is_halved(batch_size: int | None) -> None:
-    data = own(30)
-    assert data.train_mask is not None
-    base = smooth(minibatches(replace(SGD, num_steps=4), batch_size))
-    method = graphfl(base)
-    assert method.train.batches is not None
-    _, context = method.receive({"model": method.initial()}, {}, data)
-    torch.manual_seed(2)
-    steps = list(method.train.batches(data, context))
-    drawn = set()
-    for seen, given in steps:
-        support, query = (side(seen, given, which)[0].train_mask for which in (True, False))
-        assert support is not None
-        assert query is not None
-        assert torch.equal(support | query, seen.train_mask)  # type: ignore[arg-type]
-        assert not (support & query).any()
-        assert int(support.sum()) == int(seen.num_train) // 2
-        drawn.add(tuple(support.tolist()))
-    assert len(drawn) > len(steps) // 2  # drawn anew
-    torch.manual_seed(2)
-    again = method.train.batches(data, context)
-    for (_, one), (_, two) in zip(steps, again, strict=True):
-        assert same(one["support"]["train_mask"].values, two["support"]["train_mask"].values)
 
 
 @pytest.mark.parametrize(("task", "entry"), [("ego", "labels"), ("links", "edges")])

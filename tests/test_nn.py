@@ -8,9 +8,8 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import vmap
 
-from fgl import SparseMatrix
 from fgl.nn import GAT, GCN
 from fgl.nn.layers import dropout, shifted
 
@@ -49,7 +48,6 @@ MODELS: dict[str, tuple[type[nn.Module], type[nn.Module], dict[str, Any]]] = {
     "gat-3-2heads": (GAT, pyg.GAT, {"num_layers": 3, "heads": 2}),
 }
 models = pytest.mark.parametrize("name", MODELS)
-both = pytest.mark.parametrize("name", ["gcn-2", "gat-2", "gat-3-2heads"])
 
 
 def twins(name: str, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, nn.Module]:
@@ -78,35 +76,6 @@ def test_random_bits_are_the_same_where_torch_has_no_view_under_vmap(dtype: torc
     words = torch.randint(-(2**63), 2**63 - 1, (3, 9))
     assert torch.equal(shifted(words[0], dtype), words[0].view(dtype))
     assert torch.equal(vmap(lambda row: shifted(row, dtype))(words), words.view(dtype))
-
-
-@both
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_vmap_over_clients_equals_the_loop(name: str, sparse: bool) -> None:
-    clients = 3
-    model, _ = twins(name)
-    x = features()
-    matrix = SparseMatrix.from_edge_index(DIRECTED, N)
-    given = SparseMatrix.from_dense(x) if sparse else x
-    stack = {
-        key: torch.randn(clients, *value.shape, dtype=torch.float64).requires_grad_()
-        for key, value in model.named_parameters()
-    }
-
-    def loss(params: dict[str, Tensor]) -> Tensor:
-        return functional_call(model, params, (given, matrix)).square().mean()
-
-    got = vmap(loss)(stack)
-    each = [{key: value[k] for key, value in stack.items()} for k in range(clients)]
-    want = torch.stack([loss(params) for params in each])
-    torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
-    leaves = list(stack.values())
-    slopes = torch.autograd.grad(want.sum(), leaves)
-    torch.testing.assert_close(
-        torch.autograd.grad(got.sum(), leaves), slopes, rtol=1e-9, atol=1e-10
-    )
-    mapped = vmap(grad(loss))(stack)
-    torch.testing.assert_close(tuple(mapped.values()), slopes, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from federations import close, graph
-from torch.func import functional_call
 
 import fgl
 from fgl.ego import EgoSampler
 from fgl.ego.trees import levels
-from fgl.federation.executors.batch.cohort import Cohort
 from fgl.nn import EgoSAGE
 from fgl.nn.sage import child_mean
-from fgl.sparse.batched_pattern import Member
 
 
 def lonely() -> fgl.Graph:
@@ -81,26 +76,3 @@ def test_dropout_is_after_the_reduction_and_after_the_convolutions() -> None:
         net.dropout = p
         seen.append(net(r[trees]))
     assert not torch.allclose(*seen)
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_under_vmap_over_clients(sparse: bool) -> None:
-    clients = [graph(size) for size in (12, 20)]
-    if sparse:
-        clients = [g.replace(x=fgl.SparseMatrix.from_dense(g.x)) for g in clients]
-    nets = [EgoSAGE(6, 8, 3).eval() for _ in clients]
-    cohort = Cohort(clients)
-    stack = {k: torch.stack([n.state_dict()[k] for n in nets]) for k in nets[0].state_dict()}
-    trees = [EgoSampler(g)(torch.arange(4)) for g in clients]
-    tree_of = cohort.stack("trees", trees)
-
-    def both(index: Any, params: Any) -> Any:
-        client = Member(index)
-        member = cohort.graph(client)
-        on_trees = functional_call(nets[0], params, (member.x,), {"trees": tree_of(client)})
-        return on_trees, functional_call(nets[0], params, (member.x, member.adj))
-
-    on_trees, on_graph = torch.func.vmap(both)(cohort.index, stack)
-    for k, (net, data) in enumerate(zip(nets, clients, strict=True)):
-        close(on_trees[k], net(data.x, trees=trees[k]), atol=1e-5)
-        close(on_graph[k, : data.num_nodes], net(data.x, data.adj), atol=1e-5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -412,21 +411,6 @@ def test_a_class_that_nobody_has_twice_is_said() -> None:
     ]
     with pytest.warns(UserWarning, match="Expected a client with two labelled nodes of a class"):
         fgl.run(method(expand=0), alone, num_rounds=1)
-
-
-@pytest.mark.parametrize(("count", "odd"), [(3, [2]), (2, [0, 2])])
-def test_sums_of_another_layout_are_named(count: int, odd: list[int]) -> None:
-    few = [own.subgraph((own.y < 2).nonzero().squeeze(1)).replace(num_classes=2) for own in CLIENTS]
-    mixed = [CLIENTS[0], CLIENTS[1], few[2]] if count == 3 else [CLIENTS[0], few[2]]
-    inbox: Any = {
-        k: method(expand=0).send({}, {"alone": torch.tensor(False)}, {}, own)[0]
-        for k, own in zip((0, 1, 2) if count == 3 else (0, 2), mixed, strict=True)
-    }
-    heard: list[Any] = []
-    server = fgl.federation.OfSums("sums", lambda sums, k, state: (heard.append(sums), (k, {}))[1])
-    with pytest.warns(UserWarning, match=re.escape(f"Clients {odd} sent")):
-        server(fgl.federation.Inbox(inbox, 3), {})
-    assert len(heard) == (count == 3)
 
 
 def test_a_sampled_step_that_holds_all_nodes_is_refused() -> None:

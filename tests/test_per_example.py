@@ -18,6 +18,7 @@ from fgl import Method, Training, privacy
 from fgl.federation import train
 from fgl.methods import fedopt, fedprox
 from fgl.transforms import per_example_gaussian, privacy_spent
+from fgl.transforms.dp_sgd import examples
 
 SGD = Training(partial(torch.optim.SGD, lr=0.2))
 NONE = torch.zeros(2, 0, dtype=torch.int64)
@@ -331,3 +332,11 @@ def test_training_has_the_distribution_of_opacus(noise: float) -> None:
     assert float(ratio.log().abs().max()) < 6 / (repeats - 1) ** 0.5
     start = torch.cat([value.flatten() for value in model().state_dict().values()])
     assert float((one.mean(0) - start).norm()) > 5 * float(error.norm())  # it did learn
+
+
+def test_a_graph_alone_has_the_classes_of_its_own_label() -> None:
+    graphs, y = fgl.data.small_graphs(9)
+    whole = fgl.Graph.join(graphs, y).replace(num_classes=5)
+    for which in range(9):
+        own = examples.alone(whole, torch.tensor(which))
+        assert (own.num_graphs, own.num_classes) == (1, int(y[which]) + 1)

@@ -78,19 +78,6 @@ def test_fedamps_cloud_models_by_hand() -> None:
         close(state["matrix"][i], torch.tensor(row, dtype=torch.float64), atol=1e-12)
 
 
-def test_heurfedamps_cloud_models_by_hand() -> None:
-    sent = some_models()
-    outbox, _ = heurfedamp(FEDAVG).aggregate(Inbox(sent, K), {})
-    start = flat(FEDAVG.initial())
-    for i in range(K):
-        moved = [flat(sent[j]["model"]) - start for j in range(K)]
-        cos = [float(torch.cosine_similarity(moved[i], other, dim=0)) for other in moved]
-        row = [math.exp(10 * c) * (j != i) for j, c in enumerate(cos)]
-        row = [0.7 * value / sum(row) for value in row]
-        row[i] = 0.3
-        close(outbox[i]["model"], by_loops(sent, row), atol=1e-9)
-
-
 # pFedGraph
 
 

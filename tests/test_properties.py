@@ -110,6 +110,7 @@ def test_default_dtype() -> None:
         ((torch.tensor([[0], [1]]), torch.tensor([-1, 0])), "batch to be at least 0, but got -1"),
         ((torch.tensor([[0], [1]]), torch.tensor([3, 3]), 3), r"batch to be in \[0, 3\), but got"),
         ((torch.tensor([[0], [1]]), torch.tensor([0.0, 0.0])), "batch to be int64 and have shape"),
+        ((torch.tensor([[0], [1]]), torch.tensor([[0, 0]])), "batch to be int64 and have shape"),
     ],
 )
 def test_bad_input_is_refused_by_name(arguments: Any, message: str) -> None:

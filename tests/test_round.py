@@ -6,6 +6,7 @@ import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from federations import (
 import fgl
 from fgl import Result
 from fgl.federation import Broadcast
+from fgl.federation.round import _note_training
 
 # The door for other executors.
 
@@ -261,3 +263,11 @@ def test_every_client_drops_out_with_the_probability_that_is_said() -> None:
         plan: Any = SimpleNamespace(dropouts=share, seed=4)
         count = sum(drops(plan, index, client) for index in range(20) for client in range(50))
         assert abs(count - 1000 * share) <= 45 * (0 < share < 1)
+
+
+def test_what_could_not_be_traced_is_noted_once() -> None:
+    executor: Any = SimpleNamespace(padding=0.0, one_by_one="", untraced="it draws")
+    history = [fgl.federation.Round(k, [0]) for k in range(3)]
+    for k, record in enumerate(history):
+        _note_training(record, executor, history[:k])
+    assert [record.untraced for record in history] == ["it draws", "", ""]

@@ -151,6 +151,17 @@ def test_who_has_no_training_node_stays_where_it_is() -> None:
     assert not any(each.any() for each in found.values())
 
 
+def test_counts_are_of_the_first_third_of_the_nodes() -> None:
+    method = s2fgl(fgl.fedavg(net()), restart=RESTART)
+    for own in CLIENTS:
+        start = {"model": method.initial()}
+        params, context = receive_as_a_run(method, start, {}, own)
+        upload, _ = method.send(params, context, {}, own)
+        near = [i for i in order(own)[: own.num_nodes // 3] if own.train_mask[i]]  # type: ignore[index]
+        want = [sum(int(own.y[i]) == c for i in near) for c in range(3)]  # type: ignore[index]
+        assert upload["counts"].tolist() == want  # type: ignore[union-attr]
+
+
 def test_no_node_has_no_rank() -> None:
     nobody = fgl.Graph(torch.zeros(0, 2), torch.zeros(2, 0, dtype=torch.int64))
     assert MODULE.ranked(nobody).tolist() == []

@@ -43,6 +43,21 @@ def gradient(method: Method, params: Params, own: fgl.Graph) -> Params:
     return {name: leaf.grad for name, leaf in leaves.items()}  # type: ignore[misc]
 
 
+@AT_ONCE
+@pytest.mark.parametrize("control", ["path", "gradient"])
+def test_with_one_step_a_control_is_the_gradient_at_the_received_model(
+    control: Any, at_once: Any
+) -> None:
+    base = plain(replace(SGD, num_steps=1))
+    method = scaffold(base, control=control)
+    before, after = (
+        fgl.run(method, doubles(), num_rounds=rounds, clients_at_once=at_once) for rounds in (2, 3)
+    )
+    for client, own in enumerate(doubles()):
+        want = gradient(base, weights(before), own)
+        close(after.client_states[client]["control"], want, atol=1e-10)
+
+
 def test_a_path_by_hand() -> None:
     """Two rounds of two clients, three steps each, in a loop, from the paper's lines."""
     base, clients, eta, rate = plain(), doubles()[:2], LR, 0.6

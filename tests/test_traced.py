@@ -459,8 +459,12 @@ def test_holdings_see_through_what_python_has() -> None:
     def inner() -> Any:
         return table
 
+    def named() -> Any: ...
+
+    named.table = table  # type: ignore[attr-defined]
     roots: list[Callable[[], Any]] = [
         inner,
+        named,
         partial(inner),
         partial(lambda function: function, inner),
         staticmethod(inner),
