@@ -19,6 +19,7 @@ from torch_geometric import nn as pyg
 import fgl
 from fgl import Method, Training, client_network, methods, tasks
 from fgl.aggregate.robust import geometric_median, krum, median, multi_krum, norm_bound
+from fgl.data.traffic import traffic
 from fgl.methods import (
     ditto,
     fedamp,
@@ -53,6 +54,7 @@ from fgl.methods import (
     unlearned,
 )
 from fgl.tasks import Task
+from fgl.tasks.forecast import Forecaster
 from fgl.tasks.mended import mend
 from fgl.transforms import (
     attacked,
@@ -189,6 +191,7 @@ def links(dropout: float, dtype: torch.dtype) -> Task:
 
 
 FOUR = partial(fgl.federation.graph_minibatches, batch_size=4, num_epochs=1)
+TWENTY = partial(fgl.federation.window_minibatches, batch_size=20)
 COLLECTION = Training(ADAM.optimizer, batches=FOUR, keep_optimizer=True)
 
 
@@ -386,6 +389,48 @@ def molecules(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.graph_task(clients, clients, first(make, dtype), COLLECTION, target=target)
 
 
+def windows(dropout: float, dtype: torch.dtype) -> Task:
+    """Districts of unequal size, some of whose values are unknown, that forecast their series."""
+    whole = traffic(30, 80)
+    y: Any = whole.y
+    whole = whole.replace(x=whole.x.to(dtype), y=y.to(dtype), edge_weight=None)
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(3))
+    clients = fgl.data.partitions.partition_graph(whole, order.split([12, 5, 9, 4]))
+    how: Any = {"horizons": (1, 3), "scaled": True}
+    clients = [fgl.data.splits.windows(own, 6, **how) for own in clients]
+    model = first(partial(Forecaster, 2, 8, steps=6, num_horizons=2), dtype)
+    train = Training(ADAM.optimizer, batches=TWENTY, keep_optimizer=True)
+    return tasks.node_task(None, clients, model, train, target=fgl.targets.FORECAST)
+
+
+class Atoms(nn.Module):
+    """Sums over the atoms of a molecule, by their kinds and places; no features and no edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.inner, self.out = nn.Embedding(9, 4), nn.Linear(7, 8), nn.Linear(9, 1)
+
+    def forward(self, z: Any, pos: Any, batch: Any, u: Any) -> Any:
+        h = self.inner(torch.cat([self.embed(z), pos], 1)).tanh()
+        pooled = h.new_zeros(len(u), 8).index_add(0, batch, h)
+        return self.out(torch.cat([pooled, u], 1))
+
+
+def positions(dropout: float, dtype: torch.dtype) -> Task:
+    """Clients whose molecules are kinds and places of atoms."""
+    whole = fgl.Graph.join(*fgl.data.small_graphs(60))
+    generator, n = torch.Generator().manual_seed(5), whole.num_nodes
+    pos, u = (torch.randn(*shape, generator=generator) for shape in ((n, 3), (60, 1)))
+    z = torch.randint(9, (n,), generator=generator)
+    y, none = pos.new_zeros(60).index_add(0, whole.batch, pos[:, 0]), whole.edge_index[:, :0]
+    fields: Any = {"pos": pos.to(dtype), "u": u.to(dtype), "y": y.to(dtype), "batch": whole.batch}
+    graph = fgl.Graph(pos[:, :0].to(dtype), none, z=z, **fields)
+    parts = fgl.data.partitions.random_partition(graph, K)
+    clients = [fgl.data.splits.random_split(graph.select(part)) for part in parts]
+    target = fgl.targets.REGRESSION
+    return tasks.graph_task(clients, clients, first(Atoms, dtype), COLLECTION, target=target)
+
+
 TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "nodes": nodes,
     "gat": partial(nodes, kind=fgl.nn.GAT),
@@ -418,6 +463,8 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "triples": triples,
     "types": types,
     "molecules": molecules,
+    "windows": windows,
+    "positions": positions,
     "rows": lambda dropout, dtype: without_edges(nodes(dropout, dtype)),
 }
 SHARED = {  # what FedPer lets travel
@@ -566,7 +613,7 @@ NODES = ("nodes",)
 DIFFER = ("clients that differ",)  # who have FedPer for FedAvg
 # What users bring: of methods that need neither classes nor probe graphs.
 BROUGHT = ("float targets", "half-known answers", "a PyG model", "molecules")
-OTHERS = ("signs of pairs", "next edges", "types", "triples")  # other examples, other edges
+OTHERS = ("signs of pairs", "next edges", "types", "triples", "windows", "positions")
 
 ROWS: dict[str, Row] = {
     # fgl.methods

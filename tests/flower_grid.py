@@ -31,6 +31,8 @@ RECIPES = [
     ("fedavg", "half-known answers"),
     ("moon", "a PyG model"),
     ("fedavg", "molecules"),
+    ("fedavg", "windows"),
+    ("fedprox", "positions"),
     ("opfgl drawn", "nodes"),
     ("secure sum", "nodes"),
     ("summed gaussian drawn", "nodes"),

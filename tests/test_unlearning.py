@@ -62,6 +62,42 @@ def test_rounds_are_the_authors(radius: float, far: float, norm: float) -> None:
     assert apart(result.outbox[0]["model"], theta) < 1e-10
 
 
+def test_several_clients_are_forgotten_together() -> None:
+    """From the mean of the others each one ascends; everybody gets the mean of their models."""
+    own = [*clients(), clients()[0]]
+    counts, theta = [float(len(train_nodes(g))) for g in own], plain().initial()
+    gone, others = [1, 3], [0, 2]
+
+    def trained(theta: Any) -> Any:
+        return [sgd(lambda p, g=g: supervised(p, g), theta) for g in own]  # type: ignore[misc]
+
+    def mean_of(models: Any, some: list[int]) -> Any:
+        return mean([models[k] for k in some], [counts[k] for k in some])
+
+    last = trained(theta)
+    theta = mean_of(last, others)
+    ascended = {k: ascent(own[k], theta, last[k], 0.5, 1e9, 5.0) for k in gone}
+    theta = mean_of(ascended, gone)
+    how: Any = {"client": gone, "at": 1, "radius": 0.5, "far": 1e9}
+    for at_once in (1, "all"):
+        result = fgl.run(unlearned(plain(), **how), own, num_rounds=2, clients_at_once=at_once)  # type: ignore[arg-type]
+        assert apart(result.outbox[0]["model"], theta) < 1e-10
+    then = fgl.run(unlearned(plain(), **how), own, num_rounds=3, clients_at_once=1)
+    assert apart(then.outbox[0]["model"], mean_of(trained(theta), others)) < 1e-10
+    absent = {(1, 3)}  # the request is repeated
+    late = fgl.run(
+        unlearned(plain(), **how), own, num_rounds=3, clients_at_once=1,
+        dropouts=lambda round, client: (round, client) in absent,
+    )  # fmt: skip
+    assert apart(late.outbox[0]["model"], theta) < 1e-12
+    got = fgl.run(retrained(plain(), client=gone), own, num_rounds=3, clients_at_once=1)
+    want = fgl.run(plain(), own, num_rounds=3, clients_at_once=1, dropouts=lambda _, k: k in gone)
+    assert same(got.outbox[0], want.outbox[0])
+    for wrong in ([], [0, -1], [0.5]):
+        with pytest.raises((ValueError, TypeError), match="client"):
+            retrained(plain(), client=wrong)  # type: ignore[arg-type]
+
+
 def test_who_is_absent_is_asked_again() -> None:
     def absent(index: int, client: int) -> bool:
         return (index, client) == (AT, GONE)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import os
+from bisect import bisect_left
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +16,10 @@ from torch import Tensor, nn
 
 import fgl
 from fgl.data.splits import windows
+from fgl.data.traffic import traffic
 from fgl.federation import window_minibatches
 from fgl.targets import FORECAST
+from fgl.tasks.forecast import Forecaster
 
 STEPS, AHEAD = 4, (1, 3)
 
@@ -377,3 +384,132 @@ def test_edges_of_later_times_are_for_models_that_know_time() -> None:
     timed = graph.replace(edge_time=torch.arange(graph.num_edges) % 60)
     with pytest.raises(ValueError, match="Net's forward to read edge_time"):
         fgl.predict(seeded(), seeded().state_dict(), timed)
+
+
+def test_datasets_are_what_their_files_say() -> None:
+    root = os.environ.get("FGL_DATA")
+    if root is None:
+        pytest.skip("FGL_DATA does not name a data folder")
+    raw = json.loads((Path(root) / "chickenpox/raw/chickenpox.json").read_text())
+    graph = fgl.data.load("chickenpox")
+    assert graph.x.shape == (20, 521, 1) and graph.num_edges == 102
+    assert graph.y is not None and torch.equal(graph.x[:, :, 0], graph.y)
+    assert torch.allclose(graph.y.T, torch.tensor(raw["FX"]))
+    assert graph.edge_index.T.tolist() == raw["edges"]
+
+    raw = json.loads((Path(root) / "england_covid/raw/england_covid.json").read_text())
+    graph, moves = fgl.data.load("england_covid"), raw["edge_mapping"]
+    assert graph.y is not None and graph.y.T.tolist() == raw["y"]
+    assert graph.num_edges == 82_529
+    for day in (0, 17, 60):
+        own = graph.edge_time == day
+        assert graph.edge_index[:, own].T.tolist() == moves["edge_index"][str(day)]
+        assert graph.edge_weight is not None
+        assert graph.edge_weight[own].tolist() == moves["edge_weight"][str(day)]
+
+
+def test_made_up_traffic_is_metr_las_size_and_can_be_forecast() -> None:
+    assert inspect.signature(traffic).parameters["num_sensors"].default == 207
+    assert inspect.signature(traffic).parameters["num_times"].default == 34_272
+    graph = traffic(8, 1200)
+    assert graph.y is not None and 0.07 < graph.y.isnan().double().mean() < 0.1
+    known = ~graph.y.isnan()
+    assert torch.equal(graph.x[:, :, 0][known], graph.y[known])
+    assert torch.equal(traffic(8, 1200).x, graph.x) and not torch.equal(
+        traffic(8, 1200, seed=1).x, graph.x
+    )
+    task = fgl.tasks.Forecast(clients=2, hidden=16).load(seed=0)
+    scores = fgl.run(task.fedavg, task, num_rounds=4, seed=0).history[-1].metrics
+    for column, ahead in enumerate((3, 6, 12)):
+        errors = []
+        for own in task.clients:
+            last = own.x[:, own.window_index[own.test_mask, -1], 0]
+            error = last - own.y[:, own.horizon_index[own.test_mask, column]]
+            errors.append(float(error.abs().nanmean()))
+        assert scores[f"test_mae@{ahead}"] < 0.9 * sum(errors) / len(errors)
+
+
+def test_the_forecast_reads_the_edges_of_each_time() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4, 30, 1, generator=generator)
+    edges, times = torch.randint(4, (2, 50), generator=generator), torch.arange(50) % 30
+    graph = fgl.Graph(x, edges, y=x[:, :, 0], edge_time=times)
+    graph = windows(graph, 3, horizons=(1,))
+    torch.manual_seed(0)
+    model = Forecaster(1, 5, steps=3, num_horizons=1)
+    means = torch.zeros(graph.num_examples, 3, 4)
+    for w, row in enumerate(graph.window_index.tolist()):
+        for step, time in enumerate(row):
+            for node in range(4):
+                sources = edges[0, (edges[1] == node) & (times == time)]
+                if len(sources):
+                    means[w, step, node] = x[sources, time, 0].mean()
+    own = x[:, graph.window_index, 0].permute(1, 2, 0)
+    both = torch.stack([own, means], 3).transpose(1, 2).flatten(2)
+    want = model.outer(model.inner(both).relu())
+    got = fgl.predict(model, model.state_dict(), graph)
+    assert torch.allclose(got, want, atol=1e-6)
+    later = graph.replace(edge_time=torch.where(times > 20, 29 - times % 2, times))
+    seen = (graph.window_index.amax(1) <= 20).nonzero().squeeze(1)
+    one, two = (fgl.predict(model, model.state_dict(), g.select(seen)) for g in (graph, later))
+    assert torch.equal(one, two)
+
+
+def test_the_choice_counts_windows_times_steps() -> None:
+    def needed(steps: int, size: int) -> int:
+        """The smallest cache, in kB, with which clients train as a batch."""
+        clients = [windows(series(6), steps, horizons=(1,))] * 5
+        draw = partial(window_minibatches, batch_size=size)
+        method = fgl.fedavg(seeded(), train=fgl.Training(batches=draw), target=FORECAST)
+
+        def batched(kilobytes: int) -> bool:
+            choice = fgl.federation.choose(method, clients, cache=1000 * kilobytes)
+            return choice.clients_at_once > 1
+
+        return bisect_left(range(1, 10**4), True, key=batched)
+
+    small, *large = (needed(*each) for each in ((2, 4), (4, 4), (2, 8)))
+    assert large[0] == large[1] > 1.8 * small
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"skew": fgl.data.partitions.Skew(unseen=1)}, "unseen"),
+        ({"damage": fgl.data.Damage(missing_labels=0.5)}, "damage"),
+        ({"dropout": 0.5}, "dropout"),
+        ({"horizons": (0,)}, "horizons"),
+    ],
+)
+def test_settings_of_the_forecast_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fgl.tasks.Forecast(**options).load(seed=0)
+
+
+def test_centralized_forecasts_train_on_all_windows() -> None:
+    task = fgl.tasks.centralized(fgl.tasks.Forecast(clients=3, hidden=4).load(seed=0))
+    result = fgl.run(task.fedavg, task, num_rounds=1, strict=True)
+    assert result.history[-1].metrics["test_mae@3"] > 0
+
+
+def test_pooled_scores_are_of_all_windows_together() -> None:
+    clients = [own for own in districts() if own.num_train]
+    task = fgl.tasks.node_task(None, clients, seeded(), training(), target=FORECAST)
+    result = fgl.run(task.fedavg, task, num_rounds=1, seed=0)
+    pooled = fgl.tasks.evaluate_pooled(task.fedavg, clients, target=FORECAST)
+    scores = pooled(result.outbox, {})
+    errors = []
+    for own in clients:
+        out = fgl.predict(
+            task.fedavg.model, states_of(result), own.select(own.test_mask.nonzero()[:, 0])
+        )
+        y = own.y.T[own.horizon_index[own.test_mask]].transpose(1, 2)
+        errors.append((out - y).abs().detach().flatten(0, 1))
+    want = torch.cat(errors).nanmean(0)
+    for column, ahead in enumerate(AHEAD):
+        assert scores[f"pooled_test_mae@{ahead}"] == pytest.approx(float(want[column]), rel=1e-9)
+    whole = fgl.evaluate_on(task.fedavg, clients[1], clients, target=FORECAST)(result.outbox, {})
+    assert whole["test_mae@1"] == pytest.approx(float(errors[1].nanmean(0)[0]), rel=1e-9)
+    own = fgl.evaluate_on(task.fedavg, clients, clients, target=FORECAST)(result.outbox, {})
+    mean = sum(float(error.nanmean(0)[1]) for error in errors) / len(errors)
+    assert own["local_mae@3"] == pytest.approx(mean, rel=1e-9)

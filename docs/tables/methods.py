@@ -78,7 +78,7 @@ task, an error gives the reason. FedGL instead warns about each upload that its 
 
 On the command line the tasks are `louvain-nodes` (`Nodes`), `sampled-nodes`,
 `overlapping-nodes`, `ego-nodes`, `own-nodes`, `subgraph-nodes`, `links`, `graphs`, `molecules`,
-`pairs` and `typed-nodes`.
+`pairs`, `forecast` and `typed-nodes`.
 """
 # What the tables call a function, where it is not the function's own name.
 CALLED = {

@@ -44,11 +44,11 @@ def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -
     generator = torch.Generator().manual_seed(seed)
     place = torch.rand(num_sensors, 2, generator=generator)
     distance = torch.cdist(place, place)
-    near = distance.argsort(1)[:, 1:8]  # of each target, its sources
-    target = torch.arange(num_sensors)[:, None].expand_as(near)
-    length = distance.gather(1, near)
+    sources = distance.argsort(1)[:, 1:8]  # of each target, its sources
+    target = torch.arange(num_sensors)[:, None].expand_as(sources)
+    length = distance.gather(1, sources)
     weight = (-((length / length.std().clamp(min=1e-6)) ** 2)).exp()
-    share = torch.zeros(num_sensors, num_sensors).scatter_(1, near, weight)
+    share = torch.zeros(num_sensors, num_sensors).scatter_(1, sources, weight)
     share = share / share.sum(1, keepdim=True).clamp(min=1e-6)
 
     time = torch.arange(num_times)
@@ -67,7 +67,7 @@ def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -
     lost = torch.rand(num_times, num_sensors, generator=generator) < 1 / 12
     lost[0] = False
     last = torch.where(lost, 0, time[:, None]).cummax(0).values
-    seen = speed.gather(0, last).T
-    x = torch.stack([seen, (hour / 24).expand(num_sensors, -1)], 2)
+    known = speed.gather(0, last).T
+    x = torch.stack([known, (hour / 24).expand(num_sensors, -1)], 2)
     y = torch.where(lost, math.nan, speed).T.contiguous()
-    return Graph(x, torch.stack([near, target]).flatten(1), y=y, edge_weight=weight.flatten())
+    return Graph(x, torch.stack([sources, target]).flatten(1), y=y, edge_weight=weight.flatten())

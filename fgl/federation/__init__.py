@@ -35,9 +35,19 @@ from .method.compose import check_no_joining as check_no_joining
 from .method.compose import check_one_architecture as check_one_architecture
 from .method.compose import layer as layer
 from .method.compose import refuse, unsealed
+from .method.fedavg import (
+    Means,
+    OfMeans,
+    OfSums,
+    adopt_model,
+    after,
+    average,
+    deploy_received,
+    send_model,
+    supervised,
+)
 from .method.fedavg import accept_all as accept_all
 from .method.fedavg import accept_equally as accept_equally
-from .method.fedavg import adopt_model, average, deploy_received, send_model, supervised
 from .method.fedavg import fedavg as fedavg
 from .method.message import Broadcast, Inbox, Params, State, changed_messages, num_bytes
 from .method.message import Message as Message
@@ -59,7 +69,6 @@ from .method.rules import Joining as Joining
 from .method.rules import Models as Models
 from .method.rules import Own, Privacy, Rules
 from .method.rules import Ragged as Ragged
-from .method.sums import Means, OfMeans, OfSums, after
 from .run import Callback
 from .run import run as run
 from .training.minibatches import (

@@ -1,8 +1,8 @@
-"""Unlearning of a client: training again without it, and ascent on its loss in its place."""
+"""Unlearning of clients: training again without them, and ascent on their loss in its place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,25 +11,25 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Count, Natural, Positive, Weight, reject_if
+from ..checks import Count, Positive, Weight, check_number, reject_if
 from ..federation import Broadcast, Inbox, Message, Method, Outbox, Params, State
 from ..graph import Graph
 
 
 @fed.layer
-def retrained(fedavg: Method, *, client: Natural) -> Method:
-    """The same method trained without one client, as a reference for unlearning that client.
+def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
+    """Any method whose server never counts some clients: the result of their exact unlearning.
 
     A client's randomness depends on the seed, the round and its number alone. So this is bit for
-    bit the run in which that client was never reached, and what approximate unlearning is measured
-    by. The client still gets the same messages as all others.
+    bit the run in which these clients were never reached, by which approximate unlearning is
+    measured. The clients still get the same messages as all others.
 
     Args:
         fedavg: any method.
-        client: whose uploads do not count, its number from 0.
+        client: whose uploads do not count, its number from 0, or several numbers.
 
     Raises:
-        ValueError: if `client` is negative.
+        ValueError: if a number is negative, or there is none.
 
     Example:
         >>> method = retrained(fgl.fedavg(torch.nn.Linear(1, 1)), client=0)
@@ -40,13 +40,15 @@ def retrained(fedavg: Method, *, client: Natural) -> Method:
     Source: the baseline of Halimi et al. 2022, https://arxiv.org/abs/2207.05521
     """
 
+    gone = numbers_of(client)
+
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        others = without(inbox, client)
+        others = without(inbox, gone)
         return fedavg.aggregate(others, state) if others else ({}, state)
 
     def welcome(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         assert fedavg.rules.joining is not None
-        others = without(inbox, client)
+        others = without(inbox, gone)
         return fedavg.rules.joining.welcome(others, state) if others else (inbox.sent, state)
 
     joining = fedavg.rules.joining and replace(fedavg.rules.joining, welcome=welcome)
@@ -58,20 +60,21 @@ def retrained(fedavg: Method, *, client: Natural) -> Method:
 def unlearned(
     fedavg: Method,
     *,
-    client: Natural,
+    client: int | Sequence[int],
     at: Count,
     radius: Positive | None = None,
     far: Weight = 2.2,
     max_norm: Positive = 5.0,
 ) -> Method:
-    """FedAvg that unlearns a client by gradient ascent on the client's loss (PGA, Alg. 1).
+    """FedAvg that forgets clients after some rounds, by ascent on their losses (PGA, Alg. 1).
 
     After `at` rounds the server makes ``w_ref``, the mean of the others' models. In the next round
     the client that is to be forgotten maximises its loss from there, with its own steps and a new
     optimiser, and after each step ``w`` is projected to ``||w - w_ref|| <= radius``. It stops after
     the first step that leaves ``||w - w_k||^2 > far``, w_k being the model that it last trained.
     Its result is everybody's model, and from then on only the others count. If it is absent, the
-    server repeats the request.
+    server repeats the request. Of several clients everybody's model is the mean of their results,
+    weighted as in `fedavg`, which is in the ball too; all must be there. The paper forgets one.
 
     The optimiser starts anew in every round, as in the authors' notebook: moments of the descent
     would lead the ascent. As there, except for four things. The ascent has as many steps as a
@@ -84,7 +87,7 @@ def unlearned(
 
     Args:
         fedavg: what clients train; its server averages.
-        client: the number, from 0, of the client to forget.
+        client: the number, from 0, of the client to forget, or several numbers.
         at: rounds before, at least 1.
         radius: of the ball, above 0; default `usual_radius`.
         far: squared distance from w_k at which the client stops, at least 0; the authors' 2.2 is
@@ -103,7 +106,7 @@ def unlearned(
     Source: Halimi et al. 2022, https://arxiv.org/abs/2207.05521;
     https://github.com/IBM/federated-unlearning
     """
-    names, training = fed.trainable(fedavg), fedavg.train
+    names, training, gone = fed.trainable(fedavg), fedavg.train, numbers_of(client)
     first = fed.pick(fedavg.initial(), names)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -137,46 +140,71 @@ def unlearned(
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        reject_if(client >= inbox.num_clients, f"client to be one of {inbox.num_clients}", client)
+        most = max(gone)
+        reject_if(most >= inbox.num_clients, f"client to be one of {inbox.num_clients}", most)
         rounds = int(state.get("rounds", torch.tensor(0)))
         model, new = new_model(inbox, state, rounds)
         if not model:
             return {}, state
-        outbox = ask(model, inbox.num_clients, client if rounds == at - 1 else None)
+        outbox = ask(model, inbox.num_clients, gone if rounds == at - 1 else ())
         return outbox, {**new, "rounds": torch.tensor(rounds + 1)}
 
     def new_model(inbox: Inbox, state: State, rounds: int) -> tuple[Any, State]:
         """The model after a round, and the server's state; an empty model if no upload counts."""
         if rounds == at:  # of the ascent
-            model = inbox[client]["model"] if client in inbox else {}
+            model = {} if any(k not in inbox for k in gone) else forgotten(inbox)
             return model, {**state, "model": model}
-        counted = inbox if rounds < at - 1 else without(inbox, client)
+        counted = inbox if rounds < at - 1 else without(inbox, gone)
         outbox, new = fedavg.aggregate(counted, state) if counted else ({}, state)
         return next(iter(outbox.values()), {}).get("model"), new
+
+    def forgotten(inbox: Inbox) -> Params:
+        """The model of the only client that forgets itself, or the mean of all that do."""
+        if len(gone) == 1:
+            return inbox[gone[0]]["model"]
+        others = [k for k in inbox.clients if k not in gone]
+        model: Params = next(iter(fedavg.aggregate(without(inbox, others), {})[0].values()))[
+            "model"
+        ]
+        return model
 
     train = replace(training, adjust=adjust, settle=settle, keep_optimizer=False)
     method = replace(fedavg, receive=receive, loss=loss, send=send, train=train)
     return replace(method, aggregate=aggregate)
 
 
-def without(inbox: Inbox, client: int) -> Inbox:
-    """The inbox of a round without one client.
+def numbers_of(client: int | Sequence[int]) -> list[int]:
+    """The numbers of one client or of several, in order.
 
     Example:
-        >>> without(Inbox({0: {}, 2: {}}, num_clients=3), 2).clients
+        >>> numbers_of(2), numbers_of([3, 1])
+        ([2], [1, 3])
+    """
+    numbers = list(client) if isinstance(client, Sequence) else [client]
+    reject_if(not numbers, "client to be a number or several", "none")
+    for number in numbers:
+        check_number("client", number, at_least=0, integer=True)
+    return sorted(set(numbers))
+
+
+def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
+    """The inbox of a round without some clients.
+
+    Example:
+        >>> without(Inbox({0: {}, 2: {}}, num_clients=3), [2]).clients
         [0]
     """
-    rest = fed.drop(inbox, [client])
+    rest = fed.drop(inbox, clients)
     return Inbox(rest, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
 
 
-def ask(model: Any, num_clients: int, client: int | None) -> Outbox:
-    """The model for all clients; one client, if any, is asked to forget itself."""
+def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
+    """The model for all clients; some, if any, are asked to forget themselves."""
     device = next(iter(model.values())).device
     forget = torch.zeros((), dtype=torch.bool, device=device)
-    if client is None:
+    if not clients:
         return Broadcast({"model": model, "forget": forget}, num_clients)
-    says = [torch.full((), k == client, device=device) for k in range(num_clients)]
+    says = [torch.full((), k in clients, device=device) for k in range(num_clients)]
     return {k: {"model": model, "forget": each} for k, each in enumerate(says)}
 
 

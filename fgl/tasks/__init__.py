@@ -17,7 +17,7 @@ from .sampled_nodes import SampledNodes, sampled_node_task
 from .scores import evaluate_graphs, evaluate_own, evaluate_pooled, link_scores, node_scores
 from .structure import with_spectrum, with_structure
 from .subgraph_nodes import SubgraphNodes, subgraph_node_task
-from .task import Local, Task, centralized
+from .task import Local, Task, centralized, earlier
 from .typed_nodes import TypedNodes
 from .unseen import with_unseen
 
@@ -38,6 +38,7 @@ __all__ = [
     "TypedNodes",
     "adapted",
     "centralized",
+    "earlier",
     "ego_node_task",
     "evaluate_graphs",
     "evaluate_own",

@@ -68,7 +68,7 @@ class Forecast(Cut):
 
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "ldg"
     """The division of nodes: a balanced cut (ldg, or metis), communities, or at random."""
-    steps: Count = 12
+    window: Count = 12
     """Number of times that a window reads."""
     horizons: tuple[int, ...] = (3, 6, 12)
     """How far ahead of a window's last time it is asked, in times."""
@@ -81,7 +81,7 @@ class Forecast(Cut):
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=1)
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
-        "england_covid": {"steps": 7, "horizons": (1, 3)},
+        "england_covid": {"window": 7, "horizons": (1, 3)},
     }
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Forecast(Cut):
         whole = whole.to(self.device)
         parts = self.cut(whole, seed)
         clients = [self.windows(own) for own in data.partitions.partition_graph(whole, parts)]
-        how = {"steps": self.steps, "num_horizons": len(self.horizons)}
+        how = {"steps": self.window, "num_horizons": len(self.horizons)}
         model = self.seeded(seed, Forecaster, whole.num_features, self.hidden, **how)
         train = self.local.minibatches(self.batch_size)
         task = node_task(None, clients, model, train, target=FORECAST)
@@ -109,4 +109,4 @@ class Forecast(Cut):
     def windows(self, graph: Graph) -> Graph:
         """The windows of a client's series."""
         how: dict[str, Any] = {"horizons": self.horizons, "scaled": self.scaled}
-        return data.splits.windows(graph, self.steps, **how)
+        return data.splits.windows(graph, self.window, **how)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Natural, Weight
+from ..checks import Natural, Weight, check_number
 from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
 from ..graph.facts import check_graphs
@@ -86,6 +86,46 @@ def centralized(task: Task) -> Task:
         )
     most = max(task.whole.num_nodes, task.whole.num_answers, task.fedavg.rules.max_examples)
     return replace(task, clients=[task.whole], fedavg=_bounded(task.fedavg, most))
+
+
+@typed
+def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] = ()) -> Task:
+    """The task before some clients join it, and before some classes appear.
+
+    Their examples do not train yet; all that is scored stays. A run of the whole task with
+    ``start=result`` of this one goes on from there.
+
+    Args:
+        task: the whole task.
+        clients: the numbers of clients that join later.
+        classes: the labels that appear later, in no client's training mask.
+
+    Raises:
+        ValueError: for a client that the task has not, or if no example is left to train.
+        TypeError: for `classes` of a task whose labels are numbers.
+
+    Example:
+        >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+        >>> [own.num_train > 0 for own in earlier(task, clients=[1]).clients]
+        [True, False, True]
+
+    Source: clients, nodes and classes that appear later as in Kim et al. 2025, FedLoG,
+    https://arxiv.org/abs/2503.03995
+    """
+    for client in clients:
+        check_number("clients", client, at_least=0, below=len(task.clients), integer=True)
+    own = []
+    for number, graph in enumerate(task.clients):
+        mask = graph.training_mask & (number not in clients)
+        if classes:
+            mask = mask & ~torch.isin(graph.labels, torch.tensor(classes, device=graph.device))
+        own.append(graph.replace(train_mask=mask))
+    if not any(graph.num_train for graph in own):
+        raise ValueError(
+            f"Expected clients and classes to leave an example that trains, but got {clients} and "
+            f"{classes}"
+        )
+    return replace(task, clients=own)
 
 
 def own_node_mask(graph: Graph, context: Any) -> Tensor:

@@ -362,6 +362,12 @@ def test_no_pair_is_in_two_parts_and_no_edge_is_a_negative(splitter: str, name: 
     assert len(set(edges)) == len(edges) or splitter in ("random_split", "negative_edges")
 
 
+def test_negatives_that_are_drawn_twice_are_told() -> None:
+    split = splits.with_negatives(splits.pair_split(plain(drawn())))
+    with pytest.warns(UserWarning, match="others already"):
+        tasks.pair_task([split], fgl.nn.PairNet(2, 4, 1), fgl.Training(), negatives=True)
+
+
 def test_validation_and_test_have_no_pair_in_common() -> None:
     """Few targets, so that pairs without an edge would often be drawn for both."""
     graph = plain(drawn(8000, low=360, middle=360))

@@ -58,6 +58,11 @@ def with_negatives(
         if mask is None:
             continue
         positive = mask & (graph.y == 1)
+        if others := int((mask & (graph.y == 0)).sum()):
+            warn(
+                f"Expected {name} to have only pairs that are edges, but got {others} others "
+                "already: average precision depends on their number, and more are drawn now",
+            )
         window = Window(graph, MASKS[: which + 1], by_degree=negatives == "degree")
         new, like = window(positive, generator)
         if new.shape[1] < int(positive.sum()) / 2:

@@ -9,17 +9,16 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..history import Result
 from ..method.describe import architecture, bytes_of, described, hides, short_name
-from ..method.fedavg import average
+from ..method.fedavg import OfSums, average
 from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory
 from ..method.rules import without_noise
-from ..method.sums import OfSums
 
 # Fields of `Method` and of its rules that are compared separately.
 NOT_FIELDS = ("model", "train", "layers", "rules", "privacy", "own", "participants", "joining")
@@ -39,7 +38,7 @@ def identity(
     optimiser that it makes, and the model also by its initial tensors.
     """
     model, rules, privacy, own = method.model, method.rules, method.privacy, method.own
-    initial = {"model": method.common(), "personal": dict(own.personal)}
+    initial, saved = {"model": method.common(), "personal": dict(own.personal)}, model.state_dict()
     return {
         **({"own": described(own.modules)} if own.modules else {}),
         **({"costs": _full_name(privacy.costs)} if privacy.costs is not without_noise else {}),
@@ -53,7 +52,7 @@ def identity(
         "model": {name: list(t.shape) for name, t in method.common().items()},
         "initial_model": _digest([initial]),
         "architecture": _architecture(method),
-        "buffers": {name: described(value) for name, value in _unsaved(model)},
+        "buffers": {name: described(b) for name, b in model.named_buffers() if name not in saved},
         "threads": torch.get_num_threads(),
         **_fields(method.train),
         "optimizer_settings": optimizer_settings(method.train.optimizer),
@@ -100,12 +99,6 @@ def _settings(method: Method) -> dict[str, Any]:
             name = f"settings of {each.name} {number}"
         out[name] = {key: value for key, value in each.settings.items() if key != "model"}
     return out
-
-
-def _unsaved(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Buffers that are not in a model's state."""
-    state = model.state_dict()
-    return [pair for pair in model.named_buffers() if pair[0] not in state]
 
 
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -166,15 +166,17 @@ def _data_bytes(method: Method, graph: Graph) -> int:
     out = sum(p.shape[0] for p in method.model.parameters() if p.dim() == 2)
     index = 8 if isinstance(graph.x, SparseMatrix) else 0
     edges, times = graph.num_edges * (size + 8), _times(method, graph)
+    if graph.has("window_index"):  # of the series only the windows of a step are touched
+        entries = graph.num_nodes * graph.num_features * times
     if reads(method.model).edge_index:  # PyG's layers write a message for each edge
         edges += SAVED * graph.num_edges * out * size * times
     return entries * (size + index) + edges + SAVED * graph.num_nodes * out * size * times
 
 
 def _times(method: Method, graph: Graph) -> int:
-    """How many times of a series a step reads: those of its windows; 1 of a graph without them."""
+    """Number of times of a series that a step reads, window by window; 1 of a plain graph."""
     if not graph.has("window_index"):
         return 1
     with torch.random.fork_rng([]):
-        seen = next(iter(local_steps(method.train, graph, {})), (graph, {}))[0]
-    return int(seen.window_index.numel())  # type: ignore[union-attr]
+        batch, _ = next(iter(local_steps(method.train, graph, {})), (graph, {}))
+    return int(batch.window_index.numel())  # type: ignore[union-attr]

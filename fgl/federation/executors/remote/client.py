@@ -205,7 +205,8 @@ def answer(
         (['model', 'num_examples'], False)
     """
     ledger = Ledger(None, {}) if ledger is None else ledger
-    costs, question = method.privacy.costs(message), _question(note, message)
+    costs = method.privacy.costs(message)
+    question = hashlib.sha256(json.dumps(note).encode() + pack(message)).hexdigest()
     before = _marks(shelf, note)  # first: what another process writes from here on is noticed below
     if reply := _kept(shelf, note, question):
         return _again(reply, ledger)
@@ -295,11 +296,6 @@ def _again(reply: _Reply, ledger: Ledger) -> tuple[Answer, bool]:
         unpack(reply.packed), reply.losses, reply.num_examples, paid=ledger.paid(reply.asked)
     )
     return answer, reply.keeps
-
-
-def _question(note: Note, message: Message) -> str:
-    """A digest of all that a client was asked."""
-    return hashlib.sha256(json.dumps(note).encode() + pack(message)).hexdigest()
 
 
 def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:

@@ -1,0 +1,85 @@
+"""Clients that join later, classes that appear later, and forgetting from the last clean state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import SGD, graphs, model, same
+
+import fgl
+from fgl.methods import fedper, scaffold
+from fgl.tasks import earlier, node_task
+
+one_by_one = partial(fgl.run, clients_at_once=1)
+
+
+def task_of(clients: Any = None) -> fgl.tasks.Task:
+    return node_task(None, graphs() if clients is None else clients, model(dropout=0.0), SGD)
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+@pytest.mark.parametrize("build", [lambda f: f, scaffold, partial(fedper, shared=["convs.0"])])
+def test_a_client_that_joins_later_changes_nothing_before(build: Any, at_once: Any) -> None:
+    """The rounds before are those in which it was never reached; then it counts."""
+    task = task_of()
+    method = build(task.fedavg)
+    how: Any = {"num_rounds": 2, "clients_at_once": at_once}
+    first = fgl.run(method, earlier(task, clients=[2]), **how)
+    never = fgl.run(method, task, dropouts=lambda _, k: k == 2, **how)
+    if build is not scaffold:  # whose clients weigh the same
+        for name, value in never.outbox[0]["model"].items():
+            torch.testing.assert_close(first.outbox[0]["model"][name], value)
+    assert first.history[0].zero_weight == [2]
+    then = fgl.run(method, task, start=first, **how)
+    assert then.history[0].zero_weight == []
+    alone = fgl.run(method, earlier(task, clients=[2]), start=first, **how)
+    assert not same(then.outbox[0], alone.outbox[0])
+
+
+def test_classes_that_appear_later_do_not_train_before() -> None:
+    task = task_of()
+    before = earlier(task, classes=[1])
+    for old, own in zip(task.clients, before.clients, strict=True):
+        train: Any = own.train_mask
+        assert not (own.y[train] == 1).any()  # type: ignore[index]
+        assert train.equal(old.train_mask & (old.y != 1))  # type: ignore[operator]
+        assert own.test_mask.equal(old.test_mask)  # type: ignore[union-attr,arg-type]
+    wrong = [own.replace(y=torch.where(own.y == 1, 0, own.y)) for own in before.clients]  # type: ignore[arg-type]
+    told = one_by_one(before.fedavg, before.clients, num_rounds=2)
+    untold = one_by_one(before.fedavg, wrong, num_rounds=2)
+    assert same(told.outbox[0], untold.outbox[0])  # no answer of the class was read
+
+
+def test_forgetting_from_the_last_clean_state_is_never_having_known() -> None:
+    """Nodes and edges of a client that joined later: as if never there, in its bits."""
+    task, lost = task_of(), 2
+    own = task.clients[lost]
+    kept = own.subgraph(torch.arange(5, own.num_nodes))
+    for clean in (kept, own.with_edges(torch.arange(10, own.num_edges))):
+        cleaned = [clean if k == lost else each for k, each in enumerate(task.clients)]
+        first = one_by_one(task.fedavg, earlier(task, clients=[lost]), num_rounds=2, seed=1)
+        again = one_by_one(task.fedavg, task_of(cleaned), num_rounds=3, seed=1, start=first)
+        other = one_by_one(
+            task.fedavg, earlier(task_of(cleaned), clients=[lost]), num_rounds=2, seed=1
+        )
+        never = one_by_one(task.fedavg, task_of(cleaned), num_rounds=3, seed=1, start=other)
+        assert same(again.outbox[0], never.outbox[0])
+        known = one_by_one(task.fedavg, task, num_rounds=3, seed=1, start=first)
+        assert not same(again.outbox[0], known.outbox[0])
+
+
+def test_what_cannot_come_later_is_refused() -> None:
+    task = task_of()
+    numbers = [own.replace(y=own.y.float(), num_classes=None) for own in graphs()]  # type: ignore[union-attr]
+    for call, kind, said in [
+        (lambda: earlier(task, clients=[4]), ValueError, "clients"),
+        (lambda: earlier(task, clients=range(4)), ValueError, "leave an example"),
+        (lambda: earlier(task, classes=[0, 1, 2]), ValueError, "leave an example"),
+        (lambda: earlier(replace(task, clients=numbers), classes=[0]), TypeError, "class labels"),
+    ]:
+        with pytest.raises(kind, match=said):
+            call()
