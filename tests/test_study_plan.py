@@ -17,7 +17,7 @@ from fgl.methods import fedprox
 from fgl.study import difference, holm, improvement, least_effect, seeds_needed
 from fgl.study.fingerprint import fingerprint
 from fgl.study.plan import Plan
-from fgl.study.space import edges, sobol_point
+from fgl.study.space import check_space, edges, sobol_point
 
 RATES = [
     {"optimizer": "sgd", "lr": LogUniform(0.1, 10), "steps": [1, 3, 5]},
@@ -223,6 +223,7 @@ def test_what_cannot_be_a_space_is_refused() -> None:
         (lambda: Tuned(fedprox, nu=0.1), TypeError, "build"),
         (lambda: Tuned(fedprox, mu=[]), ValueError, "mu"),
         (lambda: Tuned(3), TypeError, "build"),  # type: ignore[arg-type]
+        (lambda: check_space("local", {"a": [1, 2], "b": [1, 2]}, 1), ValueError, "local"),
     ]
     for make, kind, name in cases:
         with pytest.raises(kind, match=name):
