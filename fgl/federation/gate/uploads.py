@@ -98,17 +98,17 @@ def changes(
             new, old = floats(value), floats(was.get(key, NOTHING))
             old = {name: t for name, t in old.items() if name in new and new[name].shape == t.shape}
             rows = {name: _of_each(uploads, clients, key, name) for name in new}
-            moved = [norms.add(rows[name], old.get(name)) for name in new]
+            deltas = [norms.add(rows[name], old.get(name)) for name in new]
             before = [norms.add([tensor], None) for tensor in old.values()]
             if new:
-                entries.append((clients, key, moved, before, sum(map(Tensor.numel, new.values()))))
+                entries.append((clients, key, deltas, before, sum(map(Tensor.numel, new.values()))))
     lengths = norms.read()
     by_client: dict[int, dict[str, Change]] = {client: {} for client in uploads}
     wrong: dict[int, Diverged] = {}
-    for clients, key, moved, before, count in entries:
+    for clients, key, deltas, before, count in entries:
         root = math.sqrt(count) or 1.0  # without an entry all lengths are 0
         size = math.hypot(*(lengths[place][0] for place in before)) / root if before else None
-        columns = zip(*(lengths[place] for place in moved), strict=True)
+        columns = zip(*(lengths[place] for place in deltas), strict=True)
         for client, column in zip(clients, columns, strict=True):
             change = math.hypot(*column) / root
             bad = None if math.isfinite(change) else first_not_finite({key: uploads[client][key]})
@@ -278,9 +278,9 @@ def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
     if turned:  # all in the order of memory
         tensors, old = [tensor.mT for tensor in tensors], None if old is None else old.mT
     old = None if old is None else old.to(first).contiguous()
-    alike = len({*map(attrgetter("shape", "dtype", "device"), tensors)}) == 1
-    rows = whole(tensors) if alike else tensors
-    some = max(1, FEW // max(first.numel(), 1)) if alike else 1
+    equal_forms = len({*map(attrgetter("shape", "dtype", "device"), tensors)}) == 1
+    rows = whole(tensors) if equal_forms else tensors
+    some = max(1, FEW // max(first.numel(), 1)) if equal_forms else 1
     for start in range(0, len(tensors), some):
         each = rows[start : start + some]
         each = each if isinstance(each, Tensor) else torch.stack([*each])
@@ -462,8 +462,8 @@ def sift(
         model changed by 1e+38, which is over 300 times the median, 2; model/weight is not finite
     """
     forms, malformed = _forms(method, uploads, limits)
-    alike = None if method.rules.ragged else forms
-    change_of, infinite = changes({client: uploads[client] for client in forms}, sent, alike)
+    equal_forms = None if method.rules.ragged else forms
+    change_of, infinite = changes({client: uploads[client] for client in forms}, sent, equal_forms)
     whole = {client: uploads[client] for client in sorted(forms.keys() - infinite)}
     refused = {**infinite, **_not_accepted(method, whole, state)}
     # Hostile clients cannot agree on a form that `accept` refuses.
