@@ -177,7 +177,7 @@ def test_a_hostile_scale_costs_one_client_its_round() -> None:
             message = {**message, "model_scales": big}
         return message, new
 
-    open_method = fgl.federation.unsealed(method)
+    open_method = fgl.federation.method.compose.unsealed(method)
     with pytest.warns(UserWarning, match="client 2"):
         result = fgl.run(replace(open_method, send=hostile), made, num_rounds=1, clients_at_once=1)
     assert list(result.history[0].dropped) == [2]

@@ -20,7 +20,8 @@ from federations import by_hand, close, end, receive_as_a_run, same, script
 
 import fgl
 from fgl import Method
-from fgl.federation import Inbox, deployed, train, trainable, unsealed
+from fgl.federation import Inbox, deployed, train, trainable
+from fgl.federation.method.compose import unsealed
 from fgl.federation.method.message import leaves
 from fgl.tasks import Task
 from fgl.transforms import clients_summed

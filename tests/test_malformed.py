@@ -16,7 +16,8 @@ from federations import Elsewhere, by_hand, end, fedavg, fedopt, graph, graphs, 
 
 import fgl
 from fgl import Method
-from fgl.federation import Broadcast, Inbox, Limits, average, send_model, unsealed
+from fgl.federation import Broadcast, Inbox, Limits, average, send_model
+from fgl.federation.method.compose import unsealed
 
 WEIGHT = "convs.0.lin.weight"
 

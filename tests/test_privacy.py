@@ -272,14 +272,14 @@ def by_hand(noise: float, rounds: int, delta: float) -> float:
     """The accountant's formula, order by order."""
     return min(
         rounds * a / (2 * noise**2) + math.log((a - 1) / a) - (math.log(delta * a)) / (a - 1)
-        for a in privacy.ORDERS
+        for a in privacy.accountant.ORDERS
     )
 
 
 GRID = [(0.7, 1, 1e-5), (1.1, 30, 1e-5), (3.0, 200, 1e-6), (20.0, 1000, 1e-3)]
 
 
-RENYI: dict[str, Any] = {"orders": privacy.ORDERS}
+RENYI: dict[str, Any] = {"orders": privacy.accountant.ORDERS}
 
 
 @pytest.mark.parametrize(("noise", "rounds", "delta"), GRID)
@@ -371,7 +371,9 @@ def test_epsilon_of_a_sample_says_nothing_of_orders_that_fail() -> None:
     finally:
         logger.removeHandler(heard)
     assert said == ["another", "Excluding this order, after all"]
-    whole = privacy.epsilon(**how, orders=[order for order in privacy.ORDERS if order >= 2])
+    whole = privacy.epsilon(
+        **how, orders=[order for order in privacy.accountant.ORDERS if order >= 2]
+    )
     assert got == pytest.approx(whole, abs=1e-6)
 
 

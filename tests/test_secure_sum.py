@@ -19,7 +19,8 @@ from torch import Tensor
 
 import fgl
 from fgl import Method, Training, methods
-from fgl.federation import Inbox, after, unsealed
+from fgl.federation import Inbox, after
+from fgl.federation.method.compose import unsealed
 from fgl.privacy import DoesNotFit
 from fgl.privacy.fixed_point import decode, encode, largest_weight, wrapped_sum
 from fgl.transforms import (

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import fgl
 from fgl import Method
-from fgl.federation import unsealed
+from fgl.federation.method.compose import unsealed
 from fgl.privacy.fixed_point import encode
 from fgl.transforms import clients_summed, secure_sum
 

@@ -15,7 +15,7 @@ import torch
 
 import fgl
 from fgl import Method
-from fgl.federation import unsealed
+from fgl.federation.method.compose import unsealed
 from fgl.transforms import clients_summed, secure_sum, summed_rounds
 
 pytest.importorskip("cryptography")

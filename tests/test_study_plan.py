@@ -14,10 +14,10 @@ from scipy.stats import qmc
 import fgl
 from fgl import LogUniform, Tuned, Uniform
 from fgl.methods import fedprox
-from fgl.study import difference, holm, improvement, least_effect, seeds_needed
 from fgl.study.fingerprint import fingerprint
 from fgl.study.plan import Plan
 from fgl.study.space import check_space, edges, sobol_point
+from fgl.study.statistics import difference, holm, improvement, least_effect, seeds_needed
 
 RATES = [
     {"optimizer": "sgd", "lr": LogUniform(0.1, 10), "steps": [1, 3, 5]},

@@ -13,7 +13,8 @@ from typing import Any
 from fgl import Method, Result, tasks
 from fgl.experiment import Run
 from fgl.experiment.cli import changed, flat
-from fgl.federation import Evaluate, Watch, together
+from fgl.federation import Evaluate, together
+from fgl.federation.method.method import Watch
 
 from .machine import example
 

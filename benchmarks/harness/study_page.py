@@ -7,7 +7,8 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from fgl.study import Study, Tested
+from fgl.study import Study
+from fgl.study.results import Tested
 from fgl.targets import less_is_better
 
 from .machine import RESULTS, ROOT

@@ -27,7 +27,8 @@ from harness.machine import machine, write
 
 import fgl
 from fgl import Method, Training
-from fgl.federation import Round, unsealed
+from fgl.federation import Round
+from fgl.federation.method.compose import unsealed
 from fgl.privacy.signatures import signing_key
 from fgl.transforms import Signatures, secure_sum, summed_rounds
 from fgl.transforms.secure_sum.messages import NAMES, PLAIN, ROUNDS, SIGNED

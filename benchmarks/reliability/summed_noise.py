@@ -30,7 +30,7 @@ from harness.report import publish
 
 import fgl
 from fgl import Method
-from fgl.federation import unsealed
+from fgl.federation.method.compose import unsealed
 from fgl.privacy import epsilon, noise_for
 from fgl.transforms import (
     central_gaussian,

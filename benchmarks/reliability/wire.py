@@ -23,7 +23,7 @@ from harness.report import publish
 
 import fgl
 from fgl import Method, methods, tasks, transforms
-from fgl.federation import unsealed
+from fgl.federation.method.compose import unsealed
 from fgl.federation.method.message import num_bytes
 from fgl.tasks import Local, Task
 

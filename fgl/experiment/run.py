@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import torch
 
 from ..checks import Count, Natural, PositiveShare, about, check_count, check_disk, check_number
-from ..federation import Callback, Evaluate, Method, Result, Round, Watch, choose, run
+from ..federation import Callback, Evaluate, Method, Result, Round, choose, run
+from ..federation.method.method import Watch
 from ..kinds import typed
 from .callbacks import early_stop, progress, tell_memory
 from .plots import plot

@@ -34,7 +34,7 @@ from .method.compose import check_model_alone as check_model_alone
 from .method.compose import check_no_joining as check_no_joining
 from .method.compose import check_one_architecture as check_one_architecture
 from .method.compose import layer as layer
-from .method.compose import refuse, unsealed
+from .method.compose import refuse
 from .method.fedavg import (
     Means,
     OfMeans,
@@ -60,7 +60,7 @@ from .method.message import first_not_finite as first_not_finite
 from .method.message import leaves as leaves
 from .method.message import one_for_all as one_for_all
 from .method.message import pick as pick
-from .method.method import Evaluate, Watch
+from .method.method import Evaluate
 from .method.method import Loss as Loss
 from .method.method import Method as Method
 from .method.method import OptimizerFactory as OptimizerFactory
@@ -123,7 +123,6 @@ __all__ = [
     "Rules",
     "State",
     "Steps",
-    "Watch",
     "adopt_model",
     "after",
     "average",
@@ -146,6 +145,5 @@ __all__ = [
     "together",
     "train",
     "trainable",
-    "unsealed",
     "window_minibatches",
 ]

@@ -2,14 +2,13 @@
 
 from . import masks as masks
 from . import signatures as signatures
-from .accountant import ORDERS, epsilon, noise_for
+from .accountant import epsilon, noise_for
 from .clip import clip
 from .fixed_point import DoesNotFit
 from .gaussian import discrete_gaussian, gap_of_sum, gaussian, noisy_shares
 from .shares import CannotUnmask
 
 __all__ = [
-    "ORDERS",
     "CannotUnmask",
     "DoesNotFit",
     "clip",

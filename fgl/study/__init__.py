@@ -1,22 +1,11 @@
 """Studies: methods, settings, hyper-parameters and seeds, on all cores, as one table."""
 
-from .results import Study, Tested
+from .results import Study
 from .space import LogUniform as LogUniform
 from .space import Tuned as Tuned
 from .space import Uniform as Uniform
-from .statistics import Difference, difference, holm, improvement, least_effect, seeds_needed
-from .study import Chosen
+from .statistics import difference
 from .study import study as study
 from .study import tune as tune
 
-__all__ = [
-    "Chosen",
-    "Difference",
-    "Study",
-    "Tested",
-    "difference",
-    "holm",
-    "improvement",
-    "least_effect",
-    "seeds_needed",
-]
+__all__ = ["Study", "difference"]

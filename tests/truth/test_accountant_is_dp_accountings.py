@@ -69,7 +69,7 @@ def test_several_uses_are_composed_as_by_dp_accounting(uses: Any) -> None:
 def test_epsilon_is_that_of_opacus(noise: float, rounds: int, delta: float, rate: float) -> None:
     """On whole orders; of a sampled mechanism the two sum another series at broken ones."""
     analysis = pytest.importorskip("opacus.accountants.analysis.rdp")
-    orders = privacy.ORDERS if rate == 1 else [float(order) for order in range(2, 64)]
+    orders = privacy.accountant.ORDERS if rate == 1 else [float(order) for order in range(2, 64)]
     how: Any = {"q": rate, "noise_multiplier": noise, "steps": rounds, "orders": orders}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the best order may be the last one
@@ -88,7 +88,7 @@ def test_without_a_sample_epsilon_is_dp_accountings(
     other.compose(dp.GaussianDpEvent(noise), rounds)
     got = privacy.epsilon(noise_multiplier=noise, rounds=rounds, delta=delta)
     assert got == pytest.approx(other.get_epsilon(delta), rel=5e-3)
-    divergence = dp.rdp.RdpAccountant(list(privacy.ORDERS))
+    divergence = dp.rdp.RdpAccountant(list(privacy.accountant.ORDERS))
     divergence.compose(dp.GaussianDpEvent(noise), rounds)
     by_order = privacy.epsilon(noise_multiplier=noise, rounds=rounds, delta=delta, **RENYI)
     assert by_order == pytest.approx(divergence.get_epsilon(delta), rel=1e-6, abs=1e-9)
