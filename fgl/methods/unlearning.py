@@ -161,7 +161,7 @@ def unlearned(
     def forgotten(inbox: Inbox) -> Params:
         """The model of the only client that forgets itself, or the mean of all that do."""
         if len(gone) == 1:
-            return inbox[gone[0]]["model"]
+            return dict(inbox[gone[0]]["model"])
         others = [k for k in inbox.clients if k not in gone]
         model: Params = next(iter(fedavg.aggregate(without(inbox, others), {})[0].values()))[
             "model"
