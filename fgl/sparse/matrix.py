@@ -20,6 +20,7 @@ from .gather import gather_rows
 from .pattern import Pattern, outside, pointers, row_major
 from .precision import mixed
 from .product import weighted_product
+from .recording import recorded
 from .rows import row_sum, widened
 
 
@@ -368,6 +369,7 @@ def check_degrees(value: Tensor | None) -> None:
         or value.is_cuda
         or value.is_meta
         or functorch.is_functorch_wrapped_tensor(value)
+        or recorded()
     ):
         return
     if (value < 0).any():
