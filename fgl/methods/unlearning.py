@@ -18,7 +18,7 @@ from ..graph import Graph
 
 @fed.layer
 def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
-    """Any method whose server never counts some clients: the result of their exact unlearning.
+    """The same method trained without some clients, as a reference for their unlearning.
 
     A client's randomness depends on the seed, the round and its number alone. So this is bit for
     bit the run in which these clients were never reached, by which approximate unlearning is
@@ -66,7 +66,7 @@ def unlearned(
     far: Weight = 2.2,
     max_norm: Positive = 5.0,
 ) -> Method:
-    """FedAvg that forgets clients after some rounds, by ascent on their losses (PGA, Alg. 1).
+    """FedAvg that unlearns clients by gradient ascent on their losses (PGA, Alg. 1).
 
     After `at` rounds the server makes ``w_ref``, the mean of the others' models. In the next round
     the client that is to be forgotten maximises its loss from there, with its own steps and a new
