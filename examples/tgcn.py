@@ -5,13 +5,9 @@
     python examples/tgcn.py --cell gru            no batch: see below
 
 Zhao et al., IEEE T-ITS 2019: at each time of a window a graph convolution
-of the features enters a GRU, whose last state is decoded to all horizons.
-Clients have parts of the graph; edges between two clients are lost.
-
-The cell is written out, since torch's own GRU cannot run in a batch of
-clients: with ``--cell gru`` clients train one after the other, and
-`Round.one_by_one` says why. Compared with the last value that a window
-reads, which needs no training.
+enters a GRU, whose last state is decoded to all horizons. The cell is written
+out, since torch's own GRU cannot run in a batch of clients: with ``--cell gru``
+they train one after the other, and `Round.one_by_one` says why.
 """
 
 from typing import Literal

@@ -38,8 +38,7 @@ NOW = {
     },
     "fgl.losses": {"fgl.losses.reconstruction_loss": "dense_reconstruction"},
     "fgl.metrics": {
-        "fgl.metrics.classes": "class_counts hit_counts share",
-        "fgl.metrics.host": "on_host",
+        "fgl.metrics.classes": "class_counts hit_counts on_host share",
         "fgl.metrics.ranking": "auc_and_average_precision",
     },
     "fgl.nn": {

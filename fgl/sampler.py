@@ -15,8 +15,7 @@ from .graph.fields import changed_copy, taken
 from .graph.windows import check_no_series
 from .kinds import explained
 from .sparse import SparseMatrix, row_sum
-from .sparse.degrees import check_degrees
-from .sparse.matrix import rows_of
+from .sparse.matrix import check_degrees, rows_of
 from .sparse.pattern import Pattern
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32

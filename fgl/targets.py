@@ -14,8 +14,7 @@ from .checks import reject_if
 from .kinds import explained
 from .losses import absolute_error, binary_cross_entropy, cross_entropy, squared_error
 from .metrics import mae, mape, mean_auc, mean_average_precision, r2, rmse
-from .metrics.classes import class_counts, hit_counts
-from .metrics.host import on_host
+from .metrics.classes import class_counts, hit_counts, on_host
 from .warn import warn
 
 TargetLoss = Callable[[Tensor, Tensor, Tensor | None], Tensor]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fgl import SparseMatrix
 from fgl.aggregate import mean, mix, server_step
-from fgl.aggregate.root import root
+from fgl.aggregate.mean import root
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.uint8]
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0), (64, 33), (2, 3, 4), (300, 301), (70_000,)]

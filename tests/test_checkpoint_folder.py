@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import ROOT, SGD, end, fedavg, fedopt, graphs, model, same
+from federations import SGD, end, fedavg, fedopt, graphs, model, same
 from test_checkpoint import damage, names, sealed
 
 import fgl
@@ -28,7 +26,6 @@ from fgl.federation.saved.identity import optimizer_settings
 
 ROUNDS = 4
 SYNC = os.fsync
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
 
 
 def go(folder: Path | None, num_rounds: int = ROUNDS, **options: Any) -> Result:
@@ -95,24 +92,6 @@ def test_the_lock_is_let_go_after_an_error(folder: Path, undisturbed: dict[str, 
     with pytest.raises(KeyboardInterrupt) as kept:
         go(folder, callbacks=[fail])
     assert kept.tb is not None  # a notebook keeps the frames of the last error
-    assert same(end(go(folder)), undisturbed)
-
-
-@pytest.mark.slow
-def test_a_killed_process_leaves_no_lock(folder: Path, undisturbed: dict[str, Any]) -> None:
-    code = (
-        "import sys, time; from pathlib import Path; from fgl.federation.saved import disk\n"
-        "with disk.only_one(Path(sys.argv[1])):\n    print('has it', flush=True); time.sleep(600)"
-    )
-    command = [sys.executable, "-c", code, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "has it\n"
-        before = contents(folder)
-        with pytest.raises(ValueError, match="to be of one run at a time"):
-            go(folder)
-        assert contents(folder) == before
-        other.send_signal(signal.SIGKILL)
     assert same(end(go(folder)), undisturbed)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -60,50 +58,6 @@ def test_what_cannot_be_mapped(tmp_path: Path) -> None:
     sparse = fgl.data.csbm(num_nodes=50, num_features=4, words_per_set=2)
     with pytest.raises(TypeError, match="Expected graph to have dense .* but got a SparseMatrix"):
         map_features(sparse, tmp_path / "x")
-
-
-@pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
-@pytest.mark.parametrize("kind", ["mapped", "sparse"])
-def test_features_stay_with_the_processor_and_rows_of_minibatches_are_copied(
-    tmp_path: Path, kind: str, at_once: Any
-) -> None:
-    """With the adjacency on a device: the same numbers, from rows that are pinned."""
-    whole = WHOLE.replace(x=WHOLE.x * (WHOLE.x > 0))  # type: ignore[operator]
-    whole = (
-        map_features(whole, tmp_path / "x")
-        if kind == "mapped"
-        else whole.replace(x=fgl.SparseMatrix.from_dense(whole.x))  # type: ignore[arg-type]
-    )
-    parts = random_partition(whole, 3)
-
-    def run(features: bool) -> Any:
-        torch.manual_seed(0)
-        graphs = [own.to("cuda", features=features) for own in partition_graph(whole, parts)]
-        task = fgl.tasks.sampled_node_task(
-            whole.to("cuda", features=features),
-            graphs,
-            fgl.nn.SAGE(5, 4, 3).cuda(),
-            partial(torch.optim.SGD, lr=0.1),
-            fanouts=(3, 2),
-            batch_size=16,
-            block_size=70,
-        )
-        assert {own.device.type for own in task.clients} == {"cuda"}
-        assert {own.x.device.type for own in task.clients} == {"cuda" if features else "cpu"}
-        return fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=at_once, strict=True)
-
-    with PretendedDevice() as gpu:
-        want = run(True)
-        gpu.waits.clear()
-        gpu.copies.clear()
-        got = run(False)
-    assert not gpu.mixed
-    assert [r.metrics for r in got.history] == [r.metrics for r in want.history]
-    assert [r.loss for r in got.history] == [r.loss for r in want.history]
-    rows = [place for place in gpu.copies if place.startswith("fgl/sparse/matrix.py:")]
-    assert any(place.endswith(" to cuda") for place in rows)
-    if kind == "mapped":
-        assert not any(place.startswith("fgl/sparse") and "to cuda" in place for place in gpu.waits)
 
 
 def test_a_graph_no_larger_than_a_block_is_scored_where_its_edges_are(tmp_path: Path) -> None:

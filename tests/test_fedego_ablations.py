@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close
 from harness.rows import Loaded
 from papers.fedego import TABLES
-from papers.fedego_methods import SAGEThenMLP, server_steps
+from papers.fedego_methods import server_steps
 
 import fgl
 from fgl import Method
 from fgl.data.partitions.major_label import unseen_nodes
-from fgl.federation import Inbox, fold_in
-from fgl.personalize import rest
 from fgl.tasks import Local, Task, ego_node_task
 
 SMALL = fgl.data.csbm(num_nodes=260, num_features=20, words_per_set=5, seed=1)
@@ -46,48 +43,6 @@ def build(
     loaded = Loaded(setting, task, seed=0)
     assert server_steps(loaded) == steps
     return row.method(loaded, **row.options), task
-
-
-def uploads(method: Method, task: Task, num_rounds: int = 2) -> tuple[list[Any], Any]:
-    """The inboxes of a run, and its end."""
-    seen: list[Any] = []
-
-    def aggregate(inbox: Inbox, state: Any) -> Any:
-        seen.append(dict(inbox))
-        return method.aggregate(inbox, state)
-
-    return seen, fgl.run(replace(method, aggregate=aggregate), task, num_rounds=num_rounds)
-
-
-def test_without_ego_the_server_trains_the_perceptron_by_hand() -> None:
-    method, task = build("w/o EGO", dtype=torch.double)
-    seen, result = uploads(method, task, num_rounds=1)
-    x = torch.cat([message["embeddings"][:, 0] for message in seen[0].values()])
-    y = torch.cat([message["labels"][:, 0] for message in seen[0].values()])
-    leaves = {
-        key: value.clone().requires_grad_()
-        for key, value in rest(method.initial(), "reduction").items()
-    }
-    assert list(leaves) == ["lin.weight", "lin.bias", "head.weight"]
-    adam = torch.optim.Adam(list(leaves.values()), lr=0.01)
-    torch.manual_seed(fold_in(0, 0, "server", "aggregate"))
-    for _ in range(2):
-        for chosen in torch.randperm(len(x))[: len(x) // 5].split(BATCH):
-            adam.zero_grad()
-            hidden = (x[chosen] @ leaves["lin.weight"].t() + leaves["lin.bias"]).clamp(min=0)
-            p = (hidden @ leaves["head.weight"].t()).softmax(1)
-            (-(y[chosen] * (p + 1e-7).log()).sum(1).mean()).backward()
-            adam.step()
-    close(dict(result.outbox[0]["head"]), {k: v.detach() for k, v in leaves.items()}, atol=1e-9)  # type: ignore[arg-type]
-    state: Any = result.server_state
-    steps = int(state["optimizer"]["step/head.weight"])
-    more: Any = fgl.run(method, task, num_rounds=2).server_state
-    assert int(more["optimizer"]["step/head.weight"]) == 2 * steps > 0
-
-
-def network(**options: Any) -> SAGEThenMLP:
-    torch.manual_seed(0)
-    return SAGEThenMLP(FEATURES, HIDDEN, CLASSES, fanouts=FANOUTS, **options)
 
 
 # Test nodes that nobody else trains on.

@@ -17,17 +17,16 @@ N, D = 13, 5
 Y = torch.tensor([0, 1, 2, 0, 1, 2, 0, 0, 1, 0, 3, 0, 1])  # class 3 has one member
 MASK = torch.tensor([1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1, 0, 1], dtype=torch.bool)
 OPTIONS = [
-    {"denominator": denominator, "direction": direction, "include_self": include_self, "mask": mask}
-    for denominator, direction, include_self, mask in product(
-        ("negatives", "all"), ("anchor", "symmetric"), (True, False), (None, MASK)
+    {"denominator": denominator, "direction": direction, "mask": mask}
+    for denominator, direction, mask in product(
+        ("negatives", "all"), ("anchor", "symmetric"), (None, MASK)
     )
 ]
 options = pytest.mark.parametrize(
     "kwargs",
     OPTIONS,
     ids=[
-        f"{o['denominator']}-{o['direction']}-{'self' if o['include_self'] else 'others'}"
-        f"-{'all' if o['mask'] is None else 'masked'}"
+        f"{o['denominator']}-{o['direction']}-{'all' if o['mask'] is None else 'masked'}"
         for o in OPTIONS
     ],
 )
@@ -56,7 +55,6 @@ def loops(
     mask: Tensor | None = None,
     denominator: str = "negatives",
     direction: str = "anchor",
-    include_self: bool = True,
 ) -> float:
     """The formula, in plain Python."""
     if direction == "symmetric":
@@ -64,7 +62,6 @@ def loops(
             "temperature": temperature,
             "mask": mask,
             "denominator": denominator,
-            "include_self": include_self,
         }
         return (loops(anchor, keys, y, **rest) + loops(keys, anchor, y, **rest)) / 2
     a, k, c = anchor.tolist(), keys.tolist(), y.tolist()
@@ -72,12 +69,12 @@ def loops(
     total, count = 0.0, 0
     for i in nodes:
         phi = {j: math.exp(cosine(a[i], k[j]) / temperature) for j in nodes}
-        positives = [p for p in nodes if c[p] == c[i] and (include_self or p != i)]
+        positives = [p for p in nodes if c[p] == c[i]]
         if not positives:
             continue
         count += 1
         negatives = sum(phi[j] for j in nodes if c[j] != c[i])
-        everyone = sum(phi[j] for j in nodes if include_self or j != i)
+        everyone = sum(phi[j] for j in nodes)
         mean = 0.0
         for p in positives:
             below = phi[p] + negatives if denominator == "negatives" else everyone
@@ -95,7 +92,6 @@ def dense(
     mask: Tensor | None = None,
     denominator: str = "negatives",
     direction: str = "anchor",
-    include_self: bool = True,
 ) -> Tensor:
     """The formula with whole matrices, for autograd."""
     mask = torch.ones_like(y, dtype=torch.bool) if mask is None else mask
@@ -103,18 +99,15 @@ def dense(
     cos = torch.cosine_similarity(anchor[:, None], keys[None], dim=2)
     views = [cos, cos.t()] if direction == "symmetric" else [cos]
     same = y[:, None] == y
-    seen = torch.ones_like(same) if include_self else ~torch.eye(len(y), dtype=torch.bool)
     losses = []
     for view in views:
         phi = (view / temperature).exp()
         if denominator == "negatives":
             below = phi + (phi * ~same).sum(1, keepdim=True)
         else:
-            below = (phi * seen).sum(1, keepdim=True).expand_as(phi)
-        positive = same & seen
-        has = positive.any(1)
-        ratio = (below / phi).log() * positive
-        losses.append((ratio.sum(1)[has] / positive.sum(1)[has]).mean())
+            below = phi.sum(1, keepdim=True).expand_as(phi)
+        ratio = (below / phi).log() * same
+        losses.append((ratio.sum(1) / same.sum(1)).mean())
     return torch.stack(losses).mean()
 
 
@@ -166,28 +159,15 @@ def test_the_block_size_changes_nothing(kwargs: dict[str, Any]) -> None:
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("denominator", ["negatives", "all"])
-@pytest.mark.parametrize("direction", ["anchor", "symmetric"])
-def test_no_positive_at_all_is_zero_with_zero_gradient(denominator: str, direction: str) -> None:
-    a, k = pair()
-    loss = node_contrast(
-        a, k, torch.arange(N), denominator=denominator, direction=direction, include_self=False
-    )
-    loss.backward()
-    assert loss.item() == 0
-    assert (a.grad == 0).all() and (k.grad == 0).all()
-
-
-@pytest.mark.parametrize("include_self", [True, False])
-def test_a_single_class_has_no_negatives(include_self: bool) -> None:
+def test_a_single_class_has_no_negatives() -> None:
     a, k = pair()
     y = torch.zeros(N, dtype=torch.int64)
-    paper = node_contrast(a, k, y, include_self=include_self)
+    paper = node_contrast(a, k, y)
     paper.backward()
     assert paper.item() == 0  # phi / phi
     assert (a.grad == 0).all() and (k.grad == 0).all()
-    code = node_contrast(a, k, y, denominator="all", include_self=include_self)
-    want = loops(a, k, y, denominator="all", include_self=include_self)
+    code = node_contrast(a, k, y, denominator="all")
+    want = loops(a, k, y, denominator="all")
     assert code.item() == pytest.approx(want, rel=1e-12)
     assert all(g.isfinite().all() for g in torch.autograd.grad(code, (a, k)))
 
@@ -293,10 +273,12 @@ def test_a_far_positive_beside_a_near_rival_costs_its_logarithm_to_the_last_digi
     """``log(1 + e^g)`` with g = 22: what lies above g is 2.8e-10."""
     x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
     y, g = torch.tensor([0, 0, 1]), 2 / (1 / 11)
-    got = node_contrast(x, x, y, temperature=1 / 11, include_self=False, denominator="negatives")
-    want = (g + math.log1p(math.exp(-g)) + math.log1p(1)) / 2  # anchors 0 and 1; 2 has no positive
+    got = node_contrast(x, x, y, temperature=1 / 11, denominator="negatives")
+    tail = math.log1p(math.exp(-g))
+    first, second = (math.log(2) + g + tail) / 2, (math.log(2) + tail) / 2
+    want = (first + second + math.log(2 + math.exp(-g))) / 3
     assert float(got) == pytest.approx(want, rel=1e-13)
-    batched = vmap(lambda a: node_contrast(a, a, y, temperature=1 / 11, include_self=False))
+    batched = vmap(lambda a: node_contrast(a, a, y, temperature=1 / 11))
     assert batched(x.expand(2, 3, 2)).tolist() == pytest.approx([want, want], rel=1e-13)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +15,7 @@ import torch
 from conformance import ROWS
 from federations import METHODS, end, fedavg, graphs, model, printed, same, script
 from pretended_cases import case_there, cases, together
-from pretended_device import CUDA, Mixed, PretendedDevice
+from pretended_device import CUDA, PretendedDevice
 from test_recipes import VARIANTS, go
 
 import fgl
@@ -34,58 +33,6 @@ def gpu() -> Iterator[PretendedDevice]:
 
 
 # -- the tool itself
-
-
-def test_what_is_made_of_its_tensors_is_there_too(gpu: PretendedDevice) -> None:
-    x = torch.ones(3, 2).to("cuda")
-    made = [x + 1, x[0], x.t(), torch.zeros(2, device="cuda"), x.new_tensor([1.0])]
-    made += [torch.nn.functional.pad(x, (0, 1)), torch.nn.functional.one_hot(x[0].long())]
-    made += [torch.nn.utils.rnn.pad_sequence([x, x[:1]]), copy.deepcopy(x), torch.rand_like(x)]
-    made += [torch.func.vmap(lambda row: row * 2)(x), x.to(torch.float64)]
-    assert {each.device for each in made} == {CUDA}
-    assert {x.cpu().device, torch.ones(2).device, torch.zeros_like(x, device="cpu").device} == {CPU}
-    net = torch.nn.Linear(2, 1).cuda()
-    net(x).sum().backward()
-    torch.optim.Adam(net.parameters()).step()
-    assert net.weight.device == net.weight.grad.device == CUDA  # type: ignore[union-attr]
-    assert gpu.steps == 1
-
-
-@pytest.mark.parametrize(
-    "mixed",
-    [
-        lambda x, y: x + y,
-        lambda x, y: x @ y.diag(),
-        lambda x, y: torch.stack([x.sum(), y.sum()]),
-        lambda x, y: y[x.long()],
-        lambda x, y: y.sum().add_(x.sum()),
-        lambda x, y: x.index_copy(0, torch.tensor([0]), y[:1]),
-        lambda x, y: torch.func.vmap(lambda a, b: a * b)(x, y),
-        lambda x, y: x.numpy(),
-        lambda x, y: torch.rand(2, generator=torch.Generator(), device="cuda"),
-    ],
-)
-def test_operands_of_two_devices_are_refused(gpu: PretendedDevice, mixed: Any) -> None:
-    with pytest.raises(Mixed, match=r"Expected .* at .*py:\d+"):
-        mixed(torch.zeros(3, device="cuda"), torch.zeros(3))
-    assert len(gpu.mixed) == 1
-
-
-def test_waits_and_copies_are_counted_with_file_and_line(gpu: PretendedDevice) -> None:
-    x = torch.ones(3, device="cuda")
-    fgl.metrics.accuracy(x[:, None], x.long() * 0)
-    assert gpu.waits.total() == gpu.copies.total() == 1
-    x[x > 0].tolist()
-    place = [what for what in gpu.waits if what.startswith("fgl/metrics/classes.py:")]
-    assert place
-    assert all(what.split(":")[1].split()[0].isdigit() for what in place)
-    assert any(what.endswith(" index by a mask") for what in gpu.waits)
-    assert any("test_pretended_device.py" in what and "tolist" in what for what in gpu.waits)
-    x.cpu()
-    assert gpu.copies.total() == 2
-    before = gpu.waits.total()
-    assert torch.ones(3).sum().item() == 3  # of the processor: nothing is waited for
-    assert gpu.waits.total() == before
 
 
 @pytest.mark.parametrize("name", ["gcn_fedavg", "fgssl"])

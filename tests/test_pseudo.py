@@ -78,11 +78,9 @@ def test_pseudo_labels_are_strictly_above() -> None:
     assert pseudo_labels(scores, threshold=0.7).tolist() == [-1, 1, -1, -1]
 
 
-def dense_pseudo_graph(h: torch.Tensor, s: int, include_self: bool = True) -> torch.Tensor:
+def dense_pseudo_graph(h: torch.Tensor, s: int) -> torch.Tensor:
     """The dense way: all similarities, a full sort of every row."""
     sim = (h @ h.t()).clamp(min=0)
-    if not include_self:
-        sim.fill_diagonal_(0)
     order = sim.argsort(dim=1, descending=True)
     kept = torch.zeros_like(sim).scatter(1, order[:, :s], 1.0) * sim
     total = kept.sum(1, keepdim=True)
@@ -90,14 +88,13 @@ def dense_pseudo_graph(h: torch.Tensor, s: int, include_self: bool = True) -> to
 
 
 @pytest.mark.parametrize("block", [1, 50, 10**6])
-@pytest.mark.parametrize("include_self", [True, False])
 @pytest.mark.parametrize("s", [1, 4, 30])
-def test_pseudo_graph_is_the_dense_one(s: int, include_self: bool, block: int) -> None:
+def test_pseudo_graph_is_the_dense_one(s: int, block: int) -> None:
     torch.manual_seed(s)
     h = torch.randn(23, 3, dtype=torch.float64)
     h[5] = 0  # similar to nobody
-    got = pseudo_graph(h, s=s, include_self=include_self, block=block)
-    want = dense_pseudo_graph(h, s, include_self)
+    got = pseudo_graph(h, s=s, block=block)
+    want = dense_pseudo_graph(h, s)
     close(got.to_dense(), want, atol=1e-12)
     assert got.nnz == int((want > 0).sum())
     inside = got.pattern.row[1:] == got.pattern.row[:-1]

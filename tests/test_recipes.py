@@ -26,16 +26,6 @@ VARIANTS = {
     "gpfl": ("gpfl", [*SMALL, "--clients", "4"]),
 }
 ALIKE = ("fnsc", "nodes")  # another one has the same code
-TASKS = {
-    "louvain-nodes": ["--clients", "3", "--partition", "random"],
-    "overlapping-nodes": ["--proportions", "0.3", "0.4"],
-    "ego-nodes": ["--clients", "2"],
-    "own-nodes": ["--clients", "3", "--partition", "random"],
-    "subgraph-nodes": ["--clients", "3", "--partition", "random"],
-    "links": ["--clients", "3", "--partition", "random"],
-    "graphs": ["--clients", "4"],
-    "molecules": ["--clients", "4"],
-}
 
 
 def go(name: str, *argv: str) -> tuple[dict[str, Any], Any]:
@@ -84,28 +74,6 @@ def test_interrupted_recipe_goes_on(variant: str, tmp_path: Path) -> None:
     folder = ["--checkpoint", str(tmp_path)]
     go(name, *flags, "--rounds", "1", *folder)
     assert same(end(go(name, *flags, *folder)[1]), end(whole))
-
-
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize(
-    "method",
-    [
-        "fedavg",
-        *(
-            pytest.param(n, marks=pytest.mark.slow)
-            for n in ("fedprox", "local", "fedamp", "pfedgraph", "fedpub")
-        ),
-    ],
-)
-def test_baseline_of_any_task(method: str, task: str) -> None:
-    own = ["--mu", "0.1"] if method == "fedprox" else []
-    if (method, task) == ("fedpub", "molecules"):
-        own = ["--model", "gin"]  # its random graph has no bonds to read
-    report, result = go("baseline", method, task, *SMALL, *TASKS[task], *own)
-    assert report["recipe"] == method
-    assert report["config"]["task"] == task
-    assert len(result.history) == 2
-    assert (report["bytes_up"] == 0) == (method == "local")
 
 
 def test_recipe_is_a_script(tmp_path: Path) -> None:

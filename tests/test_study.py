@@ -28,7 +28,7 @@ from fgl.study import Study
 from fgl.study.execute import execute
 from fgl.study.folder import Store, begun
 from fgl.study.plan import Plan
-from fgl.study.work import _try, missing, work
+from fgl.study.work import _try, work
 
 ROOT = Path(__file__).parents[1]
 SETTING = fgl.tasks.Nodes(clients=2, hidden=4, model="gcn", partition="random")
@@ -531,20 +531,6 @@ def test_workers_cost_little_and_share_the_work(tmp_path: Path) -> None:
     after = os.times()
     spent = after.children_user - before.children_user
     assert spent + after.children_system - before.children_system < 5
-
-
-def test_a_run_of_a_study_costs_little_beside_its_rounds(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "s")
-    plan, store = Study(tmp_path / "s").plan, Store(tmp_path / "s")
-    for path in (tmp_path / "s" / "runs").glob("*.json"):
-        path.unlink()
-    start = time.process_time()
-    work(tmp_path / "s", plan=plan)
-    spent = time.process_time() - start
-    store.refresh()
-    own = [store[job.id]["processor"] for job in plan.jobs(store)]
-    assert not missing(plan, store)
-    assert (spent - sum(own)) / len(own) < 0.1
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from fgl.methods import fedprox
 from fgl.study import difference, holm, improvement, least_effect, seeds_needed
 from fgl.study.fingerprint import fingerprint
 from fgl.study.plan import Plan
-from fgl.study.space import edges, sobol_point
+from fgl.study.space import check_space, edges, sobol_point
 
 RATES = [
     {"optimizer": "sgd", "lr": LogUniform(0.1, 10), "steps": [1, 3, 5]},
@@ -153,24 +152,6 @@ def test_a_failed_trial_is_the_worst_and_a_mistake_in_the_first_gives_the_cell_u
     assert cell.whole and len(cell.jobs) == 1
 
 
-def test_a_claim_of_a_large_study_is_cheap() -> None:
-    """5,000 runs, half of them finished: what is next takes under .2 s (and .1 s of ours)."""
-    methods = {f"m{k}": Tuned(fedprox, mu=LogUniform(0.1, 1)) for k in range(19)}
-    settings = dict.fromkeys(map(str, range(12)))
-    plan = planned(settings=settings, seeds=range(10))
-    plan.methods = methods
-    assert plan.count() == 5016
-    records: dict[str, dict[str, Any]] = {}
-    for job in [
-        job for s in list(settings)[:6] for m in methods for job in plan.cell(s, m, {}).jobs
-    ]:
-        records[job.id] = {"validation": by_rate(job)}
-    list(plan.jobs(records))  # points are made once
-    start = time.process_time()
-    assert len([job for job in plan.jobs(records) if job.id not in records]) > 1000
-    assert time.process_time() - start < 0.2
-
-
 def other(fedavg: Any) -> Any:
     return fedprox(fedavg, mu=LIMIT)
 
@@ -242,6 +223,7 @@ def test_what_cannot_be_a_space_is_refused() -> None:
         (lambda: Tuned(fedprox, nu=0.1), TypeError, "build"),
         (lambda: Tuned(fedprox, mu=[]), ValueError, "mu"),
         (lambda: Tuned(3), TypeError, "build"),  # type: ignore[arg-type]
+        (lambda: check_space("local", {"a": [1, 2], "b": [1, 2]}, 1), ValueError, "local"),
     ]
     for make, kind, name in cases:
         with pytest.raises(kind, match=name):

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from by_loops import LR, STEPS, apart, clients, gradient, mean, plain, sgd, supervised, train_nodes
-from federations import receive_as_a_run
+from federations import receive_as_a_run, same
 from torch import Tensor
 
 import fgl
-from fgl.methods import unlearned
+from fgl.methods import retrained, unlearned
 
 GONE, AT = 1, 2
 

@@ -1,7 +1,9 @@
-"""The first twenty minutes on a machine with a GPU: what is asked first, and in which order.
+"""The first twelve minutes on a machine with a GPU: what is asked first, and in which order.
 
     python benchmarks/speed/first_minutes.py --list             the commands
-    python benchmarks/speed/first_minutes.py                    as many as fit nine minutes
+    python benchmarks/speed/first_minutes.py --part 1           tests and the captured step
+    python benchmarks/speed/first_minutes.py --part 2           rounds, FGSSL, beside PyG
+    python benchmarks/speed/first_minutes.py --part 3           kernels, and the processor's rounds
     python benchmarks/speed/first_minutes.py --only tests       these alone
     python benchmarks/speed/first_minutes.py --pretended        small, without a GPU
 
@@ -67,10 +69,13 @@ STEPS = {
         ("--repeats", "7"),
         ("--sizes", "1000", "--repeats", "1"),
     ),
-    "rounds-100": Step(
-        (f"{SPEED}/rounds.py", *CUDA), ("--clients", "30", "100", "--repeats", "3"), FEW
-    ),
+    "rounds-100": Step((f"{SPEED}/rounds.py", *CUDA), ("--clients", "100", "--repeats", "3"), FEW),
     "processor": Step((f"{SPEED}/rounds.py",), ("--clients", "10", "100", "--repeats", "2"), FEW),
+}
+PARTS = {  # of four minutes each
+    "1": ["about", "tests", "cuda_graph"],
+    "2": ["rounds", "rounds-100"],
+    "3": ["kernels", "processor"],
 }
 
 
@@ -141,7 +146,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu")
-    parser.add_argument("--minutes", type=float, default=9.0, help="of this call")
+    parser.add_argument("--minutes", type=float, default=4.0, help="of this call")
+    parser.add_argument("--part", choices=list(PARTS), help="the steps of one call")
     parser.add_argument("--only", nargs="+", default=list(STEPS), choices=list(STEPS))
     parser.add_argument("--again", nargs="+", default=[], choices=list(STEPS))
     parser.add_argument("--pretended", action="store_true", help="small, without a GPU")
@@ -149,6 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--about", action="store_true", help="what is there and what is missing")
     parser.add_argument("--publish", action="store_true", help="copy the numbers to the results")
     args = parser.parse_args(argv)
+    args.only = PARTS[args.part] if args.part else args.only
     folder, end = args.out.absolute(), time.monotonic() + 60 * args.minutes
     if args.about or args.publish:
         about() if args.about else publish(folder)

@@ -111,7 +111,7 @@ def our_rounds(
 
     def rounds() -> float:
         count = ROUNDS if len(clients) < 1000 else 1
-        first = 1 if at_once == 1 else 1 + -(-STEPS // steps)
+        first = 1 + -(-STEPS // steps)
         result = fgl.run(method, clients, num_rounds=first + count, **options)
         return statistics.median(record.seconds for record in result.history[first:])
 

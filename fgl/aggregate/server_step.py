@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..checks import check_choice, reject_if
 from ..kinds import explained
-from .root import root
+from .mean import root
 
 Params = dict[str, Tensor]
 

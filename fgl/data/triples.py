@@ -122,7 +122,7 @@ def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> li
         >>> edges, kinds = torch.tensor([[0, 1, 0], [1, 2, 2]]), torch.tensor([0, 1, 1])
         >>> one, two = relation_partition(fgl.Graph(torch.eye(3), edges, edge_type=kinds), 2)
         >>> one.node_id.tolist(), two.node_id.tolist()
-        ([0, 1, 2], [0, 1])
+        ([0, 1], [0, 1, 2])
 
     Source: the clients of Chen et al. 2021, FedE, https://arxiv.org/abs/2010.12882
     """

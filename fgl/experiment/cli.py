@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from ..checks import imported, install, reject_if
 from ..kinds import explained
 from .fields import changed, flat, leaves, members
-from .run import NOT_CONFIG, Run, command, over_seeds
+from .run import NOT_CONFIG, Run, command
 from .words import choose_names, first_line, option, preset_table, sentence
 
 Main = Callable[..., Any]
@@ -50,7 +50,7 @@ def cli(
         words: words of the command before `argv`, for the help.
 
     Returns:
-        The result of `main`; with several ``--seeds``, a list of the results.
+        The result of `main`.
 
     Raises:
         SystemExit: after ``--help``; code 2 for a wrong flag, any ValueError before the first
@@ -86,7 +86,7 @@ def cli(
     origin = _origin(main, arguments, flags, config)
     try:
         with command(origin):
-            return over_seeds(main, arguments)
+            return main(**arguments)
     except (OSError, TypeError, ValueError) as error:
         own = isinstance(error, TypeError) and "argument" not in vars(error)  # of the code
         if own or (origin.get("began") and not isinstance(error, OSError)):

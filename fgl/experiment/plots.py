@@ -113,7 +113,7 @@ def _finished(pyplot: Any, figure: Any, title: str, path: Any) -> Any:
     if title:
         figure.suptitle(title)
     if path is not None:
-        _save(figure, Path(path))
+        save(figure, Path(path))
     pyplot.close(figure)  # else a notebook shows it twice, and a script keeps all
     return figure
 
@@ -167,7 +167,8 @@ def _check(metrics: Sequence[str], recorded: Mapping[str, None]) -> None:
         check_choice("metrics", name, list(recorded))
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
+    """Write a figure to a file, whose folder is made."""
     with check_disk(f"path to be a file that can be written, which {path} is not"):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
@@ -228,15 +229,24 @@ def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric
     sent = sent[: len(mean)]
     best = runs[0].best if len(runs) == 1 else None
     mark: dict[str, Any] = {} if best is None else {"marker": "o", "markevery": [best]}
-    places = [(by_round, list(range(len(mean)))), (by_bytes, sent)]
+    places: list[Any] = [(by_round, range(len(mean))), (by_bytes, sent)]
     for axes, x in places if any(sent) else places[:1]:
         (line,) = axes.plot(x, mean, label=name, **mark)
         mark["color"] = line.get_color()  # the same in both pictures, whoever is in them
         if len(runs) > 1:
-            spread = [0.0 if math.isnan(d) else d for d in deviation]
-            low = [m - s for m, s in zip(mean, spread, strict=True)]
-            high = [m + s for m, s in zip(mean, spread, strict=True)]
-            axes.fill_between(x, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
+            band(axes, x, mean, deviation, alpha=0.2, color=line.get_color())
+
+
+def band(
+    axes: Any, x: Sequence[float], mean: list[float], deviation: list[float], **how: Any
+) -> None:
+    """Fill a band of one deviation around a mean; of no width where there is no deviation."""
+    ends = [(m - d, m + d) for m, d in zip(mean, map(_or_zero, deviation), strict=True)]
+    axes.fill_between(x, *zip(*ends, strict=True), linewidth=0, **how)
+
+
+def _or_zero(value: float) -> float:
+    return 0.0 if math.isnan(value) else value
 
 
 def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[float]]:

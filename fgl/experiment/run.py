@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 
-from ..checks import about, check_count, check_disk, check_number, reject_if
+from ..checks import Count, Natural, PositiveShare, about, check_count, check_disk, check_number
 from ..federation import Callback, Evaluate, Method, Result, Round, Watch, choose, run
+from ..kinds import typed
 from .callbacks import early_stop, progress, tell_memory
 from .plots import plot
 from .report import DESCRIBED, report, to_json
-from .tables import mean_and_deviation, plus_minus
 
 if TYPE_CHECKING:
     from ..tasks import Task
 
 # Fields that a report has outside its config, or that only place a run.
 NOT_CONFIG = (
-    *("recipe", "dataset", "clients", "rounds", "seed", "seeds"),
+    *("recipe", "dataset", "clients", "rounds", "seed"),
     *("json", "plot", "checkpoint", "device", "each"),
 )
 _ORIGIN: ContextVar[dict[str, Any]] = ContextVar("_ORIGIN")  # see `command`
 
 
+@typed
 @dataclass(frozen=True)
 class Run:
     """Settings of a method's run on a task, and of its report.
@@ -51,39 +51,30 @@ class Run:
         ValueError: Expected rounds to be an integer >= 0, but got -1
     """
 
-    rounds: int = 200
+    rounds: Natural = 200
     """The number of rounds, including the rounds before a resume."""
-    seed: int = 0
+    seed: Annotated[int, partial(check_number, at_least=0, below=2**63, integer=True)] = 0
     """The seed of the split, the partition, the first model and all training."""
-    participation: float = 1.0
+    participation: PositiveShare = 1.0
     """The share of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
     """The number of clients that train as one batch, all, or as `fgl.federation.choose` decides."""
-    threads: int = 1
+    threads: Count = 1
     """The threads of torch; small graphs are fastest on one."""
-    patience: int | None = None
+    patience: Count | None = None
     """Stop after this number of rounds without a better validation, or never."""
     checkpoint: str | None = None
     """The folder where every round is saved; a run that finds one goes on from it."""
     json: str | None = None
     """The file that the report is written to."""
-    seeds: int = 1
-    """Run with this number of seeds, from seed on; print mean and deviation of each metric."""
     plot: str | None = None
     """The file that a picture of the rounds is written to; needs matplotlib."""
     each: bool = False
     """Record each client's own metrics in every round, and the worst."""
 
     def __post_init__(self) -> None:
-        check_number("rounds", self.rounds, at_least=0, integer=True)
-        check_number("seed", self.seed, at_least=0, below=2**63, integer=True)
-        check_number("participation", self.participation, above=0, at_most=1)
         if self.clients_at_once not in ("all", "auto"):
             _check_at_once(self.clients_at_once)
-        check_count(threads=self.threads)
-        if self.patience is not None:
-            check_count(patience=self.patience)
-        check_count(seeds=self.seeds)
         for name in ("json", "plot"):
             if getattr(self, name):
                 _check_file(name, Path(getattr(self, name)))
@@ -116,8 +107,8 @@ class Run:
             before the first round, and ``new_nodes`` if nodes were generated) and the `Result`.
 
         Raises:
-            ValueError: for `patience` on a task that has no validation, for several `seeds`, which
-                a command line runs one by one, and all that `fgl.run` raises.
+            ValueError: for `patience` on a task that has no validation, and all that `fgl.run`
+                raises.
         """
         self._check(task)
         torch.set_num_threads(self.threads)
@@ -180,11 +171,6 @@ class Run:
                 "Expected patience to be None for a task that has no validation score, "
                 f"but got {self.patience}"
             )
-        reject_if(
-            self.seeds > 1,
-            "seeds to be 1 where a Run is called, since a task has one seed",
-            f"{self.seeds}: fgl.experiment.cli and fgl.compare run several",
-        )
         for name in ("json", "plot"):
             if getattr(self, name):
                 try_writing(name, Path(getattr(self, name)))
@@ -221,18 +207,15 @@ def command(origin: dict[str, Any]) -> Iterator[None]:
 
 def _check_file(name: str, path: Path) -> None:
     """Raise now, and not after hours, if a file cannot be written there."""
-    if path.is_dir():
-        text = f"Expected {name} to name a file, but got the folder {path}"
-        raise about(name, ValueError(text))
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
-    if existing != path and not existing.is_dir():
-        text = f"Expected {name} to name a file in a folder, but got {path} in a file"
-        raise about(name, ValueError(text))
-    if not os.access(existing, os.W_OK):
-        text = (
-            f"Expected {name} to name a file that can be written, but got {path}: {existing} is "
-            "read-only for you"
-        )
+    problems = {
+        f"the folder {path}": path.is_dir(),
+        f"{path} in a file": existing != path and not existing.is_dir(),
+        f"{path}: {existing} is read-only for you": not os.access(existing, os.W_OK),
+    }
+    got = next((text for text, wrong in problems.items() if wrong), "")
+    if got:
+        text = f"Expected {name} to name a file that can be written, but got {got}"
         raise about(name, ValueError(text))
 
 
@@ -273,90 +256,3 @@ def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
     refused = [(r.round, r.one_by_one) for r in result.history if r.one_by_one]
     if refused:
         print(f"{name}: one client after the other since round {refused[0][0]}: {refused[0][1]}")
-
-
-def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """Call a `main` once, or with each seed of the `Run` among its arguments.
-
-    With several seeds each seed has its own checkpoint folder, ``seed-0`` and so on. One report and
-    one picture cover all seeds.
-
-    Args:
-        main: the function; with several seeds it must return the result of its `Run`.
-        arguments: arguments of `main`.
-
-    Returns:
-        The result of `main`; with several seeds a list of results.
-
-    Raises:
-        TypeError: if there are several seeds and `main` returns anything else.
-
-    Example:
-        >>> over_seeds(lambda run: run.rounds, {"run": Run(rounds=3)})
-        3
-    """
-    named = [name for name, value in arguments.items() if isinstance(value, Run)]
-    if not named or arguments[named[0]].seeds == 1:
-        return main(**arguments)
-    warnings.warn(
-        "--seeds and Run(seeds=) go with the next release: fgl.compare and fgl.study run methods "
-        "over seeds",
-        FutureWarning,
-        stacklevel=3,
-    )
-    name, first = named[0], arguments[named[0]]
-    for kind in ("json", "plot"):
-        if getattr(first, kind):
-            try_writing(kind, Path(getattr(first, kind)))
-    pairs = []
-    for seed in range(first.seed, first.seed + first.seeds):
-        folder = first.checkpoint and str(Path(first.checkpoint) / f"seed-{seed}")
-        one = replace(first, seed=seed, seeds=1, checkpoint=folder, json=None, plot=None)
-        pairs.append(_checked(main(**{**arguments, name: one})))
-    summary = summed(reports := [report for report, _ in pairs])
-    what = f"{reports[0]['recipe']} {reports[0]['dataset']}".strip() or "run"
-    for metric, ways in summary["metrics"].items():
-        scores = [f"{DESCRIBED[way]} {plus_minus(*values)}" for way, values in ways.items()]
-        print(f"{what}, {first.seeds} seeds: {metric} {', '.join(scores)}")
-    if first.json:
-        write(Path(first.json), to_json(summary))
-    if first.plot:
-        plot({what: [result for _, result in pairs]}, path=first.plot)
-    return pairs
-
-
-def summed(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join reports of several seeds: mean and deviation of each metric, and the reports.
-
-    Args:
-        reports: see `fgl.experiment.report`.
-
-    Returns:
-        ``{"seeds", "metrics", "runs"}``; a metric has a mean and a deviation for each way to choose
-        a round. Metrics of single clients are left out.
-
-    Example:
-        >>> metrics = [{"auc": {"last": 0.5}}, {"auc": {"last": 0.7}}]
-        >>> summed([{"seed": k, "metrics": found} for k, found in enumerate(metrics)])["metrics"]
-        {'auc': {'last': (0.6, 0.1414...)}}
-    """
-    metrics: dict[str, dict[str, tuple[float, float]]] = {}
-    for metric, ways in reports[0]["metrics"].items():
-        if "/" in metric:
-            continue
-        each = [report["metrics"].get(metric, {}) for report in reports]
-        metrics[metric] = {
-            way: mean_and_deviation([values.get(way, math.nan) for values in each]) for way in ways
-        }
-    seeds = [report["seed"] for report in reports]
-    return {"seeds": seeds, "metrics": metrics, "runs": list(reports)}
-
-
-def _checked(returned: Any) -> tuple[dict[str, Any], Result]:
-    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Result):
-        return returned
-    text = (
-        "Expected main to return what its Run returned, the report and the result, where there are "
-        f"several seeds, but got {type(returned).__name__}"
-    )
-    raise about("main", TypeError(text))

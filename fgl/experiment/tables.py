@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,33 +47,20 @@ def lines(
 ) -> list[Line]:
     """A line per method, see `Line`."""
     scores = {
-        name: {
-            seed: float(run["metrics"].get(metric, {}).get(at, math.nan))
-            for seed, run in runs.items()
-        }
-        for name, runs in reports.items()
+        name: {seed: float(run["metrics"].get(metric, {}).get(at, math.nan)) for seed, run in runs}
+        for name, runs in ((name, runs.items()) for name, runs in reports.items())
     }
-    first = next(iter(scores))
-    rows = []
+    first, rows = next(iter(scores)), []
     for name, mine in scores.items():
-        gains = [mine[seed] - scores[first][seed] for seed in mine if seed in scores[first]]
-        mean, deviation = mean_and_deviation(list(mine.values()))
-        difference, spread = mean_and_deviation(gains)
-        if name == first:
-            difference = spread = math.nan
+        base = {} if name == first else scores[first]
+        gains = [mine[seed] - base[seed] for seed in mine if seed in base]
+        difference, deviation = mean_and_deviation(gains)
+        error = deviation / math.sqrt(len(gains)) if gains else math.nan
         runs = list(reports[name].values())
-        rows.append(
-            Line(
-                method=name,
-                mean=mean,
-                deviation=deviation,
-                difference=difference,
-                error=spread / math.sqrt(len(gains)) if gains else math.nan,
-                bytes=statistics.mean(sum(run["bytes"]) for run in runs),
-                seconds=statistics.mean(run["seconds"] for run in runs),
-                seeds=len(mine),
-            )
-        )
+        sent = statistics.mean(sum(run["bytes"]) for run in runs)
+        seconds = statistics.mean(run["seconds"] for run in runs)
+        own = mean_and_deviation(list(mine.values()))
+        rows.append(Line(name, *own, difference, error, sent, seconds, len(mine)))
     return rows
 
 
@@ -90,16 +77,30 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     return mean, statistics.stdev(values)
 
 
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Rows of cells as plain text in columns; the columns `right` stand to the right.
+
+    Example:
+        >>> print(aligned([["a", "b"], ["10", "2"]], right=[0]))
+         a  b
+        10  2
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    ways = [(str.rjust if i in right else str.ljust, width) for i, width in enumerate(widths)]
+    padded = [[way(cell, w) for cell, (way, w) in zip(row, ways, strict=True)] for row in rows]
+    return "\n".join("  ".join(row).rstrip() for row in padded)
+
+
+def tabular(rows: Iterable[Sequence[str]], kinds: str) -> str:
+    """Rows of cells as a tabular of LaTeX with booktabs' rules; the first row is the head."""
+    head, *body = [" & ".join(row) + r" \\" for row in rows]
+    top = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", head, r"\midrule"]
+    return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
 def to_text(table: Sequence[Line], metric: str, at: str) -> str:
     """The table as plain text in columns."""
-    rows = _cells(table, metric, at)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    numbers = range(3, len(widths))  # MB, seconds and seeds stand to the right
-    padded = [
-        [cell.rjust(w) if i in numbers else cell.ljust(w) for i, (cell, w) in enumerate(each)]
-        for each in (zip(row, widths, strict=True) for row in rows)
-    ]
-    return "\n".join("  ".join(row).rstrip() for row in padded)
+    return aligned(_cells(table, metric, at), right=(3, 4, 5))
 
 
 def to_markdown(table: Sequence[Line], metric: str, at: str) -> str:
@@ -111,10 +112,7 @@ def to_markdown(table: Sequence[Line], metric: str, at: str) -> str:
 
 def to_latex(table: Sequence[Line], metric: str, at: str) -> str:
     """LaTeX: a tabular with booktabs' rules."""
-    head, *rows = [list(map(escaped, row)) for row in _cells(table, metric, at)]
-    body = [" & ".join(row) + r" \\" for row in rows]
-    top = [r"\begin{tabular}{lllrrr}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
-    return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    return tabular([list(map(escaped, row)) for row in _cells(table, metric, at)], "lllrrr")
 
 
 ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"} | {
@@ -129,36 +127,22 @@ def escaped(cell: str) -> str:
 
 def _cells(table: Sequence[Line], metric: str, at: str) -> list[list[str]]:
     """The head, and a row of cells per line."""
-    head = [
-        "method",
-        f"{metric} ({DESCRIBED[at]})",
-        f"against {table[0].method}",
-        "MB",
-        "s",
-        "seeds",
-    ]
-    return [
-        head,
-        *(
-            [
-                line.method,
-                plus_minus(line.mean, line.deviation),
-                "" if math.isnan(line.difference) else plus_minus(line.difference, line.error, "+"),
-                f"{line.bytes / 1e6:.3f}" if line.bytes else "-",
-                f"{line.seconds:.1f}",
-                str(line.seeds),
-            ]
-            for line in table
-        ),
-    ]
+    numbers = f"{metric} ({DESCRIBED[at]})"
+    rows = [["method", numbers, f"against {table[0].method}", "MB", "s", "seeds"]]
+    for line in table:
+        gain = "" if math.isnan(line.difference) else plus_minus(line.difference, line.error, "+")
+        sent = f"{line.bytes / 1e6:.3f}" if line.bytes else "-"
+        cells = [line.method, plus_minus(line.mean, line.deviation), gain, sent]
+        rows.append([*cells, f"{line.seconds:.1f}", str(line.seeds)])
+    return rows
 
 
-def plus_minus(mean: float, deviation: float, sign: str = "") -> str:
+def plus_minus(mean: float, deviation: float, sign: str = "", *, digits: int = 4) -> str:
     """A mean with its deviation behind ±, if there is one.
 
     Example:
         >>> plus_minus(0.5, 0.01), plus_minus(0.5, float("nan"), "+")
         ('0.5000 ± 0.0100', '+0.5000')
     """
-    text = f"{mean:{sign}.4f}"
-    return text if math.isnan(deviation) else f"{text} ± {deviation:.4f}"
+    text = f"{mean:{sign}.{digits}f}"
+    return text if math.isnan(deviation) else f"{text} ± {deviation:.{digits}f}"

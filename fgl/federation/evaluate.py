@@ -17,7 +17,7 @@ from ..checks import reject_if
 from ..graph import Graph
 from ..graph.windows import asked, by_answer, horizons
 from ..kinds import explained, typed
-from ..metrics.host import on_host
+from ..metrics.classes import on_host
 from ..predict import predict, standing_in
 from ..seeds import stage
 from ..targets import (

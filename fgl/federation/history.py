@@ -144,7 +144,7 @@ class Round:
         one_by_one: the reason why clients could not train as a batch, if there was one. They
             trained one at a time, and so do all clients of later rounds. Empty if `clients_at_once`
             was set.
-        untraced: the reason why local steps of a batch are ordinary ones from this round on, in the
+        untraced: the reason why local steps are ordinary ones from this round on, in the
             first round with one; ignored when rounds are compared.
         bytes_down, bytes_up: size of the messages to and from the clients, without malformed ones.
             In round 0 `bytes_up` also counts what all clients said when they joined.

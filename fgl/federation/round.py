@@ -140,7 +140,7 @@ def _note_training(record: Round, executor: Executor, history: Sequence[Round]) 
     """Record how the executor trained; it warns once if it could not train a batch."""
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if not any(each.untraced for each in history):
-        record.untraced = getattr(executor, "untraced", "")  # of a batch alone
+        record.untraced = getattr(executor, "untraced", "")  # if clients are in this process
     if record.one_by_one and not any(each.one_by_one for each in history):
         warn(
             f"Training one client after the other from round {record.round} on, since a batch "

@@ -1,16 +1,14 @@
-"""Losses: pure functions of tensors, one file each."""
+"""Losses: pure functions of tensors."""
 
-from .binary_cross_entropy import binary_cross_entropy
-from .cross_entropy import cross_entropy, soft_cross_entropy
+from .cross_entropy import binary_cross_entropy, cross_entropy, soft_cross_entropy
 from .errors import absolute_error, huber, squared_error
-from .kl_divergence import kl_divergence
 from .model_contrast import model_contrast
 from .nearest_features import nearest_features
 from .node_contrast import node_contrast
 from .pair_scores import pair_scores
 from .proximal import distance_per_entry, proximal
 from .ranking import ranking
-from .reconstruction_loss import reconstruction_loss, sampled_reconstruction
+from .reconstruction_loss import kl_divergence, reconstruction_loss, sampled_reconstruction
 from .structure_distillation import structure_distillation
 from .unit_rows import unit_rows
 

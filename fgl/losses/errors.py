@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..checks import check_number
 from ..kinds import explained
-from .known_mean import known_mean
+from .weighted_mean import known_mean
 
 
 @explained

@@ -38,7 +38,6 @@ def node_contrast(
     mask: Tensor | None = None,
     denominator: str = "negatives",
     direction: str = "anchor",
-    include_self: bool = True,
     block: int = BLOCK,
 ) -> Tensor:
     """Pull a node's embedding to the keys of its class, push it from the others (FGSSL, Eq. 7).
@@ -58,7 +57,6 @@ def node_contrast(
         denominator: ``"negatives"`` as printed above (the paper); ``"all"`` divides by the sum over
             every key (supervised contrast with the sum outside, the authors' code).
         direction: ``"anchor"``, or ``"symmetric"`` for the mean with the roles exchanged.
-        include_self: whether a node's own key is a positive; if not, it is left out everywhere.
         block: largest number of similarities held at a time.
 
     Returns:
@@ -93,7 +91,7 @@ def node_contrast(
     anchor, keys = (unit_rows(widened(rows)) * scale for rows in (anchor, keys))
     if mask is None:
         mask = torch.ones_like(y, dtype=torch.bool)
-    options = (y, mask, denominator == "all", include_self, block)
+    options = (y, mask, denominator == "all", block)
     loss: Tensor = _Contrast.apply(anchor, keys, *options)[0]  # type: ignore[no-untyped-call]
     if direction == "symmetric":
         other = _Contrast.apply(keys, anchor, *options)[0]  # type: ignore[no-untyped-call]
@@ -112,22 +110,21 @@ class _Contrast(Function):
         y: Tensor,
         mask: Tensor,
         divide_by_all: bool,
-        include_self: bool,
         block: int,
     ) -> tuple[Tensor, Tensor]:
         if _at_once(y, block):
-            return _batch_of_one((anchor, keys, y, mask), divide_by_all, include_self)
+            return _batch_of_one((anchor, keys, y, mask), divide_by_all)
         nodes, counts = _by_class(y, mask)
         a, k = anchor.index_select(0, nodes), keys.index_select(0, nodes)
         total, slopes = anchor.new_zeros(()), torch.zeros_like(a)
-        for rows, loss, slope in _blocks(a, k, counts, divide_by_all, include_self, block):
+        for rows, loss, slope in _blocks(a, k, counts, divide_by_all, block):
             total += loss
             slopes[rows] = slope @ k
         return total, torch.zeros_like(anchor).index_copy(0, nodes, slopes)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        *tensors, ctx.divide_by_all, ctx.include_self, ctx.block = inputs
+        *tensors, ctx.divide_by_all, ctx.block = inputs
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[1], *tensors)
 
@@ -136,13 +133,13 @@ class _Contrast(Function):
         if twice is not None:
             raise RuntimeError("node_contrast has no second derivative")
         if grad is None:
-            return (None,) * 7
+            return (None,) * 6
         slopes, anchor, keys, y, mask = ctx.saved_tensors
         grad_keys = None
         if ctx.needs_input_grad[1]:
-            options = (ctx.divide_by_all, ctx.include_self, ctx.block)
+            options = ctx.divide_by_all, ctx.block
             grad_keys = _KeySlopes.apply(anchor, keys, y, mask, *options) * grad  # type: ignore[no-untyped-call]
-        return slopes * grad, grad_keys, *[None] * 5
+        return slopes * grad, grad_keys, *[None] * 4
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
@@ -172,7 +169,7 @@ class _Batch(Function):
         grad, grad_keys = grad[:, None, None], None
         if ctx.needs_input_grad[1]:
             grad_keys = _keys_in_chunks(*tensors, *ctx.args)[0] * grad
-        return slopes * grad, grad_keys, *[None] * 5
+        return slopes * grad, grad_keys, *[None] * 4
 
 
 @in_one
@@ -180,9 +177,9 @@ def _in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor, Tensor]:
     """The losses ``[K]`` and their gradients by the anchors, a chunk of clients at a time."""
-    *how, block = options
+    divide_by_all, block = options
     parts = [
-        _contrast_batch(*chunk, *how)
+        _contrast_batch(*chunk, bool(divide_by_all))
         if chunk[2].shape[0] > 1
         else [out[None] for out in _Contrast.forward(*(t[0] for t in chunk), *options)]
         for chunk in _chunks((anchor, keys, y, mask), block)
@@ -196,9 +193,9 @@ def _keys_in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor]:
     """The losses' gradients by the keys, a chunk of clients at a time."""
-    *how, block = options
+    divide_by_all, block = options
     parts = [
-        _contrast_batch(*chunk, *how, by_keys=True)[1]
+        _contrast_batch(*chunk, bool(divide_by_all), by_keys=True)[1]
         if chunk[2].shape[0] > 1
         else _KeySlopes.forward(*(t[0] for t in chunk), *options)[None]
         for chunk in _chunks((anchor, keys, y, mask), block)
@@ -212,10 +209,10 @@ class _KeySlopes(Function):
     @staticmethod
     @full_precision
     def forward(
-        anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: *tuple[bool, bool, int]
+        anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: *tuple[bool, int]
     ) -> Tensor:
-        if _at_once(y, options[2]):
-            return _batch_of_one((anchor, keys, y, mask), *options[:2], by_keys=True)[1]
+        if _at_once(y, options[1]):
+            return _batch_of_one((anchor, keys, y, mask), options[0], by_keys=True)[1]
         nodes, counts = _by_class(y, mask)
         a, k = anchor.index_select(0, nodes), keys.index_select(0, nodes)
         slopes = torch.zeros_like(k)
@@ -250,39 +247,30 @@ def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
 
 
 def _blocks(
-    anchor: Tensor,
-    keys: Tensor,
-    counts: list[int],
-    divide_by_all: bool,
-    include_self: bool,
-    block: int,
+    anchor: Tensor, keys: Tensor, counts: list[int], divide_by_all: bool, block: int
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Blocks of rows of one class: their part of the loss, its derivative by similarities."""
-    positives = [count - (not include_self) for count in counts]
-    anchors = sum(count for count, p in zip(counts, positives, strict=True) if p)
-    size = max(1, block // max(sum(counts), 1))
+    anchors = sum(counts)
+    size = max(1, block // max(anchors, 1))
     terms = _over_all if divide_by_all else _over_negatives
     stop = 0
-    for count, num_positives in zip(counts, positives, strict=True):
+    for count in counts:
         columns = slice(stop, stop + count)
         stop += count
-        for first in range(columns.start, stop if num_positives else columns.start, size):
+        for first in range(columns.start, stop, size):
             rows = slice(first, min(first + size, stop))
             sim = anchor[rows] @ keys.t()
-            own = None if include_self else slice(rows.start - columns.start, None)
-            loss, slope = terms(sim, columns, own)
-            scale = 1 / (num_positives * anchors)
+            loss, slope = terms(sim, columns)
+            scale = 1 / (count * anchors)
             yield rows, loss * scale, slope.mul_(scale)
 
 
-def _over_negatives(sim: Tensor, columns: slice, own: slice | None) -> tuple[Tensor, Tensor]:
+def _over_negatives(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
     """Sum of ``-log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))`` over a block's positives."""
     positives = sim[:, columns].clone()
     sim[:, columns] = -torch.inf
     rest = sim.logsumexp(1, keepdim=True)
     gap = rest - positives
-    if own is not None:
-        gap[:, own].diagonal().fill_(-torch.inf)  # a node's own key is no positive
     loss = F.softplus(gap, threshold=40).sum()
     pull = gap.sigmoid_()
     share = sim.sub_(torch.where(rest > -torch.inf, rest, 0)).exp_()  # 0 if there is no negative
@@ -291,16 +279,11 @@ def _over_negatives(sim: Tensor, columns: slice, own: slice | None) -> tuple[Ten
     return loss, slope
 
 
-def _over_all(sim: Tensor, columns: slice, own: slice | None) -> tuple[Tensor, Tensor]:
+def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
     """Sum of ``-log(phi_ip / sum_k phi_ik)`` over a block's positives."""
-    if own is not None:
-        sim[:, columns][:, own].diagonal().fill_(-torch.inf)
     log_shares = sim.log_softmax(1)[:, columns]
-    slope = sim.softmax(1).mul_(log_shares.shape[1] - (own is not None))
+    slope = sim.softmax(1).mul_(log_shares.shape[1])
     slope[:, columns] -= 1
-    if own is not None:
-        log_shares[:, own].diagonal().zero_()  # a node's own key is no positive
-        slope[:, columns][:, own].diagonal().zero_()
     return -log_shares.sum(), slope
 
 
@@ -323,7 +306,6 @@ def _contrast_batch(
     y: Tensor,
     mask: Tensor,
     divide_by_all: bool,
-    include_self: bool,
     *,
     by_keys: bool = False,
 ) -> tuple[Tensor, Tensor]:
@@ -335,15 +317,12 @@ def _contrast_batch(
         y: int64 ``[K, num_nodes]``.
         mask: bool ``[K, num_nodes]``.
         divide_by_all: whether the denominator is the sum over all keys.
-        include_self: whether a node's own key is a positive.
         by_keys: whether the gradient is by the keys instead of the anchors.
     """
     nodes = _taking_part(mask)
     a, k = _rows(anchor, nodes), _rows(keys, nodes)
     label, counted = y.gather(1, nodes), mask.gather(1, nodes)
     pairs = counted[:, :, None] & counted[:, None, :]
-    if not include_self:
-        pairs = pairs & ~torch.eye(nodes.shape[1], dtype=torch.bool, device=nodes.device)
     same_class = (label[:, :, None] == label[:, None, :]) & pairs
     rivals = pairs if divide_by_all else pairs & ~same_class
     count = same_class.sum(2, keepdim=True)
@@ -373,11 +352,10 @@ def _at_once(y: Tensor, block: int) -> bool:
 
 
 def _batch_of_one(
-    tensors: Sequence[Tensor], divide_by_all: bool, include_self: bool, *, by_keys: bool = False
+    tensors: Sequence[Tensor], divide_by_all: bool, *, by_keys: bool = False
 ) -> tuple[Tensor, Tensor]:
     anchor, keys, y, mask = (tensor[None] for tensor in tensors)
-    options = divide_by_all, include_self
-    loss, slopes = _contrast_batch(anchor, keys, y, mask, *options, by_keys=by_keys)
+    loss, slopes = _contrast_batch(anchor, keys, y, mask, divide_by_all, by_keys=by_keys)
     return loss[0], slopes[0]
 
 

@@ -17,21 +17,12 @@ from ..federation import Broadcast, Message, Method, OfSums, Outbox, Params, Rag
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn.observe import outputs
-from ..sparse.degrees import check_degrees
+from ..sparse.matrix import check_degrees
 from ..sparse.rows import widened
 from ..warn import warn
+from . import surrogate
 from .inputs import check_one_graph
 from .local import with_own
-from .surrogate import (
-    Condensation,
-    Moments,
-    check_sums,
-    class_sums,
-    hop_rows,
-    moments,
-    trained_on,
-    what_lacks,
-)
 
 UPLOAD = ("sums", "num_examples")
 
@@ -128,7 +119,7 @@ def opfgl(
     model, names = fedavg.model, fed.trainable(fedavg)
     propagate = partial(propagated_labels, steps=label_steps, share=label_share)
     adam = partial(torch.optim.Adam, lr=fit_lr)
-    condense = Condensation(
+    condense = surrogate.Condensation(
         hops=propagations, per_class=nodes_per_class, steps=condense_steps, feature_lr=feature_lr,
         edge_lr=edge_lr, width=condense_width, alignment=alignment, smoothness=smoothness,
     )  # fmt: skip
@@ -178,26 +169,28 @@ def opfgl(
             chosen = class_weights(graph).argsort(stable=True)[:expand]
             labels = expanded(graph, propagate(graph), chosen, sure=sure, min_degree=min_degree)
         x = widened(graph.x.to_dense())
-        rows = hop_rows(graph.adj.astype(x.dtype).gcn_norm, x, propagations)
-        sums = class_sums(rows, labels, graph.num_outputs)
+        rows = surrogate.hop_rows(graph.adj.astype(x.dtype).gcn_norm, x, propagations)
+        sums = surrogate.class_sums(rows, labels, graph.num_outputs)
         return {"sums": sums, "num_examples": torch.tensor(graph.num_train)}, state
 
     def accept(message: Message, client: int, state: State) -> None:
         fed.check_keys(message, () if "fitted" in state else UPLOAD, "the upload")
         if "fitted" not in state:
-            check_sums(message["sums"], fedavg.rules.max_examples)
+            surrogate.check_sums(message["sums"], fedavg.rules.max_examples)
 
     def serve(sums: Params, num_clients: int, state: State) -> tuple[Outbox, State]:
         start: Any = state["model"]
         like = start[min(names)]
-        aim = moments(fed.combine(lambda total: total.to(like.device), sums))
-        lacking = what_lacks(sums, num_clients)
+        aim = surrogate.moments(fed.combine(lambda total: total.to(like.device), sums))
+        lacking = surrogate.what_lacks(sums, num_clients)
         if lacking:
             warn(f"{lacking}: the server makes no model of them")
             return {}, state
-        aim = Moments(*(part.to(like.dtype) for part in aim))
+        aim = surrogate.Moments(*(part.to(like.dtype) for part in aim))
         with fed.in_mode(model, True), torch.enable_grad():
-            fitted = trained_on(condense(aim), model, start, names, steps=fit_steps, optimizer=adam)
+            fitted = surrogate.trained_on(
+                condense(aim), model, start, names, steps=fit_steps, optimizer=adam
+            )
         message: Message = {"model": fitted, "fitted": torch.tensor(True)}
         return Broadcast(message, num_clients), {**state, **message, "moments": aim._asdict()}
 

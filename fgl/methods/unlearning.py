@@ -18,7 +18,7 @@ from ..graph import Graph
 
 @fed.layer
 def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
-    """The same method trained without some clients, as a reference for their unlearning.
+    """The same method trained without some clients, as a reference for unlearning them.
 
     A client's randomness depends on the seed, the round and its number alone. So this is bit for
     bit the run in which these clients were never reached, by which approximate unlearning is
@@ -161,7 +161,8 @@ def unlearned(
     def forgotten(inbox: Inbox) -> Params:
         """The model of the only client that forgets itself, or the mean of all that do."""
         if len(gone) == 1:
-            return inbox[gone[0]]["model"]
+            own: Params = inbox[gone[0]]["model"]
+            return own
         others = [k for k in inbox.clients if k not in gone]
         model: Params = next(iter(fedavg.aggregate(without(inbox, others), {})[0].values()))[
             "model"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..kinds import explained
 from ..transfer import to_host
-from .known import known_entries
+from .numbers import known_entries
 from .ranking import auc, average_precision
 
 

@@ -18,9 +18,7 @@ BLOCK = 2**23  # similarities that exist at a time
 
 
 @explained
-def pseudo_graph(
-    h: Tensor, *, s: int = 100, include_self: bool = True, block: int = BLOCK
-) -> SparseMatrix:
+def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix:
     """Each node's `s` most similar nodes: top-s of ``max(0, h h^T)``, rows divided by their sums.
 
     Similarities exist a block of rows at a time: O(N^2 C) time, O(block + N s) memory, no N x N
@@ -29,7 +27,6 @@ def pseudo_graph(
     Args:
         h: float ``[N, C]``, fused embeddings.
         s: entries kept per row; zeros are not kept.
-        include_self: whether a node may be among its own.
         block: largest number of similarities held at a time.
 
     Returns:
@@ -61,8 +58,6 @@ def pseudo_graph(
     for start in range(0, num_nodes, max(size, 1)):
         rows = slice(start, min(start + size, num_nodes))
         sim = torch.mm(h[rows], h.t(), out=similar[: rows.stop - start])
-        if not include_self:
-            sim[:, start:].diagonal().fill_(0)
         top, index = sim.topk(s, dim=1, sorted=False)
         order = torch.where(top > 0, index, num_nodes).argsort(1)  # columns in order, as in any CSR
         value[rows], col[rows] = top.gather(1, order), index.gather(1, order)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 
 from ..kinds import explained
-from .degrees import check_degrees
 from .gather import gather_rows
 from .pattern import Pattern, outside, pointers, row_major
 from .precision import mixed
@@ -359,3 +359,20 @@ def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
         rows = torch.empty(len(chosen), x.shape[1], dtype=x.dtype, pin_memory=True)
         return torch.index_select(x, 0, chosen, out=rows).to(index.device, non_blocking=True)
     return x.rows(index) if isinstance(x, SparseMatrix) else x.index_select(0, index)
+
+
+def check_degrees(value: Tensor | None) -> None:
+    """Raise a ValueError for negative weights of edges where a degree is divided by."""
+    if (
+        value is None
+        or value.is_cuda
+        or value.is_meta
+        or functorch.is_functorch_wrapped_tensor(value)
+    ):
+        return
+    if (value < 0).any():
+        raise ValueError(
+            "Expected edge_weight to be at least 0 where degrees are normalised, but got "
+            f"{float(value.min())}: edge_weight.abs(), or edge_attr=edge_weight[:, None] for a "
+            "model that reads signs"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import os
 import signal
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 
 from .crew import counted
 from .execute import same_again
-from .folder import Store, load_plan, take_back_marks
+from .folder import Store, load_plan
 from .results import Study
 from .work import one_torch_thread, work
 
@@ -66,15 +67,14 @@ def forget_failed(folder: str) -> None:
 
 
 def _end(*_: Any) -> NoReturn:
-    """Give the run back and end at once: unloading torch can take seconds on a busy machine."""
-    take_back_marks()
-    os._exit(128 + signal.SIGTERM)
+    """Give the run back, as `begun` does after any error, and end."""
+    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _end_with_parent() -> None:
     while os.read(0, 1):  # no lock of sys.stdin, at which the end of Python would wait
         pass
-    _end()
+    _thread.interrupt_main(signal.SIGTERM)
 
 
 if __name__ == "__main__":

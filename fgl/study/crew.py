@@ -23,6 +23,7 @@ LOOK = 0.2  # seconds between two looks at the folder
 LONG = 5  # looks at the folder without a new run until the plan and the workers are looked at
 PATIENCE = 5.0  # seconds until a worker that was told to end is killed
 STILLBORN = 3  # deaths of a worker that has not begun a run
+Count = Callable[[Store], None]  # moves the bar over all runs
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -50,25 +51,21 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
 
 
 @contextmanager
-def counted(plan: Plan) -> Iterator[Counting]:
+def counted(plan: Plan) -> Iterator[Count]:
     """A context with a bar over all runs; it yields the function that moves the bar."""
     with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
-        yield Counting(advance, plan)
+        before = 0
+
+        def count(store: Store) -> None:
+            nonlocal before
+            finished = sum(job.id in store for job in plan.jobs(store))
+            advance(finished - before)
+            before = finished
+
+        yield count
 
 
-class Counting:
-    """Tells a bar how many more runs are finished."""
-
-    def __init__(self, advance: Callable[[int], object], plan: Plan) -> None:
-        self.advance, self.plan, self.shown = advance, plan, 0
-
-    def __call__(self, store: Store) -> None:
-        finished = sum(job.id in store for job in self.plan.jobs(store))
-        self.advance(finished - self.shown)
-        self.shown = finished
-
-
-def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Counting) -> None:
+def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -> None:
     """Start workers, start those again that die, and end with the last run."""
     with ExitStack() as stack:
         crew = {}
@@ -108,14 +105,8 @@ class Worker:
         place = os.pathsep.join(self.path)
         env = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": place}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=env,
-                start_new_session=True,
-            )
+            pipes: Any = {"stdin": subprocess.PIPE, "stdout": log, "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(self.command, env=env, start_new_session=True, **pipes)
 
     def start_again(self) -> None:
         """Start the process, which ended, again.
@@ -125,7 +116,7 @@ class Worker:
         """
         code = self.process.poll()
         self.end()
-        worked = any(str(self.process.pid) in text.split() for text in self._marks())
+        worked = any(str(self.process.pid) in marks.split() for marks in self._marks())
         self.stillborn = 0 if worked else self.stillborn + 1
         if self.stillborn >= STILLBORN:
             lines = self.log.read_text(errors="replace").strip().splitlines() or ["no message"]
@@ -157,7 +148,7 @@ class Worker:
             self.log.unlink()
 
 
-def on_ray(folder: Path, plan: Plan, store: Store, count: Counting) -> None:
+def on_ray(folder: Path, plan: Plan, store: Store, count: Count) -> None:
     """Send runs to a Ray cluster. This process alone reads and writes the folder."""
     try:
         import ray

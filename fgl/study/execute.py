@@ -67,7 +67,7 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
     task = load(plan.settings[job.setting], job.seed, job.point.local)
     build = functools.partial(plan.methods[job.method].build, **job.point.own)
     method, own = method_of(job.method, build, task)
-    if job.method in tuned_methods(plan) and not own.select:
+    if plan.tunes(job.method) and not own.select:
         raise TypeError(
             f"Expected setting {job.setting} to have a validation score, by which trials are "
             "compared, but got a task without one"
@@ -95,11 +95,6 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
     if not all(map(math.isfinite, ends)):
         return {**record, "status": "diverged", "error": f"{metric} is not finite"}
     return {**record, "status": "finished", "validation": validation if own.select else None}
-
-
-def tuned_methods(plan: Plan) -> set[str]:
-    """The methods that need a validation score."""
-    return {name for name in plan.methods if plan.tunes(name)}
 
 
 def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import re
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,8 @@ def _digest(value: Any, memo: Memo) -> str:
     shared = isinstance(value, types.FunctionType | type) or hasattr(value, "__dict__")
     if shared:
         memo[id(value)] = value, "inside"  # until its own digest is known: it refers to itself
-    text = "\n".join(_parts(value, memo))
+    parts = next((parts for kind, parts in PARTS if isinstance(value, kind)), _object)
+    text = "\n".join(parts(value, memo))
     digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:LENGTH]
     if shared:
         memo[id(value)] = value, digest
@@ -65,37 +66,6 @@ def _source(module: types.ModuleType) -> str:
     if path is None or is_installed(module.__name__) or not Path(path).is_file():
         return ""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
-def _parts(value: Any, memo: Memo) -> Iterator[str]:
-    """The kind of a value, and digests of what it consists of."""
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        yield f"{type(value).__name__} {value!r}"
-    elif isinstance(value, torch.Tensor | np.ndarray):
-        yield from _array(value)
-    elif isinstance(value, types.ModuleType):
-        yield f"module {value.__name__} {_source(value)}"
-    elif isinstance(value, functools.partial):
-        yield from _all("partial", (value.func, value.args, value.keywords), memo)
-    elif isinstance(value, types.MethodType):
-        yield from _all("method", (value.__func__, value.__self__), memo)
-    elif isinstance(value, types.CodeType):
-        yield from _all("code", (value.co_code, value.co_names, value.co_consts), memo)
-    elif isinstance(value, types.FunctionType):
-        yield from _function(value, memo)
-    elif isinstance(value, type):
-        yield from _class(value, memo)
-    elif isinstance(value, Mapping):
-        yield from ("mapping", *sorted(" ".join(_all("", each, memo)) for each in value.items()))
-    elif isinstance(value, Set):
-        yield from ("set", *sorted(_digest(each, memo) for each in value))
-    elif isinstance(value, list | tuple):
-        yield from _all(type(value).__name__, value, memo)
-    elif is_dataclass(value):
-        own = [getattr(value, field.name) for field in fields(value)]
-        yield from _all("dataclass", (type(value), *own), memo)
-    else:
-        yield from _object(value, memo)
 
 
 def _array(value: Any) -> Iterator[str]:
@@ -161,9 +131,33 @@ def _object(value: Any, memo: Memo) -> Iterator[str]:
     if isinstance(value, types.BuiltinFunctionType):
         yield f"builtin {value.__module__}.{value.__qualname__}"
         return
+    if is_dataclass(value):
+        own = [getattr(value, field.name) for field in fields(value)]
+        yield from _all("dataclass", (type(value), *own), memo)
+        return
     yield _digest(type(value), memo)
     state = getattr(value, "__dict__", None)
     yield _digest(state, memo) if state else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+# The first kind that a value has decides what it consists of; any other value is an object.
+PARTS: list[tuple[Any, Callable[[Any, Memo], Iterable[str]]]] = [
+    (types.NoneType | bool | int | float | complex | str | bytes,
+     lambda value, memo: [f"{type(value).__name__} {value!r}"]),
+    (torch.Tensor | np.ndarray, lambda value, memo: _array(value)),
+    (types.ModuleType, lambda value, memo: [f"module {value.__name__} {_source(value)}"]),
+    (functools.partial,
+     lambda value, memo: _all("partial", (value.func, value.args, value.keywords), memo)),
+    (types.MethodType, lambda value, memo: _all("method", (value.__func__, value.__self__), memo)),
+    (types.CodeType,
+     lambda value, memo: _all("code", (value.co_code, value.co_names, value.co_consts), memo)),
+    (types.FunctionType, _function),
+    (type, _class),
+    (Mapping, lambda value, memo: [
+        "mapping", *sorted(" ".join(_all("", each, memo)) for each in value.items())]),
+    (Set, lambda value, memo: ["set", *sorted(_digest(each, memo) for each in value)]),
+    (list | tuple, lambda value, memo: _all(type(value).__name__, value, memo)),
+]  # fmt: skip
 
 
 @functools.cache

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from .plan import Plan
 
 FOLDERS = ("runs", "locks", "environments", "logs")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+# Modules that plans of before name, and where their content is now.
+MOVED = {"fgl.federation.method.layers": "fgl.federation.method.describe"}
 ENDINGS = 3  # a run whose process died so often is not begun again
 
 
@@ -189,6 +191,8 @@ def load_plan(folder: str | os.PathLike[str]) -> Plan:
     reject_if(not saved, "folder to hold a study, plan.json", folder)
     check_same(saved["fingerprints"], {"Python": PYTHON}, folder)  # another cannot read it
     sys.path += [place for place in saved["path"] if place not in sys.path]
+    for old, new in MOVED.items():
+        sys.modules.setdefault(old, sys.modules[new])
     plan: Plan = cloudpickle.loads((folder / "plan.pkl").read_bytes())
     check_same(saved["fingerprints"], plan.fingerprints(), folder)
     return plan
@@ -211,34 +215,16 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
             yield None
             return
         before = mark.read_text() if mark.exists() else ""
-        _held[mark] = before
         mark.write_text(f"{before}{platform.node()} {os.getpid()} {time.time():.0f}\n")
         try:
             yield before.count("\n")
         finally:  # also after an interrupt: the process did not die of this run
-            _take_back(mark)
-            if store.path(name).exists():
+            if before and not store.path(name).exists():
+                mark.write_text(before)
+            else:
                 mark.unlink(missing_ok=True)
     finally:
         lock.release()
-
-
-_held: dict[Path, str] = {}  # the marks of this process' runs, and their texts before
-
-
-def take_back_marks() -> None:
-    """Take back the marks of the runs that this process works on, if any."""
-    for mark in list(_held):
-        _take_back(mark)
-
-
-def _take_back(mark: Path) -> None:
-    before = _held.pop(mark, None)
-    with suppress(OSError):
-        if before:
-            mark.write_text(before)
-        elif before is not None:
-            mark.unlink()
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import os
 import statistics
@@ -12,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checks import check_choice, check_disk, imported, install
-from ..experiment.tables import escaped, mean_and_deviation
+from ..checks import check_choice, imported, install
+from ..experiment.plots import band, over, save
+from ..experiment.tables import aligned, escaped, mean_and_deviation, plus_minus, tabular
 from ..targets import less_is_better
 from .folder import Store, described, load_plan
 from .plan import Cell, Plan
@@ -186,44 +186,43 @@ class Study:
         head = ["setting", "method", "mean", "seeds", "difference", "interval", "p (Holm)"]
         head += ["P(better)", "MB", "cpu s", "bad", "chosen"]
         rows = [self._row(*key) for key in self.plan.cells()]
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        padded = [
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-            for row in [head, *rows]
-        ]
-        return "\n".join([*padded, "", *self.sentences()])
+        return "\n".join([aligned([head, *rows]), "", *self.sentences()])
+
+    def _scale(self, setting: str) -> int:
+        return 100 if self.in_points(setting) else 1
+
+    def _records(self, cell: Cell) -> list[dict[str, Any]]:
+        return [self._store[job.id] for job in cell.jobs if job.id in self._store]
 
     def _row(self, setting: str, method: str) -> list[str]:
-        cell, test = self._cells[setting, method], self.tests.get((setting, method))
-        records = [self._store[job.id] for job in cell.jobs if job.id in self._store]
-        scores = list(self.scores(setting, method).values())
-        scale = 100 if self.in_points(setting) else 1
+        cell, scale = self._cells[setting, method], self._scale(setting)
+        records = self._records(cell)
         bad = sum(record["status"] != "finished" for record in records)
         spent = [record["processor"] for record in records if "processor" in record]
-        cells = [setting, method, *_mean(scores, scale)]
-        cells[3] += f" of {len(self.plan.seeds)}" if len(scores) < len(self.plan.seeds) else ""
-        cells += _difference(test, scale)
+        mean, seeds = _mean(list(self.scores(setting, method).values()), scale)
+        if len(self._tests[setting, method]) < len(self.plan.seeds):
+            seeds += f" of {len(self.plan.seeds)}"
         sent = self._megabytes(setting, method)
-        cells += ["-" if math.isnan(sent) else f"{sent:.3g}" if sent < 1000 else f"{sent:.0f}"]
-        cells += [f"{statistics.fmean(spent):.1f}" if spent else "", str(bad) if bad else ""]
-        edges = self.edges(setting, method)
-        note = f"; at an edge: {', '.join(edges)}" if edges else ""
-        lost = f"given up: {cell.lost.splitlines()[0][:120]}" if cell.lost else ""
-        return [*cells, lost or _listed(self.chosen(setting, method)) + note]
+        cost = ["-" if math.isnan(sent) else f"{sent:.3g}" if sent < 1000 else f"{sent:.0f}"]
+        cost += [f"{statistics.fmean(spent):.1f}" if spent else "", str(bad or "")]
+        edges = ", ".join(self.edges(setting, method))
+        note = _listed(self.chosen(setting, method)) + (edges and f"; at an edge: {edges}")
+        note = f"given up: {cell.lost.splitlines()[0][:120]}" if cell.lost else note
+        return [setting, method, mean, seeds,
+                *_difference(self.tests.get((setting, method)), scale), *cost, note]  # fmt: skip
 
     def sentences(self) -> list[str]:
         """The headline test, what these seeds can find, and what went wrong."""
-        base = next(iter(self.plan.methods))
+        base, count = next(iter(self.plan.methods)), len(self.plan.settings)
+        scale = min(map(self._scale, self.plan.settings))
         lines = []
-        shares = all(map(self.in_points, self.plan.settings))
-        scale = 100 if shares else 1
-        for method, test in self.headline.items() if len(self.plan.settings) > 1 else ():
+        for method, test in self.headline.items() if count > 1 else ():
             if test.difference.count > 1 and not math.isnan(test.difference.mean):
-                name = f"mean of {len(self.plan.settings)} settings, {method} - {base}:"
-                cells = _difference(test, scale)
-                lines.append(f"{name} {cells[0]} {cells[1]}, p (Holm) {cells[2]}")
+                mean, interval, p, _ = _difference(test, scale)
+                name = f"mean of {count} settings, {method} - {base}:"
+                lines.append(f"{name} {mean} {interval}, p (Holm) {p}")
         tests = [t for t in self.tests.values() if math.isfinite(t.least)]
-        if tests and shares:
+        if tests and scale == 100:
             least = sorted(100 * test.least for test in tests)
             needed = sorted(test.needed for test in tests)
             most = f"{needed[-1]}" if needed[-1] < MANY else f"{MANY} or more"
@@ -233,25 +232,24 @@ class Study:
                 f"{least[-1]:.1f} at most); 1 point needs {statistics.median_low(needed)} seeds "
                 f"(at most {most})"
             )
-        if 1 < len(self.plan.settings) < SETTINGS_FOR_OTHERS:
+        if 1 < count < SETTINGS_FOR_OTHERS:
             lines.append(
-                f"{len(self.plan.settings)} settings: nothing follows for other data (a sign test "
-                f"of fewer than {SETTINGS_FOR_OTHERS} has no p < 0.05)"
+                f"{count} settings: nothing follows for other data (a sign test of fewer than "
+                f"{SETTINGS_FOR_OTHERS} has no p < 0.05)"
             )
         return lines + self._troubles()
 
     def _troubles(self) -> list[str]:
-        lines = []
-        jobs = [job for cell in self._cells.values() for job in cell.jobs]
-        records = [self._store[job.id] for job in jobs if job.id in self._store]
+        lines, cells = [], self._cells.values()
+        records = [record for cell in cells for record in self._records(cell)]
         errors = [r for r in records if r["status"] != "finished"]
-        if len(records) < len(jobs) or not all(cell.whole for cell in self._cells.values()):
+        missing = len(records) < sum(len(cell.jobs) for cell in cells)
+        if missing or not all(cell.whole for cell in cells):
             lines.append(f"not finished: {len(records)} of at most {self.plan.count()} runs")
         if errors:
-            first = errors[0]
+            first = errors[0].get("error", "").splitlines()[0][:200]
             lines.append(
-                f"{len(errors)} runs failed or diverged, the first {first['id']}: "
-                f"{first.get('error', '').splitlines()[0][:200]}"
+                f"{len(errors)} runs failed or diverged, the first {errors[0]['id']}: {first}"
             )
         texts = dict.fromkeys(text for record in records for text in record.get("warnings", ()))
         if texts:
@@ -272,16 +270,13 @@ class Study:
             A tabular.
         """
         check_choice("best", best, ("bold", "none"))
-        names = list(self.plan.methods)
         columns = [self._column(s, percent, best == "bold") for s in self.plan.settings]
-        rows = [
-            " & ".join([escaped(name), *(column[name] for column in columns)]) for name in names
-        ]
-        return _tabular(["Method", *map(escaped, self.plan.settings)], rows, "c")
+        rows = [[escaped(m), *(column[m] for column in columns)] for m in self.plan.methods]
+        head = ["Method", *map(escaped, self.plan.settings)]
+        return tabular([head, *rows], "l" + "c" * len(columns))
 
     def _column(self, setting: str, percent: bool, bold: bool) -> dict[str, str]:
-        scale = 100 if percent and self.in_points(setting) else 1
-        digits = 1 if scale == 100 else 3
+        scale = self._scale(setting) if percent else 1
         scores = {m: list(self.scores(setting, m).values()) for m in self.plan.methods}
         whole = {
             name: statistics.fmean(values)
@@ -290,26 +285,21 @@ class Study:
         }
         order = min if less_is_better(self.metric(setting)) else max
         top = order(whole.values()) if whole and bold else math.nan
-        cells = {}
-        for name in self.plan.methods:
-            if name not in whole:
-                cells[name] = "--"
-                continue
-            mean, deviation = mean_and_deviation([scale * value for value in scores[name]])
-            text = f"{mean:.{digits}f}"
-            text += "" if math.isnan(deviation) else rf" \pm {deviation:.{digits}f}"
-            text = rf"\mathbf{{{text}}}" if whole[name] == top else text
+        cells = dict.fromkeys(self.plan.methods, "--")
+        for name, mean in whole.items():
+            numbers = mean_and_deviation([scale * value for value in scores[name]])
+            text = plus_minus(*numbers, digits=1 if scale == 100 else 3).replace("±", r"\pm")
+            text = rf"\mathbf{{{text}}}" if mean == top else text
             test = self.tests.get((setting, name))
             cells[name] = f"${text}{r'^{*}' if test and test.survives else ''}$"
         return cells
 
     def chosen_to_latex(self) -> str:
         """The chosen values in LaTeX, for an appendix: a line per setting and method."""
-        rows = [
-            " & ".join(map(escaped, [s, m, _listed(self.chosen(s, m))]))
-            for s, m in self.plan.cells()
-        ]
-        return _tabular(["Setting", "Method", "Chosen"], rows, "l")
+        rows = [[s, m, _listed(self.chosen(s, m))] for s, m in self.plan.cells()]
+        return tabular(
+            [["Setting", "Method", "Chosen"], *(list(map(escaped, r)) for r in rows)], "lll"
+        )
 
     def plot(
         self,
@@ -332,26 +322,17 @@ class Study:
         """
         check_choice("what", what, ("curves", "differences"))
         pyplot = imported("matplotlib.pyplot", "for a plot", install("plots"))
-        count = len(self.plan.settings)
-        figure, axes = pyplot.subplots(
-            1,
-            count,
-            sharey=what == "differences",
-            squeeze=False,
-            figsize=(1.5 + 3.6 * count, 3.6),
-            layout="constrained",
-        )
+        count, curves = len(self.plan.settings), what == "curves"
+        size = {"figsize": (1.5 + 3.6 * count, 3.6), "layout": "constrained"}
+        figure, axes = pyplot.subplots(1, count, sharey=not curves, squeeze=False, **size)
         for axis, setting in zip(axes[0], self.plan.settings, strict=True):
-            draw = self._draw_curves if what == "curves" else self._draw_differences
-            draw(axis, setting)
+            (self._draw_curves if curves else self._draw_differences)(axis, setting)
             axis.set_title(setting)
             axis.grid(alpha=0.25)
-        if what == "curves":
+        if curves:
             axes[0][0].legend(fontsize=8)
         if path is not None:
-            with check_disk(f"path to be a file that can be written, which {path} is not"):
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
-                figure.savefig(path, dpi=150)
+            save(figure, Path(path))
         pyplot.close(figure)
         return figure
 
@@ -360,21 +341,15 @@ class Study:
         for method in self.plan.methods:
             runs = self._tests[setting, method].values()
             curves = [r["report"]["curves"][metric] for r in runs if r["status"] == "finished"]
-            rounds = [[v for v in column if v is not None] for column in
-                      itertools.zip_longest(*curves)]  # fmt: skip
-            points = [(i, *mean_and_deviation(values)) for i, values in enumerate(rounds) if values]
-            if points:
-                at, means, deviations = zip(*points, strict=True)
-                bands = [0.0 if math.isnan(each) else each for each in deviations]
-                axis.plot(at, means, label=method)
-                low = [mean - band for mean, band in zip(means, bands, strict=True)]
-                high = [mean + band for mean, band in zip(means, bands, strict=True)]
-                axis.fill_between(at, low, high, alpha=0.15)
+            means, deviations = over(curves)
+            if means:
+                axis.plot(means, label=method)
+                band(axis, range(len(means)), means, deviations, alpha=0.15)
         axis.set(xlabel="round", ylabel=metric)
 
     def _draw_differences(self, axis: Any, setting: str) -> None:
         base, *others = self.plan.methods
-        scale = 100 if self.in_points(setting) else 1
+        scale = self._scale(setting)
         for place, method in enumerate(others):
             test = self.tests.get((setting, method))
             if test is not None and math.isfinite(test.difference.low):
@@ -404,13 +379,10 @@ def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
 def _mean(scores: Sequence[float], scale: float) -> list[str]:
     """Mean with deviation, and the number of seeds; without a mean where a run failed."""
     failed = sum(map(math.isnan, scores))
-    if not scores or failed:
-        return ["", f"{len(scores) - failed} of {len(scores)}"] if failed else ["", "0"]
-    mean, deviation = mean_and_deviation([scale * value for value in scores])
-    digits = 2 if scale == 100 else 4
-    text = f"{mean:.{digits}f}"
-    text += "" if math.isnan(deviation) else f" ± {deviation:.{digits}f}"
-    return [text, str(len(scores))]
+    if failed:
+        return ["", f"{len(scores) - failed} of {len(scores)}"]
+    mean = mean_and_deviation([scale * value for value in scores])
+    return [plus_minus(*mean, digits=2 if scale == 100 else 4) if scores else "", str(len(scores))]
 
 
 def _difference(test: Tested | None, scale: float) -> list[str]:
@@ -418,15 +390,12 @@ def _difference(test: Tested | None, scale: float) -> list[str]:
     if test is None or math.isnan(test.difference.mean):
         return [""] * 4
     own, digits = test.difference, 2 if scale == 100 else 4
+    mean, low, high = (f"{scale * end:+.{digits}f}" for end in (own.mean, own.low, own.high))
     if math.isinf(own.low):
-        return [f"{scale * own.mean:+.{digits}f}", "", "", ""]
-    ends = ", ".join(f"{scale * end:+.{digits}f}" for end in (own.low, own.high))
+        return [mean, "", "", ""]
+    p = f"{test.holm:.3f}" if test.holm >= 0.0005 else "<0.001"
     better = "" if math.isnan(test.better) else f"{test.better:.2f}"
-    return [f"{scale * own.mean:+.{digits}f}", f"[{ends}]", _p(test.holm), better]
-
-
-def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.0005 else "<0.001"
+    return [mean, f"[{low}, {high}]", p, better]
 
 
 def _listed(chosen: Mapping[str, Sequence[Any]]) -> str:
@@ -437,9 +406,3 @@ def _spelled(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return value if isinstance(value, str) else described(value)
-
-
-def _tabular(head: Sequence[str], rows: Sequence[str], kind: str) -> str:
-    text = [rf"\begin{{tabular}}{{l{kind * (len(head) - 1)}}}", r"\toprule"]
-    text += [" & ".join(head) + r" \\", r"\midrule", *(row + r" \\" for row in rows)]
-    return "\n".join([*text, r"\bottomrule", r"\end{tabular}"]) + "\n"

@@ -8,10 +8,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checks import check_count, check_number, reject_if
+from ..checks import Count, check_number, reject_if
 from ..experiment.comparison import check_seeds
 from ..experiment.single import method_of
 from ..federation import Method, run
@@ -26,6 +27,8 @@ from .space import LOCAL_DIMS, Tuned, Values, check_space
 
 Methods = Mapping[str, Tuned | Callable[..., Method | Task]]
 Spaces = Values | Sequence[Values] | None
+Workers = int | Literal["ray", "later"] | None
+Place = str | os.PathLike[str]
 OWN = {"method", "clients", "num_rounds", "seed", "callbacks", "checkpoint", "config"}  # of a run
 
 
@@ -34,15 +37,15 @@ def study(
     methods: Methods,
     settings: Mapping[str, Any],
     *,
-    num_rounds: int,
+    num_rounds: Count,
     local: Spaces = None,
-    trials: int = 12,
+    trials: Count = 12,
     tuning_seeds: Iterable[int] | Literal["each"] = (1000,),
     seeds: Iterable[int] = range(5),
-    tuning_rounds: int | None = None,
-    patience: int | None = None,
-    workers: int | Literal["ray", "later"] | None = None,
-    folder: str | os.PathLike[str] = "study",
+    tuning_rounds: Count | None = None,
+    patience: Count | None = None,
+    workers: Workers = None,
+    folder: Place = "study",
     metric: str | None = None,
     checkpoint: bool = False,
     **how: Any,
@@ -117,19 +120,10 @@ def study(
     both = sorted(set(tests) & set(own or ()))
     reject_if(both, "tuning_seeds to be others than seeds", f"{both} in both")
     counts = num_rounds, num_rounds if tuning_rounds is None else tuning_rounds
-    plan = Plan(
-        _tuned(methods),
-        dict(settings),
-        _spaces(local),
-        [trials],
-        own or "each",
-        tests,
-        *counts,
-        patience=patience,
-        metric=metric,
-        checkpoint=checkpoint,
-        how=how,
-    )
+    others: Any = {"patience": patience, "metric": metric, "checkpoint": checkpoint, "how": how}
+    spaces = _spaces(local)
+    chosen = _tuned(methods), dict(settings), spaces, [trials]
+    plan = Plan(*chosen, own or "each", tests, *counts, **others)
     return _carried_out(plan, trials, workers, folder)
 
 
@@ -157,17 +151,14 @@ class Chosen:
     edges: Sequence[str] = ()
 
     def __call__(self, task: Task) -> Method | Task:
-        from functools import partial
-
         method, own = method_of(self.method, partial(self.build, **self.own), task)
         return method if own is task else own
 
     def __str__(self) -> str:
         values = {**self.local, **self.own}
         shown = ", ".join(f"{name} {described(value)}" for name, value in values.items())
-        return f"{self.method}: {shown}" + f"; at an edge: {', '.join(self.edges)}" * bool(
-            self.edges
-        )
+        edges = f"; at an edge: {', '.join(self.edges)}" if self.edges else ""
+        return f"{self.method}: {shown}{edges}"
 
 
 @typed
@@ -175,13 +166,13 @@ def tune(
     methods: Methods,
     setting: Any,
     *,
-    num_rounds: int,
+    num_rounds: Count,
     local: Spaces = None,
-    trials: int = 12,
+    trials: Count = 12,
     tuning_seeds: Iterable[int] = (1000,),
-    patience: int | None = None,
-    workers: int | Literal["ray", "later"] | None = None,
-    folder: str | os.PathLike[str] | None = None,
+    patience: Count | None = None,
+    workers: Workers = None,
+    folder: Place | None = None,
     **how: Any,
 ) -> dict[str, Chosen]:
     """Tune methods on a setting with equal trials: the first half of `fgl.study` alone.
@@ -213,33 +204,20 @@ def tune(
     plan = Plan(_tuned(methods), settings, spaces, [trials], own, [], *rounds, patience, how=how)
     with tempfile.TemporaryDirectory(prefix="fgl-tune-") as empty:
         results = _carried_out(plan, trials, workers, empty if folder is None else folder)
-        store = Store(results.folder)
-        best = {name: plan.cell("the setting", name, store) for name in plan.methods}
-        edges = {name: plan.edges("the setting", name, store) for name in plan.methods}
-    for name, cell in best.items():
-        if not cell.chosen:
-            raise RuntimeError(f"No trial of {name} has a validation score: {cell.lost}")
-    points = {name: next(iter(cell.chosen.values())) for name, cell in best.items()}
-    return {
-        name: Chosen(name, plan.methods[name].build, point.local, point.own, edges[name])
-        for name, point in points.items()
-    }
+        store, best = Store(results.folder), {}
+        for name, method in plan.methods.items():
+            cell = plan.cell("the setting", name, store)
+            if not cell.chosen:
+                raise RuntimeError(f"No trial of {name} has a validation score: {cell.lost}")
+            point, edges = next(iter(cell.chosen.values())), results.edges("the setting", name)
+            best[name] = Chosen(name, method.build, point.local, point.own, edges)
+    return best
 
 
-def _carried_out(
-    plan: Plan,
-    trials: int,
-    workers: int | Literal["ray", "later"] | None,
-    folder: str | os.PathLike[str],
-) -> Study:
+def _carried_out(plan: Plan, trials: int, workers: Workers, folder: Place) -> Study:
     """Check a plan, write it, run it, and open its results."""
-    check_number("num_rounds", plan.rounds, at_least=1, integer=True)
-    check_number("tuning_rounds", plan.tuning_rounds, at_least=1, integer=True)
-    check_count(trials=trials)
-    if plan.patience is not None:
-        check_count(patience=plan.patience)
     count = default_workers() if workers is None else workers
-    if count not in ("ray", "later"):
+    if not isinstance(count, str):
         check_number("workers", count, at_least=0, integer=True)
     others = set(plan.how) - set(inspect.signature(run).parameters) | set(plan.how) & OWN
     reject_if(

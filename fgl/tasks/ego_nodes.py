@@ -22,10 +22,9 @@ from ..methods.own_models import own_models
 from ..nn import EgoSAGE
 from ..sparse.matrix import rows_of
 from .apart import warn_of_trained
-from .once import Once
 from .scores import evaluate_ego, node_scores, one_hot, validation
 from .settings import Setting, setting
-from .task import Local, Task, bounded, own_node_mask, weighed_equally
+from .task import Local, Once, Task, bounded, own_node_mask, weighed_equally
 
 
 @typed

@@ -21,10 +21,9 @@ from ..nn import VGAE
 from ..warn import warn
 from .apart import warn_of_known_edges
 from .disjoint import Disjoint, encoded, noise, task_of
-from .once import Once
 from .scores import link_scores
 from .settings import setting
-from .task import Local, Task
+from .task import Local, Once, Task
 
 
 @typed

@@ -14,13 +14,7 @@ from torch.nn.functional import smooth_l1_loss
 
 from .. import federation as fed
 from .. import losses
-from ..checks import (
-    Count,
-    Natural,
-    Share,
-    Weight,
-    check_number,
-)
+from ..checks import Count, Natural, Share, Weight, check_number
 from ..data.hidden_nodes import HiddenNodes, hide_nodes
 from ..federation import Message, Method, Params, Ragged, Result, State, Training, fedavg
 from ..graph import Graph

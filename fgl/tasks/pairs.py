@@ -23,11 +23,10 @@ from ..predict import reads
 from ..targets import ANSWERS, Target
 from ..warn import warn
 from .apart import warn_of_known_pairs, warn_of_trained
-from .once import Once
 from .ranking import ranked_task
 from .scores import node_scores, validation, with_pooled
 from .settings import Cut, setting
-from .task import Local, Task, bounded
+from .task import Local, Once, Task, bounded
 
 Negatives = bool | int | Literal["degree"]
 RATING = 10.0  # the largest rating, by which features of edges are divided
@@ -88,7 +87,6 @@ def pair_task(
     https://arxiv.org/abs/2307.01026
     """
     check_graphs(clients)
-    check_choice("negatives", negatives, (True, False, "degree"))
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
     reject_if(
         lacking,

@@ -16,9 +16,8 @@ from ..federation import Evaluate, Method, Params, Ragged, Score, Training
 from ..graph import Graph
 from ..kinds import typed
 from ..predict import reads
-from .once import Once
 from .scores import validation
-from .task import Task, bounded
+from .task import Once, Task, bounded
 
 CELLS = 2**20
 

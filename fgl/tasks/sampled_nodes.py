@@ -21,10 +21,9 @@ from ..targets import CLASSES, Target
 from ..transfer import to_device
 from .apart import warn_of_trained
 from .networks import MODELS
-from .once import Once
 from .scores import node_scores, validation
 from .settings import Cut, setting
-from .task import Local, Task, bounded
+from .task import Local, Once, Task, bounded
 from .unseen import with_unseen
 
 

@@ -21,8 +21,7 @@ from ..graph.windows import asked, by_answer, horizons
 from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
 from ..metrics import hit_rows
-from ..metrics.classes import hit_counts
-from ..metrics.host import on_host
+from ..metrics.classes import hit_counts, on_host
 from ..metrics.ranking import auc_and_average_precision
 from ..sparse.batched_pattern import Member
 from ..targets import (

@@ -102,6 +102,15 @@ def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
     return attack
 
 
+def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
+    """An attack on each floating-point tensor of a model alone, from the sent tensor beside it."""
+
+    def model(new: Params, sent: Params) -> Params:
+        return {k: _floats(value, forge, sent.get(k, value)) for k, value in new.items()}
+
+    return each_model(model)
+
+
 @typed
 def scaled_updates(factor: float = -10.0) -> Attack:
     """Every attacker's update times a factor: -1 turns its sign, -10 drives the model away.
@@ -115,13 +124,7 @@ def scaled_updates(factor: float = -10.0) -> Attack:
         {0: {'model': {'w': tensor(-1.)}}}
     """
 
-    def forge(model: Params, sent: Params) -> Params:
-        return {
-            name: _floats(value, lambda new, old: old + factor * (new - old), sent[name])
-            for name, value in model.items()
-        }
-
-    return each_model(forge)
+    return _each_tensor(lambda new, old: old + factor * (new - old))
 
 
 @typed
@@ -134,10 +137,7 @@ def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
         {0: {'model': {'w': tensor(-3.)}}}
     """
 
-    def forge(model: Params, sent: Params) -> Params:
-        return {name: _floats(value, lambda new, old: -new) for name, value in model.items()}
-
-    return dict(each_model(forge)(inbox, attackers))
+    return dict(_each_tensor(lambda new, old: -new)(inbox, attackers))
 
 
 @typed
@@ -156,13 +156,7 @@ def noise(scale: Weight = 1.0) -> Attack:
         tensor(3)
     """
 
-    def forge(model: Params, sent: Params) -> Params:
-        return {
-            name: _floats(value, lambda new, old: new + scale * torch.randn_like(new))
-            for name, value in model.items()
-        }
-
-    return each_model(forge)
+    return _each_tensor(lambda new, old: new + scale * torch.randn_like(new))
 
 
 @typed

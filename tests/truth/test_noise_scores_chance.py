@@ -492,6 +492,11 @@ def collection(n: int = 300) -> fgl.Graph:
     return fgl.Graph(x, edges + first, y=y, num_classes=2, batch=batch)
 
 
+def noise_in_time() -> fgl.Graph:
+    x = torch.randn(5, 1000, 1, generator=rng(26))
+    return fgl.Graph(x, torch.randint(5, (2, 10), generator=rng(27)), y=x[:, :, 0])
+
+
 def masks(graph: fgl.Graph) -> list[Tensor]:
     return [graph.train_mask, graph.val_mask, graph.test_mask]  # type: ignore[list-item]
 
@@ -539,6 +544,10 @@ EXAMPLES: dict[str, tuple[Callable[[], list[Tensor]], list[float]]] = {
     "scaffold_split": (
         lambda: masks(fgl.data.splits.scaffold_split(collection(), scaffolds())),
         [0.8, 0.1, 0.1],
+    ),
+    "windows": (
+        lambda: masks(fgl.data.splits.windows(noise_in_time(), 4, horizons=(1, 3))),
+        [0.7, 0.1, 0.2],
     ),
     "stratified_folds": (of_folds, [0.2] * 5),
     "fold_clients": (folds, [0.8, 0.2]),

@@ -9,10 +9,9 @@ Distances are over all floating-point entries of a client together, in double.
 from .clipping import centred_clipping, norm_bound
 from .geometric_median import geometric_median
 from .krum import krum, multi_krum
-from .median import median
+from .median import median, trimmed_mean
 from .mixing import bucket_means, nearest_means
 from .stacks import TooManyBad
-from .trimmed_mean import trimmed_mean
 
 __all__ = [
     "TooManyBad",

@@ -1,11 +1,12 @@
-"""The coordinate-wise median over clients."""
+"""The coordinate-wise median and trimmed mean over clients."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ...kinds import explained
-from ..mean import as_dtype
+from ..mean import as_dtype, mean
 from .stacks import Stack, check_minority, in_order, stacked
 
 
@@ -41,3 +42,33 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
         middle = each[low] if low == high else each[low] / 2 + each[high] / 2
         out[name] = as_dtype(middle, value.dtype).clone()
     return out
+
+
+@explained
+def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
+    """Mean over clients, entry by entry, without the `bad` smallest and the `bad` largest.
+
+    Every entry lies between two honest ones. Price: ``2 bad`` of K clients are not heard in
+    each entry, also when all are honest; with the largest `bad` it is the median.
+
+    Args:
+        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        bad: how many clients may be bad; with 0 it is the mean with equal weights.
+
+    Returns:
+        Name to ``[...]``, of the stack's dtypes; the same bits in any order of the clients.
+
+    Raises:
+        TooManyBad: if ``2 bad >= K``.
+
+    Example:
+        >>> trimmed_mean({"w": torch.tensor([[0.0], [1.0], [3.0], [1e9]])}, bad=1)
+        {'w': tensor([2.])}
+
+    Source: Yin et al. 2018, https://arxiv.org/abs/1803.01498
+    """
+    whole, clients = stacked(stack)
+    check_minority(bad, clients)
+    middle = {name: in_order(value)[bad : clients - bad] for name, value in whole.items()}
+    average = mean(middle, torch.ones(clients - 2 * bad))
+    return {name: as_dtype(value, whole[name].dtype) for name, value in average.items()}

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ...checks import check_number, reject_if
-from ..mean import check_stack, exact, folded
-from ..root import root
+from ..mean import check_stack, exact, folded, root
 
 Stack = Mapping[str, Tensor | Sequence[Tensor]]
 

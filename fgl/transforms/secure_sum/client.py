@@ -16,26 +16,8 @@ from ...privacy import DoesNotFit
 from ...privacy import masks as parts
 from ...privacy.fixed_point import encode
 from ...transfer import to_host
+from . import messages as wire
 from . import signed
-from .messages import (
-    ASKED,
-    KEYS,
-    LETTERS,
-    LISTS,
-    MASKED,
-    NAMES,
-    REST,
-    SHARES,
-    TOLD,
-    Terms,
-    as_message,
-    envelope,
-    flat,
-    of_method,
-    phase_of,
-    split,
-    unflat,
-)
 from .signed import Signatures
 
 
@@ -44,67 +26,75 @@ class Client:
     """A client's functions around the functions of the method."""
 
     method: Method
-    terms: Terms
+    terms: wire.Terms
     draw: Callable[[int], bytes]
 
     def receive(self, message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        inner, request = split(message, state)
-        params, context = self.method.receive(inner, of_method(state), graph)
+        inner, request = wire.split(message, state)
+        params, context = self.method.receive(inner, wire.of_method(state), graph)
         if not isinstance(context, Mapping):
             got = type(context).__name__
             raise TypeError(f"Expected the context of a secure sum to be a dict, but got {got}")
         request = {name: value.cpu() for name, value in request.items()}  # bytes and masks
-        first = {TOLD: dict(leaves(inner))} if request["phase"] == KEYS else {}
-        return params, {**context, ASKED: request, **first}
+        first = {wire.TOLD: dict(leaves(inner))} if request["phase"] == wire.KEYS else {}
+        return params, {**context, wire.ASKED: request, **first}
 
     def batches(self, graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
         """The local steps in the masked round of an exchange; none in its other rounds."""
-        trains = context[ASKED]["phase"] == MASKED
+        trains = context[wire.ASKED]["phase"] == wire.MASKED
         return local_steps(self.method.train, graph, context) if trains else []
 
     def costs(self, message: Message) -> Mapping[str, float]:
         """The method's costs for a masked upload; nothing for answers that do not read the data."""
-        return self.method.privacy.costs(message) if phase_of(message) == MASKED else {}
+        return self.method.privacy.costs(message) if wire.phase_of(message) == wire.MASKED else {}
 
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:
-        inner, _ = split(message, state)
-        return self.method.deploy(inner, of_method(state), graph)
+        inner, _ = wire.split(message, state)
+        return self.method.deploy(inner, wire.of_method(state), graph)
 
     def send(
         self, params: Params, context: Any, state: State, graph: Graph
     ) -> tuple[Message, State]:
-        request = context[ASKED]
-        phase, plain = int(request["phase"]), of_method(state)
-        if phase == REST:  # its secrets are not needed any more
-            return envelope(REST, {}), {**plain, TOLD: state[TOLD]}
-        if phase == KEYS:
+        request = context[wire.ASKED]
+        phase, plain = int(request["phase"]), wire.of_method(state)
+        if phase == wire.REST:  # its secrets are not needed any more
+            return wire.envelope(wire.REST, {}), {**plain, wire.TOLD: state[wire.TOLD]}
+        if phase == wire.KEYS:
             own = {name: parts.as_tensor(self.draw(parts.KEY)) for name in ("seal", "mask")}
             pair = b"".join(parts.public_key(parts.as_bytes(secret)) for secret in own.values())
-            new_state = {**plain, ASKED: {**own, "phase": torch.tensor(KEYS)}, TOLD: context[TOLD]}
-            return envelope(KEYS, self._said(parts.as_tensor(pair), graph)), new_state
-        exchange = state.get(ASKED, {"phase": torch.tensor(REST)})
+            new_state = {
+                **plain,
+                wire.ASKED: {**own, "phase": torch.tensor(wire.KEYS)},
+                wire.TOLD: context[wire.TOLD],
+            }
+            return wire.envelope(wire.KEYS, self._said(parts.as_tensor(pair), graph)), new_state
+        exchange = state.get(wire.ASKED, {"phase": torch.tensor(wire.REST)})
         if not self.terms.follows(phase, int(exchange["phase"])):
-            got = NAMES.get(phase, str(phase))
+            got = wire.NAMES.get(phase, str(phase))
             raise ValueError(
                 f"Expected to be asked for what follows in this exchange, but got {got!r}:"
                 " a client tells each thing once, so that nobody can take its own mask off"
             )
         exchange = {**exchange, "phase": torch.tensor(phase)}
-        if phase == LETTERS:
+        if phase == wire.LETTERS:
             if not len(_rows(request["keys"], exchange)):  # its keys did not arrive as it sent them
-                return envelope(LETTERS, {}), plain
+                return wire.envelope(wire.LETTERS, {}), plain
             payload, exchange = self._letters(request, exchange, graph)
-        elif phase == LISTS:
+        elif phase == wire.LISTS:
             payload, exchange = self._list(request["sent"], exchange, _told(state), graph)
-        elif phase == SHARES:
+        elif phase == wire.SHARES:
             by = self.terms.signed
             sent = self._agreed(by, request, exchange, _told(state)) if by else request["sent"]
-            return envelope(SHARES, self._shares(sent, exchange)), plain
+            return wire.envelope(wire.SHARES, self._shares(sent, exchange)), plain
         else:
-            inner = drop(context, (ASKED, TOLD))
+            inner = drop(context, (wire.ASKED, wire.TOLD))
             message, plain = self.method.send(params, inner, plain, graph)
             payload, exchange = self._masked(message, request, exchange)
-        return envelope(phase, payload), {**plain, ASKED: exchange, TOLD: state[TOLD]}
+        return wire.envelope(phase, payload), {
+            **plain,
+            wire.ASKED: exchange,
+            wire.TOLD: state[wire.TOLD],
+        }
 
     def _said(self, pair: Tensor, graph: Graph) -> Params:
         """This client's public keys, and its signature under them in the signed mode."""
@@ -145,9 +135,9 @@ class Client:
         except DoesNotFit:
             return {}, exchange
         secrets = [parts.as_bytes(exchange[name]) for name in ("seal", "mask", "seed")]
-        words, about = flat(encoded), self.terms.about(exchange["keys"])
+        words, about = wire.flat(encoded), self.terms.about(exchange["keys"])
         hidden = parts.masked(words, row, secrets, exchange["keys"], here, about)
-        return unflat(hidden, encoded), exchange
+        return wire.unflat(hidden, encoded), exchange
 
     def _list(
         self, sent: Tensor, exchange: Params, message: Message, graph: Graph
@@ -182,7 +172,7 @@ class Client:
         return {"shares": shares}
 
 
-def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
+def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
     """A client's summands in fixed point, by path."""
     if set(message) != set(terms.names):
         raise ValueError(
@@ -206,7 +196,7 @@ def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
 
 def _told(state: State) -> Message:
     """The message with which the exchange began."""
-    return as_message(state[TOLD])
+    return wire.as_message(state[wire.TOLD])
 
 
 def _row(keys: Tensor, exchange: Params) -> int:

@@ -11,41 +11,13 @@ from torch import Tensor
 
 from ... import federation as fed
 from ...checks import check_kind, reject_if
-from ...federation import (
-    Inbox,
-    Means,
-    Message,
-    Method,
-    Outbox,
-    Params,
-    State,
-)
+from ...federation import Inbox, Means, Message, Method, Outbox, Params, State
 from ...privacy import CannotUnmask, DoesNotFit
 from ...privacy import masks as parts
 from ...privacy.fixed_point import decode, wrapped_sum
 from ...warn import warn
+from . import messages as wire
 from . import signed
-from .messages import (
-    ASKED,
-    KEYS,
-    LETTERS,
-    LISTS,
-    MASKED,
-    NAMES,
-    REST,
-    SHARES,
-    START,
-    TOLD,
-    Terms,
-    as_message,
-    at,
-    envelope,
-    flat,
-    of_method,
-    part,
-    told_shares,
-    unflat,
-)
 
 
 class CannotSum(ValueError):
@@ -62,27 +34,27 @@ class Server:
     """The server's functions around the functions of the method."""
 
     method: Method
-    terms: Terms
+    terms: wire.Terms
 
     def accept(self, message: Message, client: int, state: State) -> None:
         """Refuse a message that does not answer the request."""
-        exchange = state.get(ASKED, START)
+        exchange = state.get(wire.ASKED, wire.START)
         phase, payload = int(exchange["phase"]), _check_phase(message, int(exchange["phase"]))
         number = _check_member(client, exchange)
-        if phase == MASKED:
+        if phase == wire.MASKED:
             self._check_masked(payload)
             return
-        if phase == LETTERS and not payload:
+        if phase == wire.LETTERS and not payload:
             raise ValueError(
                 "The client sent no letters: the list of keys is without its own, so its keys "
                 "were changed on their way"
             )
         for name, shape in self._sizes(phase, number, payload).items():
             check_kind(name, payload[name], torch.uint8, shape)
-        if phase == KEYS:
+        if phase == wire.KEYS:
             _check_public_keys(payload["keys"])
         if self.terms.signed and "signature" in payload:
-            text = signed.of_keys(payload["keys"]) if phase == KEYS else self._seen(exchange)
+            text = signed.of_keys(payload["keys"]) if phase == wire.KEYS else self._seen(exchange)
             reject_if(
                 not self.terms.signed.holds(client, payload["signature"], text),
                 f"the signature of client {client} under what it was told",
@@ -94,13 +66,13 @@ class Server:
     ) -> dict[str, tuple[int, ...]]:
         """The tensors of an answer and their shapes."""
         shapes: dict[int, dict[str, tuple[int, ...]]] = {
-            KEYS: {"keys": (2 * parts.KEY,)},
-            LETTERS: {"letters": (number, parts.LETTER)},
-            LISTS: {"signature": (signed.SIGNATURE,)},
-            SHARES: {"shares": (number, 1 + parts.KEY)},
+            wire.KEYS: {"keys": (2 * parts.KEY,)},
+            wire.LETTERS: {"letters": (number, parts.LETTER)},
+            wire.LISTS: {"signature": (signed.SIGNATURE,)},
+            wire.SHARES: {"shares": (number, 1 + parts.KEY)},
         }
         if self.terms.signed:
-            shapes[KEYS] |= shapes[LISTS]
+            shapes[wire.KEYS] |= shapes[wire.LISTS]
         if set(payload) != set(shapes[phase]):
             names = " and ".join(map(repr, shapes[phase]))
             raise ValueError(f"Expected {names}, but got {list(payload)}")
@@ -130,30 +102,30 @@ class Server:
 
     @torch.no_grad()
     def aggregate(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        exchange = state.get(ASKED, START)
+        exchange = state.get(wire.ASKED, wire.START)
         phase = int(exchange["phase"])
         rounds = self.terms.rounds
         now = phase if inbox.round is None else rounds[inbox.round % len(rounds)]
-        if phase == KEYS != now:  # the last exchange was abandoned: wait for the next
-            return {}, {**of_method(state), ASKED: at(KEYS, summed=0)}
-        steps = {KEYS: self._keys, LETTERS: self._letters, MASKED: self._masked}
-        steps |= {LISTS: self._lists, SHARES: self._shares}
+        if phase == wire.KEYS != now:  # the last exchange was abandoned: wait for the next
+            return {}, {**wire.of_method(state), wire.ASKED: wire.at(wire.KEYS, summed=0)}
+        steps = {wire.KEYS: self._keys, wire.LETTERS: self._letters, wire.MASKED: self._masked}
+        steps |= {wire.LISTS: self._lists, wire.SHARES: self._shares}
         try:
             if phase != now:
-                raise CannotSum(f"No {NAMES[phase]} arrived in a round of the exchange")
+                raise CannotSum(f"No {wire.NAMES[phase]} arrived in a round of the exchange")
             return steps[phase](inbox, state)
         except (CannotSum, DoesNotFit, CannotUnmask) as error:
             warn(f"Secure sum: {error}: everybody keeps the old model")
-            own = of_method(self.account(inbox, state))
-            return _restored(state), {**own, ASKED: at(KEYS, summed=0)}
+            own = wire.of_method(self.account(inbox, state))
+            return _restored(state), {**own, wire.ASKED: wire.at(wire.KEYS, summed=0)}
 
     def account(self, inbox: Inbox, state: State) -> State:
         """The method's account, after clients were asked for shares, even if no sum followed."""
-        summed = told_shares(inbox, state, len(self.terms.rounds))
+        summed = wire.told_shares(inbox, state, len(self.terms.rounds))
         if self.method.privacy.account is None:
             return state
         inner = Inbox({}, inbox.num_clients, asked=summed)
-        return {**state, **self.method.privacy.account(inner, of_method(state))}
+        return {**state, **self.method.privacy.account(inner, wire.of_method(state))}
 
     def _enough(self, count: int, what: str) -> None:
         if count < self.terms.threshold:
@@ -167,82 +139,85 @@ class Server:
         self.terms.check(len(inbox))
         self.terms.limit(len(inbox))  # raises
         clients = torch.tensor(inbox.clients)
-        keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])
+        keys = torch.stack([wire.part(inbox[client])["keys"].cpu() for client in inbox])
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
             raise CannotSum("Expected every client to have keys of its own, but got two alike")
         common = fed.one_for_all([inbox.sent[client] for client in inbox], "message")
         sent: dict[str, Any] = {path: tensor for path, tensor in fed.leaves(common)}
-        payload, exchange = {"keys": keys}, at(LETTERS, clients=clients, keys=keys)
+        payload, exchange = {"keys": keys}, wire.at(wire.LETTERS, clients=clients, keys=keys)
         if self.terms.signed:
-            signs = torch.stack([part(inbox[client])["signature"].cpu() for client in inbox])
+            signs = torch.stack([wire.part(inbox[client])["signature"].cpu() for client in inbox])
             payload |= {"clients": clients, "signatures": signs}
             exchange["told"] = parts.as_tensor(signed.message_digest(common))
-        outbox = dict.fromkeys(inbox.clients, envelope(LETTERS, payload))
-        return outbox, {**of_method(state), ASKED: exchange, TOLD: sent}
+        outbox = dict.fromkeys(inbox.clients, wire.envelope(wire.LETTERS, payload))
+        return outbox, {**wire.of_method(state), wire.ASKED: exchange, wire.TOLD: sent}
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Send every client the letters that were written to it."""
-        exchange = state[ASKED]
+        exchange = state[wire.ASKED]
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
         sealed = torch.zeros(len(clients), len(clients), parts.LETTER, dtype=torch.uint8)
         for row, client in enumerate(clients):
             if client in inbox:
-                sealed[row] = part(inbox[client])["letters"]
+                sealed[row] = wire.part(inbox[client])["letters"]
         outbox = _rest(exchange["clients"])
         for row, client in enumerate(clients):
             if here[row]:
                 payload = {"letters": sealed[:, row].clone(), "here": here}
-                outbox[client] = envelope(MASKED, payload)
+                outbox[client] = wire.envelope(wire.MASKED, payload)
         committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # in the place of own letters
-        return outbox, {**state, ASKED: {**exchange, **at(MASKED, here=here, committed=committed)}}
+        return outbox, {
+            **state,
+            wire.ASKED: {**exchange, **wire.at(wire.MASKED, here=here, committed=committed)},
+        }
 
     def _masked(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Add up the masked uploads and forget them; send all clients the list of the sum."""
-        exchange = state[ASKED]
+        exchange = state[wire.ASKED]
         counted = _of_one_layout(inbox)
         self._enough(len(counted), "masked uploads")
         sent = _present(counted, exchange)
-        each = [part(counted[client]) for client in counted]
-        total = wrapped_sum([flat(masked) for masked in each])
+        each = [wire.part(counted[client]) for client in counted]
+        total = wrapped_sum([wire.flat(masked) for masked in each])
         outbox = _rest(exchange["clients"][exchange["here"]])
-        phase = self.terms.after(MASKED)
-        outbox |= dict.fromkeys(counted, envelope(phase, {"sent": sent}))
-        exchange = {**exchange, **at(phase, sent=sent)}
-        return outbox, {**state, ASKED: exchange, "masked": unflat(total, each[0])}
+        phase = self.terms.after(wire.MASKED)
+        outbox |= dict.fromkeys(counted, wire.envelope(phase, {"sent": sent}))
+        exchange = {**exchange, **wire.at(phase, sent=sent)}
+        return outbox, {**state, wire.ASKED: exchange, "masked": wire.unflat(total, each[0])}
 
     def _lists(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Send every client all signatures under the list of the sum."""
-        exchange = state[ASKED]
+        exchange = state[wire.ASKED]
         self._enough(len(inbox), "signatures")
         clients = exchange["clients"].tolist()
         signs = torch.zeros(len(clients), signed.SIGNATURE, dtype=torch.uint8)
         for client in inbox:
-            signs[clients.index(client)] = part(inbox[client])["signature"]
+            signs[clients.index(client)] = wire.part(inbox[client])["signature"]
         outbox = _rest(exchange["clients"][exchange["sent"]])
-        outbox |= dict.fromkeys(inbox, envelope(SHARES, {"signatures": signs}))
-        exchange = {**exchange, **at(SHARES, signers=_present(inbox, exchange))}
-        return outbox, {**state, ASKED: exchange}
+        outbox |= dict.fromkeys(inbox, wire.envelope(wire.SHARES, {"signatures": signs}))
+        exchange = {**exchange, **wire.at(wire.SHARES, signers=_present(inbox, exchange))}
+        return outbox, {**state, wire.ASKED: exchange}
 
     def _shares(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
         """Take the masks off the sum, and give the method the means."""
-        exchange = state[ASKED]
+        exchange = state[wire.ASKED]
         self._enough(len(inbox), "shares")
         clients = exchange["clients"].tolist()
-        shares = {clients.index(client): part(inbox[client])["shares"] for client in inbox}
+        shares = {clients.index(client): wire.part(inbox[client])["shares"] for client in inbox}
         hidden = state["masked"]
         keys, here, sent = exchange["keys"], exchange["here"], exchange["sent"]
         about = self.terms.about(keys)
         threshold, committed = self.terms.threshold, exchange["committed"]
         secrets, false = parts.told_secrets(shares, keys, here, sent, committed, threshold, about)
         _warn_of_false(false, clients)
-        words = parts.unmasked(flat(hidden), keys, sent, secrets, about)
+        words = parts.unmasked(wire.flat(hidden), keys, sent, secrets, about)
         summed = [client for row, client in enumerate(clients) if sent[row]]
-        means = self._means(unflat(words, hidden), len(summed), len(clients))
+        means = self._means(wire.unflat(words, hidden), len(summed), len(clients))
         outbox, new = self._served(means, summed, inbox, state)
         if len(outbox) < inbox.num_clients:
             outbox = {**_restored(state), **outbox}
-        return outbox, {**new, ASKED: at(KEYS, summed=len(summed))}
+        return outbox, {**new, wire.ASKED: wire.at(wire.KEYS, summed=len(summed))}
 
     def _means(self, total: Params, summed: int, members: int) -> Message:
         """The means over the clients in the sum; without examples there is no model."""
@@ -258,18 +233,18 @@ class Server:
             by = weight if key == "model" else summed
             if key != "num_examples" and by:
                 means[path] = decode(words, by, like=like, **how)
-        return as_message(means)
+        return wire.as_message(means)
 
     def _served(
         self, means: Message, summed: list[int], inbox: Inbox, state: State
     ) -> tuple[Outbox, State]:
         """The outbox and state that the method's server makes of the means, or of the sums."""
-        served, own = self.method.aggregate, of_method(state)
+        served, own = self.method.aggregate, wire.of_method(state)
         if isinstance(served, fed.OfSums):
             sums = {name: len(summed) * value for name, value in means[served.key].items()}
             return served.serve(sums, inbox.num_clients, own)
         exchange = None if inbox.round is None else inbox.round // len(self.terms.rounds)
-        sent = dict.fromkeys(summed, as_message(state[TOLD]))
+        sent = dict.fromkeys(summed, wire.as_message(state[wire.TOLD]))
         nothing: dict[int, Message] = {client: {} for client in summed}
         inner = Inbox(nothing, inbox.num_clients, sent, exchange)
         assert isinstance(served, fed.OfMeans)  # `secure_sum` refuses every other server
@@ -283,12 +258,12 @@ def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
         raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
     if not isinstance(got, Tensor) or got.shape or got.dtype != torch.int64:
         raise ValueError(f"Expected phase to be an int64 scalar, but got {got}")
-    if got == REST:
+    if got == wire.REST:
         raise fed.Absent("Expected to be in this exchange, but got lost in an earlier round")
     if got != phase:
-        answer = NAMES.get(int(got), f"phase {int(got)}")
-        late = fed.Absent if got == KEYS else ValueError  # a client that was absent at first
-        raise late(f"Expected {NAMES[phase]} of this exchange, but got {answer}")
+        answer = wire.NAMES.get(int(got), f"phase {int(got)}")
+        late = fed.Absent if got == wire.KEYS else ValueError  # a client that was absent at first
+        raise late(f"Expected {wire.NAMES[phase]} of this exchange, but got {answer}")
     return payload
 
 
@@ -316,14 +291,16 @@ def _present(inbox: Inbox, exchange: Mapping[str, Tensor]) -> Tensor:
 
 def _rest(clients: Tensor) -> dict[int, Message]:
     """The message to clients that dropped out of this exchange."""
-    return dict.fromkeys(clients.tolist(), envelope(REST, {}))
+    return dict.fromkeys(clients.tolist(), wire.envelope(wire.REST, {}))
 
 
 def _restored(state: State) -> dict[int, Message]:
     """The method's message again for all in an exchange."""
-    exchange = state.get(ASKED, START)
-    message = state.get(TOLD, {})
-    return dict.fromkeys(exchange.get("clients", torch.tensor([])).tolist(), as_message(message))
+    exchange = state.get(wire.ASKED, wire.START)
+    message = state.get(wire.TOLD, {})
+    return dict.fromkeys(
+        exchange.get("clients", torch.tensor([])).tolist(), wire.as_message(message)
+    )
 
 
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
@@ -339,7 +316,7 @@ def _of_one_layout(inbox: Inbox) -> Inbox:
     """The uploads with the most common names and shapes; other uploads cannot be added."""
     kinds: dict[Any, list[int]] = {}
     for client, message in inbox.items():
-        kind = tuple(sorted((path, tuple(t.shape)) for path, t in part(message).items()))
+        kind = tuple(sorted((path, tuple(t.shape)) for path, t in wire.part(message).items()))
         kinds.setdefault(kind, []).append(client)
     most = max(kinds.values(), key=len)
     others = [client for client in inbox if client not in most]
