@@ -215,8 +215,8 @@ def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
         ": did you mean 'cora'?"
     """
     names = {str(choice).lower(): choice for choice in choices}
-    near = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.7)
-    return f": did you mean {names[near[0]]!r}?" if near else ""
+    nearest = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.7)
+    return f": did you mean {names[nearest[0]]!r}?" if nearest else ""
 
 
 def check_length(length: int, **tensors: torch.Tensor | None) -> None:

@@ -253,27 +253,27 @@ def _check_apart(graphs: Mapping[str, Graph]) -> None:
     edges: dict[str, Any] = {"train's edges": first.edge_index[:, own]}
     edges |= {f"{name}'s pairs": graph.edge_label_index for name, graph in graphs.items()}
     keys = {name: source * n + target for name, (source, target) in edges.items()}
-    seen = ["train's edges", "train's pairs"]
+    earlier = ["train's edges", "train's pairs"]
     for name in ("val's pairs", "test's pairs"):
-        for other in seen:
+        for other in earlier:
             if (both := int(torch.isin(keys[name], keys[other]).sum())) > 0:
                 raise ValueError(f"Expected no pair of {name} among {other}, but got {both}")
-        seen.append(name)
-    asked = torch.cat([graph.edge_label_index for graph in graphs.values()], 1)  # type: ignore[misc]
+        earlier.append(name)
+    labelled = torch.cat([graph.edge_label_index for graph in graphs.values()], 1)  # type: ignore[misc]
     is_edge = torch.cat([graph.y for graph in graphs.values()]) != 0  # type: ignore[misc]
-    asked = asked[:, is_edge]
-    whole, kinds = torch.cat([first.edge_index, asked], 1), None
+    labelled = labelled[:, is_edge]
+    whole, kinds = torch.cat([first.edge_index, labelled], 1), None
     if relation is not None:
-        kinds = torch.cat([first.edge_type, torch.full_like(asked[0], relation)])  # type: ignore[list-item]
+        kinds = torch.cat([first.edge_type, torch.full_like(labelled[0], relation)])  # type: ignore[list-item]
     tested = torch.cat([keys["val's pairs"], keys["test's pairs"]])
     source, target = first.edge_index
     for _, turned in turned_relations(whole, kinds, n, only=relation):
         of: Any = every if relation is None else first.edge_type == turned
-        told = int(torch.isin(tested, (target * n + source)[of]).sum())
-        if told:
+        reverses = int(torch.isin(tested, (target * n + source)[of]).sum())
+        if reverses:
             raise ValueError(
                 "Expected no edge of train to be the reverse of a pair of val or test, which tells "
-                f"its label, but got {told}: RandomLinkSplit's is_undirected=True, or the "
+                f"its label, but got {reverses}: RandomLinkSplit's is_undirected=True, or the "
                 "rev_edge_types of a typed graph, keeps both out"
             )
 

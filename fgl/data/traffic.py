@@ -67,7 +67,7 @@ def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -
     lost = torch.rand(num_times, num_sensors, generator=generator) < 1 / 12
     lost[0] = False
     last = torch.where(lost, 0, time[:, None]).cummax(0).values
-    known = speed.gather(0, last).T
-    x = torch.stack([known, (hour / 24).expand(num_sensors, -1)], 2)
+    carried = speed.gather(0, last).T
+    x = torch.stack([carried, (hour / 24).expand(num_sensors, -1)], 2)
     y = torch.where(lost, math.nan, speed).T.contiguous()
     return Graph(x, torch.stack([sources, target]).flatten(1), y=y, edge_weight=weight.flatten())

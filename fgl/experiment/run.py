@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import torch
 
 from ..checks import Count, Natural, PositiveShare, about, check_count, check_disk, check_number
-from ..federation import Callback, Evaluate, Method, Result, Round, choose, run
-from ..federation.method.method import Watch
+from ..federation import Callback, Evaluate, Method, Result, Round, State, choose, run
 from ..kinds import typed
 from .callbacks import early_stop, progress, tell_memory
 from .plots import plot
@@ -89,7 +88,7 @@ class Run:
         dataset: str = "",
         config: Mapping[str, Any] | None = None,
         evaluate: Evaluate | None = None,
-        watch: Watch | None = None,
+        watch: Callable[[State], Mapping[str, float]] | None = None,
     ) -> tuple[dict[str, Any], Result]:
         """Run a method on a task, print the result, and write the report.
 

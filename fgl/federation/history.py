@@ -259,8 +259,8 @@ class Result:
             best = best_round(self.history, select)
             lines.append(f"best  (round {best.round}, {select}): {_told(best)}")
         up, down = (sum(getattr(r, f"bytes_{way}") for r in self.history) for way in ("up", "down"))
-        moved = f"{up / 1e6:.3f} MB up, {down / 1e6:.3f} MB down"
-        lines.append(f"bytes: {moved if any(self.traffic) else '-'}")
+        text = f"{up / 1e6:.3f} MB up, {down / 1e6:.3f} MB down"
+        lines.append(f"bytes: {text if any(self.traffic) else '-'}")
         sent = sum(len(record.participants) for record in self.history)
         dropped = [(r.round, *each) for r in self.history for each in r.dropped.items()]
         first = "; first: round {}, client {}: {}".format(*dropped[0]) if dropped else ""

@@ -72,11 +72,11 @@ def read(graph: Any) -> Any:
     """Features as a model reads them: of windows scaled ``[w, steps, num_nodes, num_features]``."""
     if not graph.has("window_index"):
         return graph.x
-    seen = graph.x.transpose(0, 1)[graph.window_index].contiguous()
+    inputs = graph.x.transpose(0, 1)[graph.window_index].contiguous()
     if not graph.has("scale"):
-        return seen
+        return inputs
     mean, deviation = _scale(graph)
-    return (seen - mean[:, :-1]) / deviation[:, :-1]
+    return (inputs - mean[:, :-1]) / deviation[:, :-1]
 
 
 def unscaled(graph: Any, output: Any) -> Any:
@@ -155,7 +155,7 @@ def select_windows(graph: Any, rows: Tensor) -> Any:
 
 
 def horizons(graph: Any) -> list[int]:
-    """How far ahead windows are asked, if all are asked the same; else none."""
+    """Distances of the predicted times from a window's end, if all windows share them."""
     if not graph.has("window_index") or not graph.num_examples:
         return []
     ahead = graph.horizon_index - graph.window_index.amax(1, keepdim=True)

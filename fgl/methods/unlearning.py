@@ -40,15 +40,15 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
     Source: the baseline of Halimi et al. 2022, https://arxiv.org/abs/2207.05521
     """
 
-    gone = numbers_of(client)
+    leaving = numbers_of(client)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        others = without(inbox, gone)
+        others = without(inbox, leaving)
         return fedavg.aggregate(others, state) if others else ({}, state)
 
     def welcome(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         assert fedavg.rules.joining is not None
-        others = without(inbox, gone)
+        others = without(inbox, leaving)
         return fedavg.rules.joining.welcome(others, state) if others else (inbox.sent, state)
 
     joining = fedavg.rules.joining and replace(fedavg.rules.joining, welcome=welcome)
@@ -106,7 +106,7 @@ def unlearned(
     Source: Halimi et al. 2022, https://arxiv.org/abs/2207.05521;
     https://github.com/IBM/federated-unlearning
     """
-    names, training, gone = fed.trainable(fedavg), fedavg.train, numbers_of(client)
+    names, training, leaving = fed.trainable(fedavg), fedavg.train, numbers_of(client)
     first = fed.pick(fedavg.initial(), names)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -140,30 +140,30 @@ def unlearned(
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        most = max(gone)
+        most = max(leaving)
         reject_if(most >= inbox.num_clients, f"client to be one of {inbox.num_clients}", most)
         rounds = int(state.get("rounds", torch.tensor(0)))
         model, new = new_model(inbox, state, rounds)
         if not model:
             return {}, state
-        outbox = ask(model, inbox.num_clients, gone if rounds == at - 1 else ())
+        outbox = ask(model, inbox.num_clients, leaving if rounds == at - 1 else ())
         return outbox, {**new, "rounds": torch.tensor(rounds + 1)}
 
     def new_model(inbox: Inbox, state: State, rounds: int) -> tuple[Any, State]:
         """The model after a round, and the server's state; an empty model if no upload counts."""
         if rounds == at:  # of the ascent
-            model = {} if any(k not in inbox for k in gone) else forgotten(inbox)
+            model = {} if any(k not in inbox for k in leaving) else forgotten(inbox)
             return model, {**state, "model": model}
-        counted = inbox if rounds < at - 1 else without(inbox, gone)
+        counted = inbox if rounds < at - 1 else without(inbox, leaving)
         outbox, new = fedavg.aggregate(counted, state) if counted else ({}, state)
         return next(iter(outbox.values()), {}).get("model"), new
 
     def forgotten(inbox: Inbox) -> Params:
         """The model of the only client that forgets itself, or the mean of all that do."""
-        if len(gone) == 1:
-            own: Params = inbox[gone[0]]["model"]
+        if len(leaving) == 1:
+            own: Params = inbox[leaving[0]]["model"]
             return own
-        others = [k for k in inbox.clients if k not in gone]
+        others = [k for k in inbox.clients if k not in leaving]
         model: Params = next(iter(fedavg.aggregate(without(inbox, others), {})[0].values()))[
             "model"
         ]

@@ -71,7 +71,7 @@ class Forecast(Cut):
     window: Count = 12
     """Number of times that a window reads."""
     horizons: tuple[int, ...] = (3, 6, 12)
-    """How far ahead of a window's last time it is asked, in times."""
+    """Distances of the predicted times from a window's last time."""
     scaled: bool = True
     """Whether each client standardises what the network reads, by its own training times."""
     batch_size: Count = 64

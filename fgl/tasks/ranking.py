@@ -127,19 +127,19 @@ def _ranks(
 ) -> Tensor:
     """Ranks, float64 ``[m]``, of one end of the pairs `rows`: 0 of the head, 1 of the tail."""
     n, pairs, relation = graph.num_nodes, graph.edge_label_index, relation_of(graph)
-    known = _facts(graph, end, _is_true(graph)) if filtered else relation[:0]
+    facts = _facts(graph, end, _is_true(graph)) if filtered else relation[:0]
     nodes = torch.arange(n, device=graph.device)
     ranks = []
     for some in rows.split(max(1, chunk // n)):
         fixed, true = pairs[1 - end, some], pairs[end, some]  # type: ignore[index]  # checked
         ends = [nodes.repeat(len(some)), fixed.repeat_interleave(n)]
-        asked: dict[str, Any] = {"edge_label_index": torch.stack(ends if end == 0 else ends[::-1])}
+        fields: dict[str, Any] = {"edge_label_index": torch.stack(ends if end == 0 else ends[::-1])}
         if "edge_label_type" in reads(model).names:
-            asked["edge_label_type"] = relation[some].repeat_interleave(n)
+            fields["edge_label_type"] = relation[some].repeat_interleave(n)
         with fed.in_mode(model, False):
-            scores = fed.predict(model, params, graph, **asked).reshape(len(some), n)
+            scores = fed.predict(model, params, graph, **fields).reshape(len(some), n)
         own = scores.gather(1, true[:, None])
-        counts = ~_cells(known, relation[some] * n + fixed, n)
+        counts = ~_cells(facts, relation[some] * n + fixed, n)
         counts[torch.arange(len(some), device=graph.device), true] = False
         above, equal = ((way & counts).sum(1) for way in (scores > own, scores == own))
         wrong = (scores.isnan() & counts).any(1) | own.isnan().squeeze(1)
@@ -160,14 +160,14 @@ def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
     return keys
 
 
-def _cells(known: Tensor, rows: Tensor, n: int) -> Tensor:
-    """Mask ``[m, n]`` of the known cells in rows of a table; a cell is ``row n + column``."""
-    first, last = (torch.searchsorted(known, each * n) for each in (rows, rows + 1))
+def _cells(facts: Tensor, rows: Tensor, n: int) -> Tensor:
+    """Mask ``[m, n]`` of the cells of a table that are facts, by rows; a cell is ``row n + column``."""
+    first, last = (torch.searchsorted(facts, each * n) for each in (rows, rows + 1))
     count = last - first
     place = torch.arange(len(rows), device=rows.device).repeat_interleave(count)
     within = torch.arange(len(place), device=rows.device) - (count.cumsum(0) - count)[place]
     cells = torch.zeros(len(rows), n, dtype=torch.bool, device=rows.device)
-    cells[place, known[first[place] + within] % n] = True
+    cells[place, facts[first[place] + within] % n] = True
     return cells
 
 
@@ -217,14 +217,14 @@ def _corrupted(train: Training, num_clients: int, count: int) -> Any:
         tails, heads = (torch.stack([k // size[1], k % size[1]]) for k in keys)
         return FreeCells(tails, *size), FreeCells(heads, *size)
 
-    known = Once(tables, num_clients)
+    tables_of = Once(tables, num_clients)
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         chosen = (graph.training_mask & _is_true(graph)).nonzero().squeeze(1).repeat(count)
         relation, pairs = relation_of(graph)[chosen], graph.edge_label_index[:, chosen]  # type: ignore[index]
         for _ in range(fed.num_steps(train)):
             drawn = []
-            for end, free in zip((1, 0), known(graph), strict=True):
+            for end, free in zip((1, 0), tables_of(graph), strict=True):
                 others, has = free.of_rows(relation * graph.num_nodes + pairs[1 - end])
                 ends = [others, pairs[1 - end, has]]
                 drawn.append(torch.stack([*(ends if end == 0 else ends[::-1]), relation[has]]))
