@@ -6,6 +6,7 @@ import hashlib
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
@@ -75,6 +76,7 @@ def set_seed(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
+@dataclass
 class stage:  # a class costs half of what `contextmanager` does
     """A context with a stage's seed; an error is raised again with its round, clients and stage.
 
@@ -85,20 +87,21 @@ class stage:  # a class costs half of what `contextmanager` does
         ValueError: Round 3, client 1, train: no loss
     """
 
-    def __init__(
-        self, seed: int, index: int, clients: Sequence[int] | int | None, name: str
-    ) -> None:
-        self.seed, self.index, self.name = seed, index, name
-        self.clients = [clients] if isinstance(clients, int) else list(clients or ())
+    seed: int
+    index: int
+    clients: Sequence[int] | int | None
+    name: str
 
     def __enter__(self) -> None:
-        first = self.clients[0] if self.clients else "server"
+        own = self.clients
+        self.involved = [own] if isinstance(own, int) else list(own or ())
+        first = self.involved[0] if self.involved else "server"
         set_seed(fold_in(self.seed, self.index, first, self.name))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if not isinstance(error, Exception):
             return
-        where = f"Round {self.index}, {_named(self.clients)}, {self.name}"
+        where = f"Round {self.index}, {_named(self.involved)}, {self.name}"
         vars(error).setdefault("stage", self.name)
         again = _again(error, f"{where}: {error}")
         if again is None or where not in str(again):

@@ -8,7 +8,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -244,12 +244,12 @@ def values_of(tensor: Tensor) -> Tensor:
     return tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
 
 
+@dataclass
 class _Norms:
     """Euclidean norms of tensors, or of differences, that are read together."""
 
-    def __init__(self) -> None:
-        self.sources: list[tuple[Sequence[Tensor], Tensor | None]] = []
-        self.norms: list[list[Tensor]] = []
+    sources: list[tuple[Sequence[Tensor], Tensor | None]] = field(default_factory=list)
+    norms: list[list[Tensor]] = field(default_factory=list)
 
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
         """Register tensors from which `old` is subtracted; returns their place in `read`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from operator import attrgetter, methodcaller
 from typing import Any, TypeVar
 
@@ -157,7 +158,12 @@ def check_message(
         if not isinstance(received, Mapping):
             raise TypeError(f"Expected {name}['model'] to be a dict of tensors, but got a Tensor")
         for key, tensor in received.items():
-            _check_tensor(tensor, model, key, f"{name}['model']")
+            if key not in model:
+                names = f"keys of {list(model)}"
+                raise ValueError(
+                    f"Expected {name}['model'] to have {names}, but got extra [{key!r}]"
+                )
+            check_like(tensor, model[key], f"{name}['model'][{key!r}]")
 
 
 @explained
@@ -180,7 +186,7 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
     _check_tensors(received, name, depth=0)
     check_keys(received, model, name)
     for key, tensor in received.items():
-        _check_tensor(tensor, model, key, name)
+        check_like(tensor, model[key], f"{name}[{key!r}]")
 
 
 @explained
@@ -230,12 +236,6 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None
         return
     parts = [f"{word} {keys}" for word, keys in (("missing", missing), ("extra", extra)) if keys]
     raise ValueError(f"Expected {name} to have keys {list(want)}, but got {' and '.join(parts)}")
-
-
-def _check_tensor(tensor: Tensor, model: Mapping[str, Tensor], key: str, name: str) -> None:
-    if key not in model:
-        raise ValueError(f"Expected {name} to have keys of {list(model)}, but got extra [{key!r}]")
-    check_like(tensor, model[key], f"{name}[{key!r}]")
 
 
 def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
@@ -524,6 +524,7 @@ def _stack(tensors: list[Tensor]) -> Tensor:
     return torch.stack(tensors)
 
 
+@dataclass(eq=False)
 class Broadcast(Mapping[int, Message]):
     """An outbox with the same message for every client.
 
@@ -537,9 +538,8 @@ class Broadcast(Mapping[int, Message]):
         True
     """
 
-    def __init__(self, message: Message, num_clients: int) -> None:
-        self.message = message
-        self.num_clients = num_clients
+    message: Message
+    num_clients: int
 
     def __getitem__(self, client: int) -> Message:
         if not 0 <= client < self.num_clients:
