@@ -174,7 +174,7 @@ def predict(
         model: the architecture, see also `standing_in`.
         params: all of the model's parameters and buffers, by the names in ``model.state_dict()``.
         graph: the graph.
-        tie_weights: whether `params` has tied values for parameters that are tied in the model.
+        tie_weights: whether parameters that are tied in the model are also tied in this call.
         options: keyword arguments for the forward, such as ``return_embedding=True``.
 
     Returns:
@@ -386,7 +386,7 @@ def _called(
 
 
 def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise for networks of fgl, and for models that would read edges later than the windows."""
+    """Raise for networks of fgl.nn, and for models that cannot leave out edges of later times."""
     name = type(model).__name__
     if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
         raise ValueError(
