@@ -108,7 +108,7 @@ class NeighbourSampler:
         return self.unchecked(seeds, generator=generator)
 
     def unchecked(self, seeds: Tensor, *, generator: torch.Generator | None = None) -> Graph:
-        """The batch of some seeds, without the check that they are distinct nodes."""
+        """The batch of some seeds, without the check that the seeds are distinct nodes."""
         return self.batch(*self.draw(seeds, generator), len(seeds))
 
     def draw(

@@ -100,13 +100,13 @@ CLASSES = Target(cross_entropy, {"accuracy": hit_counts, "macro_f1": class_count
 REGRESSION = Target(
     squared_error, {"rmse": rmse, "mae": mae, "r2": r2}, lower=frozenset({"rmse", "mae"})
 )
-"""Numbers, float ``[n]`` or ``[n, t]``, NaN where unknown: squared error."""
+"""Numeric labels, float ``[n]`` or ``[n, t]``, NaN if unknown: squared error."""
 FORECAST = Target(
     absolute_error,
     {"mae": mae, "rmse": rmse, "mape": mape},
     lower=frozenset({"mae", "rmse", "mape"}),
 )
-"""Numbers of a series, NaN where unknown: absolute error, at each horizon and their mean."""
+"""Numeric labels of a series, NaN if unknown: absolute error, per horizon and on average."""
 ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_precision})
 """Binary labels, float ``[n]`` or ``[n, t]`` of 0, 1 or NaN: binary cross-entropy of logits."""
 
@@ -164,7 +164,8 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 
     Args:
         metrics: numbers by name.
-        select: a name, with a minus before it if smaller is better, such as ``"-val_rmse"``.
+        select: a metric's name, with a minus before the name if smaller is better, such as
+            ``"-val_rmse"``.
 
     Returns:
         The metric, or minus the metric; NaN if no metric has this name.

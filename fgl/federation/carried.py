@@ -13,7 +13,7 @@ from .method.message import Aggregate, Inbox, Message, State
 from .method.method import Method
 from .round import DROPPED
 
-KEY = "privacy"  # of the server's state
+KEY = "privacy"  # key in the server's state
 
 
 def carried(method: Method, start: Result, state: State) -> State:

@@ -47,7 +47,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """A context that warns if other models than those that this method deploys are scored."""
+    """A context that warns if models are scored that this method does not deploy."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -86,7 +86,7 @@ def deployed(
 
     def models(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[int, Params]:
         used = _whole_models(method, clients, outbox, states)
-        first = next(iter(used), None)  # one client is enough, since this costs
+        first = next(iter(used), None)  # only one client, since the check is slow
         if first is not None:
             arguments = outbox[first], states.get(first, {}), clients[first], used[first]
             other = _deploys_otherwise(method, *arguments)
@@ -218,8 +218,8 @@ def evaluate_on(
         With `fgl.targets.REGRESSION` they are ``{"val_rmse", "val_loss", "test_rmse", "test_mae",
         "test_r2"}`` on one graph, and ``{"local_rmse", "local_mae", "local_r2"}`` on the clients'
         own graphs. Clients without a test node or without a known value are left out. If there are
-        no validation nodes, only the test nodes are scored. Undefined metrics are left out, such as
-        the AUC if all labels are equal.
+        no validation nodes, only the test nodes are scored. Undefined metrics, such as the AUC if
+        all labels are equal, are left out.
 
     Raises:
         TypeError: in the default score, for floating-point ``y`` without a target.
@@ -302,7 +302,7 @@ def _local_score(
         checked_y(target, own.y)
     answers = [by_answer(own, own.test_mask)[1:] for own in graphs]
     warn_undefined(target, answers, "local_", instead=POOLED)
-    scored_graphs = set(tested)  # graphs are told apart by identity
+    scored_graphs = set(tested)  # graphs are compared by identity
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
         if graph not in scored_graphs:
@@ -354,7 +354,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The scores without those of clients that use one of the server's metric names."""
+    """The clients' scores; clients that use one of the server's metric names are left out."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -445,7 +445,7 @@ def merging(
 
 
 def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
-    """The smallest value, or the largest if less is better; NaN if one is NaN."""
+    """The smallest value, or the largest value if less is better; NaN if any value is NaN."""
     if any(map(math.isnan, values)):
         return math.nan
     name = name.removesuffix("_before")

@@ -371,7 +371,7 @@ class Result:
             return self.method.deploy(message, state, graph)
 
     def _module(self, client: int, params: Params) -> nn.Module:
-        assert self.method is not None  # `_deployed` has looked
+        assert self.method is not None  # `_deployed` has checked it
         model = self.method.model
         if self.clients:
             model = self.method.model_of(self.clients[client])

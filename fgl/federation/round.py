@@ -24,8 +24,8 @@ from .method.message import Aggregate, Broadcast, Inbox, Message, State, compact
 from .method.method import Evaluate, Method, Watch
 
 Dropouts = float | Callable[[int, int], bool]
-FARTHEST_LOSS = 300.0  # times the median client's
-BAD_LOSS = 10.0  # times the smallest of earlier rounds
+FARTHEST_LOSS = 300.0  # times the median client's loss
+BAD_LOSS = 10.0  # times the smallest loss of earlier rounds
 DROPPED = "dropped out"  # a dropout simulated by the run: this client does not train
 Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
@@ -137,7 +137,7 @@ def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> 
 
 
 def _note_training(record: Round, executor: Executor, history: Sequence[Round]) -> None:
-    """Record how the executor trained; a single warning is given if it could not train a batch."""
+    """Record the executor's mode of training, and warn the first time that batches do not work."""
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if not any(each.untraced for each in history):
         record.untraced = getattr(executor, "untraced", "")  # if clients are in this process

@@ -96,14 +96,15 @@ def run(
             called before the first round and after the last round.
         checkpoint: folder in which every round is saved; only one run at a time can use a folder.
             If the folder contains a checkpoint, the run resumes from this checkpoint.
-        config: values, as JSON can hold them, that must be equal when a checkpoint is resumed.
+        config: JSON values that must be equal when a checkpoint is resumed.
             The following values are always compared: the seed, the clients' graphs, the initial
             model, the optimiser and its settings, the number of torch threads, the bounds of
             uploads, the arguments of the method's builders and the names of its functions. Use
             `config` for settings inside your own functions, such as a loss's weight.
-        start: the result of another run, whose outbox and states this run uses as its start. Rounds
-            are numbered from 0, and the clients' privacy costs are added to the earlier costs, see
-            `fgl.transforms.privacy_spent`. Default the initial model.
+        start: the result of another run. This run starts from the outbox and states of that result.
+            Rounds are numbered from 0, and the clients' privacy costs are added to the earlier
+            costs, see `fgl.transforms.privacy_spent`. By default a run starts from the initial
+            model.
         strict: whether to raise at the first refused upload, for development.
         limits: bounds on uploads, and on rounds without uploads; see `fgl.federation.Limits`.
         go_back: number of rounds by which the server goes back if most uploads of a round diverged

@@ -1,4 +1,4 @@
-"""Executors: functions by which a round reaches its clients, and stores of the clients' states."""
+"""Executors: objects that connect a round to its clients and hold the clients' states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from ..gate.uploads import Limits
 from ..method.message import Message, State
 
-Value = float | tuple[float, float]  # of a metric: a number, or a sum and its divisor
+Value = float | tuple[float, float]  # a metric: a number, or a sum and its divisor
 
 
 @dataclass

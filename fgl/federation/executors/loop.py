@@ -30,7 +30,7 @@ class Loop:
 
     Args:
         method: the method.
-        clients: every client's graph, or a dict from client to graph if only some are here.
+        clients: every client's graph, or a dict from client to graph for only some clients.
         seed: seed of the run.
         states: the clients' states from earlier rounds; default none.
         score: ``(params, graph) -> metrics``, a client's own score of a model; each metric is a
@@ -176,7 +176,7 @@ class Loop:
         """A function for `train` that repeats traced steps; None if steps have minibatches."""
         if self.method.train.batches is not None:
             return None
-        view: View | None = None  # of all steps
+        view: View | None = None  # shared by all steps
 
         def differentiate(
             layout: Layout, params: Params, leaves: Params, graph: Graph, context: Any

@@ -24,7 +24,7 @@ VERSION = attrgetter("_version")  # a tensor's number of changes
 
 
 class ChangedInPlace(ValueError):
-    """Error if a method changed a shared tensor in place; the method and no client is at fault.
+    """Error if a method changed a shared tensor in place; the cause is the method, not a client.
 
     Example:
         >>> issubclass(ChangedInPlace, ValueError)
@@ -45,7 +45,7 @@ def checked(method: Method) -> Method:
       otherwise `Diverged` is raised. It must not change the uploads or its old state.
     - `deploy` must return a complete model and must not change anything.
     - `account` must return a state and must not change anything.
-    - `joining` must return a message, and from all messages an outbox and a state.
+    - `joining.say` must return a message; `joining.welcome` must return an outbox and a state.
 
     `unchanged` detects changes during local training. `check_own` detects a client that overwrites
     another client's tensors. Only changes that torch counts are detected; changes through ``.data``
@@ -249,7 +249,7 @@ class Noted:
 
     def __init__(self, messages: Iterable[Mapping[str, Any]]) -> None:
         self.keys: list[Any] = []  # for a dict, a tuple of its key and of the names inside
-        self.ends: list[int] = []  # of each message in `keys`
+        self.ends: list[int] = []  # end of each message in `keys`
         self.values: list[Any] = []
         visited: set[int] = set()
         for message in messages:
@@ -262,7 +262,7 @@ class Noted:
                     self.keys.append((key, *value))
                     self.values += value.values()
             self.ends.append(len(self.keys))
-        self.counted = True  # whether all are tensors that count their changes
+        self.counted = True  # whether all values are tensors with a number of changes
         try:
             self.versions: list[int] = [*map(VERSION, self.values)]
         except (AttributeError, RuntimeError):

@@ -317,9 +317,9 @@ class Limits:
             together. If there are more, the metrics that most clients have are kept.
         metric_length: largest number of characters of a metric's name.
         empty_rounds: the run raises after this number of consecutive rounds in which no upload was
-            accepted, and at its end if no upload was accepted in any round. An exchange of several
-            rounds, such as for a secure sum, counts as one such round if any of its rounds is.
-            None for no limit.
+            accepted, and at its end if no upload was accepted in any round. If a method has
+            exchanges of several rounds, such as for a secure sum, the run raises after this number
+            of consecutive exchanges with such a round. None for no limit.
 
     Raises:
         TypeError, ValueError: for a number that is no integer, or out of range.
@@ -506,7 +506,7 @@ def _not_accepted(
 def _forms(
     method: Method, uploads: Mapping[int, Any], limits: Limits
 ) -> tuple[dict[int, Form], dict[int, Exception]]:
-    """The forms of the uploads, and the errors of the malformed ones."""
+    """The forms of the uploads, and the errors of the malformed uploads."""
     template = method.common()
     forms: dict[int, Form] = {}
     malformed: dict[int, Exception] = {}
@@ -639,7 +639,7 @@ def _check_form(form: Form, usual: Form) -> None:
 
 
 def _flat(form: Form) -> dict[tuple[str, ...], str]:
-    """The entries by path; a dict is also an entry itself."""
+    """The entries of a form by path, with an entry for each inner dict."""
     dicts = {(key,): "a dict" for key, value in form.items() if isinstance(value, dict)}
     return dicts | dict(_entries(form))
 

@@ -18,7 +18,7 @@ from .describe import FUNCTIONS, Layer, described, short, short_name
 from .method import Method, Training
 
 P = ParamSpec("P")
-Check = Callable[[Method, str], None]  # raises unless a builder of this name can take the method
+Check = Callable[[Method, str], None]  # raises unless the builder works with the method
 
 
 @overload
@@ -49,9 +49,9 @@ def layer(
             method. They are called with the method and the builder's name.
 
     Returns:
-        The builder. Its methods have one layer more than the method that is the builder's input:
-        the first method or task among its arguments. The builder raises a TypeError if its function
-        does not return a method.
+        The builder. Its input is the first method, or the first task's method, among its arguments.
+        The method that it returns has one layer more than the input. The builder raises a TypeError
+        if its function does not return a method.
 
     Example:
         >>> @layer
@@ -134,7 +134,7 @@ def _method_of(value: Any) -> Method | None:
 
 
 def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str) -> dict[str, Any]:
-    """All arguments by name except the method, as JSON can hold them."""
+    """JSON values of all arguments by name, except the method."""
     settings: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
         if name == but:

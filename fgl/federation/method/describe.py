@@ -18,18 +18,18 @@ from torch import Tensor, nn
 from ...kinds import plain
 
 FUNCTIONS = ("loss", "receive", "send", "aggregate", "deploy", "accept")  # of a method
-HOOKS = ("batches", "adjust", "settle")  # of its training
+HOOKS = ("batches", "adjust", "settle")  # of a method's training
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A builder that made a method, or wrapped one, and its arguments.
+    """A builder that created or wrapped a method, and the builder's arguments.
 
     Args:
         name: name of the builder.
         settings: the builder's arguments by name, with defaults but without the wrapped method.
         call: the given arguments, as text for ``repr``.
-        sealed: fields of the method that no builder around this one may change.
+        sealed: fields of the method that no outer builder may change.
         left: the functions and the training of the method that the builder returned.
         inner: layers that the builder applied itself.
 

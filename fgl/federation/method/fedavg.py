@@ -371,7 +371,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     shapes_of: dict[nn.Module, tuple[list[str], dict[str, torch.Size]]] = {}
 
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
-        # A method whose model was replaced may still have this loss with the first model.
+        # If a method's model was replaced, this loss may still have the old model.
         called = stand_in(model)
         if called not in shapes_of:  # a lazy layer has no shapes before its first call
             shapes = {name: t.shape for name, t in called.state_dict().items()}

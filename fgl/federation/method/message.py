@@ -14,7 +14,7 @@ from torch import Tensor
 from ...kinds import explained
 
 Params = dict[str, Tensor]
-Message = dict[str, Any]  # a tensor by its key, or a dict of tensors
+Message = dict[str, Any]  # key to a tensor or to a dict of tensors
 State = Message
 Outbox = Mapping[int, Message]  # the server's next message to each client
 Key = TypeVar("Key")
@@ -112,7 +112,7 @@ def compact(message: Message) -> Message:
 
 
 def to(message: Any, device: torch.device) -> Any:
-    """Move a message or a state, or a dict of them by client, to a device.
+    """Move a message, a state, or a dict of messages or states by client, to a device.
 
     Example:
         >>> to({"w": torch.zeros(1)}, torch.device("cpu"))
@@ -337,7 +337,7 @@ class Inbox(Mapping[int, Message]):
         return len(self._messages)
 
     def stack(self, key: str) -> Any:
-        """Stack the clients' tensors under `key`: one tensor ``[K, ...]``, or a dict of them.
+        """Stack the clients' tensors under `key`: a tensor ``[K, ...]``, or a dict of such tensors.
 
         The stack is a copy and may be changed in place.
 
@@ -349,7 +349,7 @@ class Inbox(Mapping[int, Message]):
         return self._entries(key, _stack)
 
     def each(self, key: str) -> Any:
-        """Like `stack`, but returns a view or a list of tensors. Do not change it in place.
+        """Like `stack`, but returns a view or a list of tensors. Do not change the result in place.
 
         It returns a view if the messages are rows of one tensor, as with the batch executor.
         """

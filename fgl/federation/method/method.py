@@ -120,7 +120,7 @@ TRAINING = {
 @takes_old_names
 @dataclass(frozen=True, repr=False)
 class Method:
-    """A federated method: what clients minimise, receive and send, and how the server aggregates.
+    """A federated method: the functions of clients and server, and the settings of a round.
 
     Messages and states are dicts of named tensors, at most one dict deep. A method is a value:
     `fedavg` returns a method, and ``dataclasses.replace`` returns a copy with some fields replaced.
