@@ -476,7 +476,7 @@ def _sentence(key: str, value: Any, hint: Any, name: str, rest: str) -> str:
 
 
 def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "") -> None:
-    """Raise a TypeError unless a value has a type.
+    """Raise a TypeError unless a value has the given type.
 
     `call` names the function that received the value, and `rest` has its further arguments.
 

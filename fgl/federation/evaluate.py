@@ -224,7 +224,7 @@ def evaluate_on(
     Raises:
         TypeError: in the default score, for floating-point ``y`` without a target.
         ValueError: in the default score, if a graph lacks labels or test nodes, or no client has a
-            test node. The returned function raises it if a model lacks some tensors.
+            test node. The returned function raises a ValueError if a model lacks tensors.
 
     Warns:
         UserWarning: in the default score, with the clients whose labels do not define a metric,

@@ -248,7 +248,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """The run in a checkpoint folder, on the clients' device or, if unknown, on the model's."""
+    """Load the run of a checkpoint folder to the clients' device, or else to the model's device."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])
