@@ -144,8 +144,8 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit], ids: Sequence[Any]) ->
         if count:
             warn(
                 f"Expected held-out edges of client {client} to be no edges of other clients, but "
-                f"got {count}, which train there: fgl.data.splits.subgraph_split divides a split of "
-                "the whole graph",
+                f"got {count}, which train there: fgl.data.splits.subgraph_split divides a split "
+                "of the whole graph",
             )
             return
 
