@@ -25,7 +25,7 @@ Draws = torch.Generator | None
 
 @typed
 def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """The graph after ``round(share n)`` of its n training examples left the training mask.
+    """Remove ``round(share n)`` of the n training examples of a graph from its training mask.
 
     Examples without a known label (only NaN) are not counted in n.
 
@@ -49,7 +49,7 @@ def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph
 
 @typed
 def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """The graph after ``round(share n)`` of its n training labels changed to another class.
+    """Change ``round(share n)`` of the n training labels of a graph to another class.
 
     Every other class is equally likely. If ``y`` holds binary labels as floats, n is the number of
     known labels, and 0 and 1 are swapped. Labels of validation and test examples are left
@@ -249,7 +249,7 @@ def damaged(
 
 @typed
 def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """The graph without ``round(share m)`` of its m edges; both directions of an edge are removed.
+    """Remove ``round(share m)`` of the m edges of a graph, each in both directions.
 
     Args:
         graph: a graph or a collection. The edges of all graphs in a collection are drawn together.
@@ -268,7 +268,7 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
 @typed
 def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """The graph after ``round(share m)`` of its m edges moved to two other nodes.
+    """Move ``round(share m)`` of the m edges of a graph to two other nodes.
 
     A moved edge joins two nodes that no edge joined before. Each of its directions keeps its
     weight, features and time. In a collection an edge stays within its graph. In an almost complete
@@ -334,7 +334,7 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 
 @typed
 def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """The graph after each node lost ``int(share k)`` of its k nonzero features.
+    """Set ``int(share k)`` of the k nonzero features of each node to 0.
 
     With one-hot features (k = 1) either all nodes or no nodes lose their feature. A warning is
     given if no node loses a feature.
