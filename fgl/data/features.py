@@ -78,7 +78,7 @@ def degree_features(graph: Graph) -> Graph:
 
 
 def one_hot_degree(edge_index: Tensor, num_nodes: int) -> SparseMatrix:
-    """One-hot degrees as features of nodes; the last column means a degree of 63 or more."""
+    """Degrees as one-hot features of nodes; the last column means a degree of 63 or more."""
     degree = edge_index[1].bincount(minlength=num_nodes).clamp(max=DEGREES - 1)
     pattern = Pattern(torch.arange(num_nodes + 1), degree, (num_nodes, DEGREES))
     return SparseMatrix(pattern, torch.ones(num_nodes))
