@@ -157,7 +157,7 @@ class Window:
     def __call__(
         self, positive: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Draw pairs ``[2, *]`` with the sources of a mask's pairs; also return those pairs' ids."""
+        """Draw pairs ``[2, *]`` with the sources of a mask's pairs; also return the pairs' ids."""
         chosen = positive.nonzero().squeeze(1)
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)
         for (relation, kind), (free, among) in self.free.items():
