@@ -103,7 +103,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients share training nodes of one graph in which each node has one class.
+    """Whether clients overlap in training nodes of one graph, with one class per node.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -181,7 +181,7 @@ class Damage:
 
     @property
     def any(self) -> bool:
-        """Whether anything is damaged."""
+        """Whether any kind of damage is set."""
         return self != Damage()
 
     def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
@@ -367,7 +367,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries that remain after each row lost ``int(share count)``; `row` is sorted."""
+    """Mask of the entries left after removing ``int(share count)`` of each row; `row` is sorted."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each

@@ -184,8 +184,8 @@ def neighbour_sums(
 
     Let ``P = D^-1/2 (A + I) D^-1/2`` be the normalised adjacency of the whole graph. The new
     features are rows of ``P X``. The new edges are entries of P, including self-loops, with the
-    values of P as weights. All degrees are therefore degrees in the whole graph. A ``GCN(...,
-    normalize=False, summed=True)`` on the result equals a GCN on the original graph.
+    values of P as weights. All degrees are therefore degrees in the whole graph. A
+    ``GCN(..., normalize=False, summed=True)`` on the result equals a GCN on the original graph.
 
     - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
     - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. Its first convolution gives

@@ -50,9 +50,9 @@ def typed_graph(
             have label 0, or NaN for floats.
         num_classes: number of classes; default the largest label plus one. It is required if
             several types have labels, to confirm that the types share the same classes.
-        train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, its
-            types may have masks; nodes of other types are in no mask. If a type in `y` has no
-            training mask, its nodes that are in no other mask are training nodes.
+        train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
+            types in `y` may have masks. Nodes of types without a mask are in no mask. If a type in
+            `y` has no training mask, its nodes that are in no other mask are training nodes.
         edge_attr: dict from relation to ``[E_r, d_r]``; other relations have zeros.
         edge_time: dict from relation to ``[E_r]``; all relations have times, or none.
 

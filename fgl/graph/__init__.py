@@ -147,7 +147,7 @@ class Graph(Facts):
 
     @cached_property
     def pool(self) -> SparseMatrix:
-        """``[num_graphs, num_nodes]``, 1 where a node is in a graph: ``pool @ h`` sums over nodes.
+        """Matrix ``[num_graphs, num_nodes]``, 1 for a graph's nodes: ``pool @ h`` sums over nodes.
 
         It also works under `vmap`. There, padding nodes are in no graph, and padding graphs are
         empty.
@@ -202,7 +202,7 @@ class Graph(Facts):
 
     @cached_property
     def reading(self) -> Reading:
-        """Fields of the graph for models whose forward takes `edge_index`; computed once."""
+        """Fields of the graph for models whose forward has `edge_index`; computed once."""
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:

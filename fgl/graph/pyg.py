@@ -129,7 +129,7 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
 
 
 def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
-    """Whether there is a time for each node, and not for each edge."""
+    """Whether `time` has a value for each node instead of each edge."""
     if not all(isinstance(each, Tensor) for each in (time, x, edge_index)):
         return False
     return bool(len(time) == len(x) != edge_index.shape[-1])
@@ -222,8 +222,8 @@ def masks_of_ids(
     """Convert ids of training, validation and test examples to masks.
 
     Raises:
-        ValueError: if a mask exists in addition to its ids, or an id is outside ``[0,
-            num_examples)``.
+        ValueError: if a mask exists in addition to its ids, or an id is outside
+            ``[0, num_examples)``.
     """
     new = {}
     for mask, names in IDS.items():

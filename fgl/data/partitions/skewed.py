@@ -24,13 +24,13 @@ def dirichlet_partition(
 ) -> list[Tensor]:
     """Assign examples to clients of equal size with different class distributions (GPFL).
 
-    With n examples, a client gets ``floor(n / num_clients)`` examples, and the first ``n mod
-    num_clients`` clients get one more. The class distribution of a client is ``p_i ~
-    Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the other
-    entries. This is done a single time, so with three or more classes another entry may then exceed
-    `cap`. In each step, a random client that is not full draws a class from its distribution, and
-    draws again if no example of this class is left. It gets the last remaining example of the
-    class.
+    With n examples, a client gets ``floor(n / num_clients)`` examples, and the first
+    ``n mod num_clients`` clients get one more. The class distribution of a client is
+    ``p_i ~ Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the
+    other entries. This is done a single time, so with three or more classes another entry may then
+    exceed `cap`. In each step, a random client that is not full draws a class from its
+    distribution, and draws again if no example of this class is left. It gets the last remaining
+    example of the class.
 
     The rule does not cover a client whose distribution has only classes without remaining examples.
     In that case all classes with remaining examples are equally likely.
@@ -111,8 +111,8 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape or a negative class, `num_clients` is not in ``[1,
-            n]``, or `alpha` is not positive, or so small or large that a probability is NaN.
+        ValueError: if `y` has another shape or a negative class, `num_clients` is not in
+            ``[1, n]``, or `alpha` is not positive, or so small or large that a probability is NaN.
 
     Example:
         >>> y = torch.arange(2).repeat(20)

@@ -22,7 +22,7 @@ class FreePairs:
     """Sampler of pairs of different nodes without an edge, for repeated draws.
 
     Args:
-        edge_index, num_nodes, directed: as for `negative_edges`, which draws once.
+        edge_index, num_nodes, directed: as for `negative_edges`, which draws a single time.
 
     Raises:
         ValueError: if the shape is another one, a node is out of range or `num_nodes` is negative.

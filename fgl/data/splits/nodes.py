@@ -233,8 +233,8 @@ def scaffold_split(
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. A group is
     added to the training molecules if these remain at most ``train n``. Otherwise it is added to
-    the validation molecules if training and validation molecules together remain at most ``(train +
-    val) n``. Otherwise it is added to the test molecules.
+    the validation molecules if training and validation molecules together remain at most
+    ``(train + val) n``. Otherwise it is added to the test molecules.
 
     Args:
         graph: a collection of n molecules.

@@ -26,13 +26,13 @@ def windows(
 ) -> Graph:
     """Split a time series into windows with input times, target times and masks.
 
-    A window that ends at time t reads the times ``t - steps + 1`` to t. Its target times are ``t +
-    h`` for each horizon h. Times are divided in order into training, validation and test times. A
-    window belongs to the part that contains all its target times; a window with target times in two
-    parts is left out. A test window may read training times, which are in its past.
+    A window that ends at time t reads the times ``t - steps + 1`` to t. Its target times are
+    ``t + h`` for each horizon h. Times are divided in order into training, validation and test
+    times. A window belongs to the part that contains all its target times; a window with target
+    times in two parts is left out. A test window may read training times, which are in its past.
 
-    A model with ``forward(x, edge_index, edge_weight)`` reads ``x [windows, steps, num_nodes,
-    num_features]`` and returns ``[windows, num_nodes, horizons]``.
+    A model with ``forward(x, edge_index, edge_weight)`` reads
+    ``x [windows, steps, num_nodes, num_features]`` and returns ``[windows, num_nodes, horizons]``.
 
     Args:
         graph: ``x [num_nodes, num_times, num_features]`` and ``y [num_nodes, num_times]``.
