@@ -29,13 +29,13 @@ def major_label_partition(
 
     Isolated nodes are dropped; N nodes remain in the pool. ``int(global_share N)`` uniformly drawn
     nodes leave the pool and become the global test graph. The clients then draw in turn, and the
-    test nodes of a client leave the pool. Each client first draws `num_major` major labels, and a
-    sample of ``S = int(share N)`` nodes. ``int(major_rate S)`` of these nodes, or all if there are
-    fewer, have one of its major labels. The other nodes are drawn from the rest of the pool. A
-    sample has fewer than S nodes if the pool is exhausted. Nodes without an edge inside the sample
-    are dropped; the n remaining nodes are in random order. The last `num_test` of them are the
-    client's test nodes, the ``n // 5`` nodes before these are its validation nodes, and all other
-    nodes are training nodes.
+    test nodes of a client leave the pool. Each client first draws `num_major` major labels, and
+    then a sample of ``S = int(share N)`` nodes. ``int(major_rate S)`` of these nodes, or all if
+    there are fewer, have one of its major labels. The other nodes are drawn from the rest of the
+    pool. A sample has fewer than S nodes if the pool is exhausted. Nodes without an edge inside the
+    sample are dropped; the n remaining nodes are in random order. The last `num_test` of them are
+    the client's test nodes, the ``n // 5`` nodes before these are its validation nodes, and all
+    other nodes are training nodes.
 
     Several clients may therefore share a training node, and a test or validation node of one client
     may be a training node of another client.

@@ -40,7 +40,7 @@ def dirichlet_partition(
         num_clients: number of clients, at most n.
         alpha: concentration. A small value gives clients of one class; a large value gives similar
             clients.
-        cap: largest probability of a class in a client's distribution.
+        cap: probability above which a class in a client's distribution is cut to `cap`.
         seed: random seed.
 
     Returns:
