@@ -101,8 +101,8 @@ def gcfl(
     Args:
         fedavg: FedAvg of a task. Its server runs separately for each cluster with the cluster's
             state; a new cluster starts with a copy of the state.
-        eps1: a cluster splits only if its mean update has a smaller norm than this, at least 0; .025 to .08 in
-            the public code, depending on the dataset.
+        eps1: a cluster splits only if its mean update has a smaller norm than this, at least 0;
+            .025 to .08 in the public code, depending on the dataset.
         eps2: a cluster splits only if an update has a larger norm than this, at least 0; .045 to .4
             in the public code.
         first_round: number of rounds before the first split.
