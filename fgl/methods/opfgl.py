@@ -142,9 +142,7 @@ def opfgl(
             answers = fed.predict(model, teacher, graph).softmax(1)
         weight = distil * class_weights(graph)[None] * propagate(graph)
         weight = weight.sum(1).clamp(distil_least, distil_most).to(answers)
-        weight = weight * bool(
-            graph.num_train
-        )  # the divergence alone has only rounding as gradient
+        weight = weight * bool(graph.num_train)  # else gradients are only rounding
         targets = {"answers": Ragged(answers), "weight": Ragged(weight)}
         return params, {**context, **targets, "teacher": teacher}
 

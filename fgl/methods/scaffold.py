@@ -29,8 +29,8 @@ def scaffold(
       II, ``"path"``). This is the mean gradient along the path if a step is ``-eta`` times its
       gradient;
     - or the mean gradient at ``theta^t`` of the losses of S further steps (option I,
-    ``"gradient"``). This also works with momentum and Adam, whose steps are not gradients. It
-    computes one more gradient for each minibatch, without dropout.
+      ``"gradient"``). This also works with momentum and Adam, whose steps are not gradients. It
+      computes one more gradient for each minibatch, without dropout.
 
     All clients with examples have the same weight: ``theta += eta_g mean_i (theta_i - theta^t)``
     and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the participants. Uploads and downloads double in
