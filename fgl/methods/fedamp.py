@@ -35,7 +35,7 @@ def fedamp(
     the client starts from. Models of absent clients are left out of the round's mixes.
 
     Args:
-        fedavg: what clients train and send; its server averages.
+        fedavg: FedAvg of a task; its server only averages.
         sigma: squared distance of two models at which attention falls to 1 / e, above 0.
         server_lr: alpha_K, the server's step, above 0.
         penalty: lambda, at least 0.
@@ -69,7 +69,7 @@ def heurfedamp(
     joins later cannot tell that round from others.)
 
     Args:
-        fedavg: what clients train and send; its server averages.
+        fedavg: FedAvg of a task; its server only averages.
         own: xi_ii, a client's weight of its own model, in [0, 1].
         scale: sharpness of the other clients' weights, at least 0.
         penalty: lambda, at least 0.
@@ -99,7 +99,7 @@ def passing(
     """Every client keeps its own model, with a penalty on its distance to a weighted mix.
 
     Args:
-        fedavg: what clients train and send.
+        fedavg: FedAvg of a task.
         attention: function from the clients' models minus the initial model, ``[K, P]``, to the
             weights of the mixes, ``[K, K]``.
         weight: weight of ``1/2 ||theta - u_i||^2`` in the loss.

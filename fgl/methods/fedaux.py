@@ -35,7 +35,7 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     Args:
         fedavg: FedAvg of a model with the parameter `vector`; the server only averages.
         scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights.
-            vector: name of the parameter.
+        vector: name of the parameter.
 
     Raises:
         ValueError: if `scale` is negative, the model has no such vector, or the server of `fedavg`

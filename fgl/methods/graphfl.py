@@ -48,7 +48,7 @@ def graphfl(
     Args:
         fedavg: FedAvg of a task; clients adapt to its loss.
         adapt_steps: steps of the adaptation, at least 0; with 0 this is `fedavg` on the query set.
-            adapt_lr: learning rate a of the adaptation, at least 0.
+        adapt_lr: learning rate a of the adaptation, at least 0.
         query: the query set. ``"half"``: in each step a new random half of the step's examples is
             the support set, and the rest is the query set. ``"all"``: both sets are all examples of
             the step. ``"validation"``: the training nodes are the support set and the validation

@@ -81,8 +81,8 @@ def s2fgl(
         frequencies: number of eigenvectors at either end of the spectrum.
         neighbours: number of nodes that each node is joined to, itself excluded.
         books: number of books.
-        book_share: fraction of the clients whose means are in a book; at least one client. restart:
-            alpha of the ranking, in [0, 1].
+        book_share: fraction of the clients whose means are in a book; at least one client.
+        restart: alpha of the ranking, in [0, 1].
 
     Raises:
         TypeError: if the model has no embeddings.

@@ -45,8 +45,8 @@ def adapted(
         own_hidden: width of the clients' own networks.
         own_hops: number of propagation steps of features.
         own_alpha: weight of a client's own edges in this propagation, in [0, 1].
-        own_beta: weight of the first step's predictions in signed messages, in [0, 1]. own_dropout:
-            dropout of the clients' own networks.
+        own_beta: weight of the first step's predictions in signed messages, in [0, 1].
+        own_dropout: dropout of the clients' own networks.
 
     Raises:
         ValueError: if a number is out of range, or clients have no classes.

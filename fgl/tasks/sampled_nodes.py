@@ -141,7 +141,7 @@ class SampledNodes(Cut):
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random."""
     model: Literal["gcn", "gat", "sage"] = "sage"
-    """The network of the clients; it has as many layers as there are fan-outs."""
+    """The network of the clients, with one layer per fan-out."""
     fanouts: tuple[int, ...] = (10, 10)
     """Number of sampled neighbours per node, for each hop; -1 means all."""
     batch_size: Count = 1024

@@ -52,7 +52,8 @@ def node_scores(
             needs.
         test: whether to score the test nodes too; False if only validation is needed.
         logits_of: ``(model, params, graph) -> logits``; default the model's output for the whole
-            graph. target: meaning of the values of ``graph.y``; default class labels.
+            graph.
+        target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
         ``(params, graph) -> {"val_accuracy", "test_accuracy"}``, with `fgl.targets.REGRESSION`

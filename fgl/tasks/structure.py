@@ -1,4 +1,4 @@
-"""Structure as features: columns that a model reads beside a node's own features."""
+"""Structure as features: columns that a model reads in addition to a node's own features."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ def with_unseen(task: Task, count: int) -> Task:
         The new task; the same task if `count` is 0.
 
     Raises:
-        ValueError: if no client is left to train, or an unseen client has no test nodes. TypeError:
-            if `y` of an unseen client is numbers.
+        ValueError: if no client is left to train, or an unseen client has no test nodes.
+        TypeError: if `y` of an unseen client is numbers.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=4, hidden=8).load(seed=0)

@@ -32,7 +32,7 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
     Returns:
         The method. It must be the outermost wrapper. A wrapper around it could send more data, so a
-            run of such a method raises an error.
+        run of such a method raises an error.
 
     Raises:
         ValueError: if `length` is not positive, or the server declares that it reads other entries;

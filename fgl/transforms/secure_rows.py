@@ -50,7 +50,7 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
 
     Returns:
         A function of the graphs of `fgl.data.asked_rows`. It returns the rows for each client,
-            float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
+        float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
 
     Raises:
         ValueError: as `secure_sum`; when called, if a client dropped out.

@@ -68,8 +68,8 @@ def secure_sum(
     Raises:
         ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
             `bits` and `bound` leave clients a largest weight of 0, or the method needs more than
-        means: the error names every reason. In a run, if the method sends other keys, or the number
-        of participants is below `threshold` or too large for it.
+            means; the error names every reason. In a run, if the method sends other keys, or the
+            number of participants is below `threshold` or too large for it.
         TypeError: if `signed` is not a `Signatures`.
 
     Example:
