@@ -170,7 +170,7 @@ def check_client(graph: Graph) -> None:
 
 
 def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
-    """Return the prototypes of all clients but one."""
+    """Return the prototypes of all clients except one."""
     return {key: fed.drop(each, [client]) for key, each in prototypes.items()}
 
 
@@ -186,7 +186,7 @@ def hidden_neighbours(
     """Hide some validation nodes; return the graph and each node's missing neighbours.
 
     Returns:
-        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros where none is missing.
+        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros for absent neighbours.
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)

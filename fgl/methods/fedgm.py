@@ -67,7 +67,7 @@ def fedgm(
     real server does not have; here the server uses the last step.
 
     Args:
-        fedavg: its model is trained; its loss and local training are not used.
+        fedavg: FedAvg of a task; its model is used, but its loss and local training are not.
         reduction: condensed nodes per training node, in [0, 1].
         condense_steps: number of a client's condensation steps.
         adjacency_steps: consecutive steps on the edge network.

@@ -8,8 +8,8 @@ be sent back. So an epoch is an exchange of three rounds with the same clients:
   the gradient of that loss with respect to each offer;
 - ``STEP``: a client takes a step on its own loss and on the returned gradients.
 
-From its offer to its step a client keeps noise and dropout under ``"drawn"``, so that the gradients
-fit what it generates again.
+From its offer to its step a client keeps noise and dropout under ``"drawn"``, so that it generates
+the same neighbours again for the returned gradients.
 """
 
 from __future__ import annotations

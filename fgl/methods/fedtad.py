@@ -166,7 +166,7 @@ def fedtad(
 
 @dataclass(frozen=True)
 class Lesson:
-    """Losses of the server in one round, on graphs that its generator makes for given labels.
+    """Losses of the server in one round, on graphs that the generator creates for given labels.
 
     Args:
         model: the architecture of the mean model and of the teachers.

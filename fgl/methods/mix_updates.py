@@ -83,7 +83,7 @@ def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
     """Network for `mix_updates` in which every client learns from all clients.
 
     Returns:
-        A matrix ``[K, K]`` with ``1 / K`` everywhere, to mix by and to remember.
+        The matrix ``[K, K]`` with entries ``1 / K``, for mixing and as the network to remember.
 
     Example:
         >>> inbox = fgl.federation.Inbox({0: {}, 1: {}}, num_clients=2)

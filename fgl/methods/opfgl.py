@@ -108,7 +108,7 @@ def opfgl(
 
     Raises:
         ValueError: if a number is out of range, or the server of `fedavg` does more than average;
-            when a client holds a collection of graphs, or a local step sees a part of the nodes.
+            when a client holds a collection of graphs, or a local step sees only some of the nodes.
 
     Example:
         >>> opfgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), distil=0.5)
@@ -274,7 +274,7 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
 
 
 def class_weights(graph: Graph) -> Tensor:
-    """Weight of remembering each class: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
+    """Distillation weight of each class: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
 
     ``H_c`` is the sum, over the training nodes of class c, of the fraction of their training
     neighbours that have this class. The fraction is 0 for a node without a training neighbour.

@@ -129,7 +129,7 @@ def _hide(graph: Graph, share: float, width: int, seed: int) -> HiddenNodes:
     """Hide a fraction of a graph's validation nodes."""
     if graph.val_mask is None or graph.train_mask is None or graph.y is None:
         raise ValueError("Expected each client to have y, train_mask and val_mask, but got none")
-    _ = graph.labels  # numbers have no classes
+    _ = graph.labels  # raises if labels are numbers
     nodes = graph.val_mask.nonzero().squeeze(1)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(nodes.numel(), generator=generator).to(nodes.device)
@@ -318,7 +318,7 @@ def _generator(
 ) -> NeighbourGenerator:
     """The initial generator, from which all clients start."""
     own = task.clients[0]
-    _ = own.labels  # numbers have no classes
+    _ = own.labels  # raises if labels are numbers
     sizes: Any = own.num_features, hidden, own.num_classes
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)

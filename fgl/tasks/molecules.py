@@ -61,7 +61,7 @@ class Molecules(Setting):
         return self.of(self.damaged(clients, seed), whole, target=target, seed=seed)
 
     def clients_of(self, seed: int = 0) -> tuple[list[Graph], Graph]:
-        """The clients' collections, and all of them as one; both have the three masks."""
+        """The clients' collections, and one of all molecules; each collection has three masks."""
         graph, scaffolds = self._collection()
         if self.split == "scaffold":
             graph = data.splits.scaffold_split(graph, scaffolds)

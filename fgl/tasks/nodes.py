@@ -87,7 +87,7 @@ class Nodes(Networks):
     """
 
     split: Literal["random", "class_capped", "public"] = "random"
-    """Which nodes train, validate and test: 60, 20, 20 % at random is the paper's."""
+    """The split into training, validation and test nodes; the paper's is 60, 20, 20 % at random."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
         "cora": {"lr": 0.5},

@@ -43,7 +43,7 @@ def pair_task(
     seed: int = 0,
     ranking: Callable[..., Score] | None = None,
 ) -> Task:
-    """Answer for pairs of nodes; each client is scored on its own pairs.
+    """Predict answers for pairs of nodes; each client is scored on its own pairs.
 
     The model reads `edge_label_index` and returns a row for each pair; the answer may depend on the
     direction. `fgl.data.splits.split_by_time` builds such graphs.
@@ -207,7 +207,7 @@ class Pairs(Cut):
     """
 
     asked: Literal["sign", "links"] = "sign"
-    """The question: whether a rating is positive, or whether there is a rating."""
+    """The question: whether a rating is positive, or whether a rating exists."""
     order: Literal["time", "random"] = "time"
     """Whether pairs to predict are later than known pairs, or random pairs."""
     hidden: Count = 32

@@ -41,8 +41,8 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
 def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     """A setting as a published method needs it.
 
-    FedSage is FedAvg on the task with a GraphSAGE network. FedGCN is FedAvg on the task whose
-    clients have summed their neighbours' features across all borders.
+    FedSage is FedAvg on the task with a GraphSAGE network. FedGCN is FedAvg on a task whose clients
+    have summed the features of their nodes' neighbours, including neighbours at other clients.
 
     Args:
         method: ``"fedaux"``, ``"feddep"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``,
@@ -64,7 +64,7 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
 @typed
 def fedgcn(fedavg: Method) -> Method:
-    """FedGCN: FedAvg after clients have summed their neighbours' features across all borders.
+    """FedGCN: FedAvg after clients have summed neighbours' features, also from other clients.
 
     The public code gives all clients equal weights, like `fgl.tasks.task.weighed_equally`. Here
     weights are the task's, so that the sums are the only difference to FedAvg.

@@ -139,7 +139,7 @@ class SampledNodes(Cut):
     """
 
     split: Literal["random", "class_capped", "public"] = "random"
-    """Which nodes train, validate and test: 60, 20, 20 % at random."""
+    """The split into training, validation and test nodes: 60, 20, 20 % at random."""
     model: Literal["gcn", "gat", "sage"] = "sage"
     """The network of the clients, with one layer per fan-out."""
     fanouts: tuple[int, ...] = (10, 10)

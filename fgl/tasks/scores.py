@@ -241,7 +241,7 @@ def evaluate_ego(
         method: its model is called as ``model(graph.x, graph.adj)``.
         clients: the clients' graphs, with labels and masks.
         test: the common test graph; all of its nodes are scored.
-        each: whether to add the worst client's metrics, and all of each client's.
+        each: whether to add the worst client's metrics and each client's own metrics.
 
     Returns:
         ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
@@ -298,7 +298,7 @@ def evaluate_ego(
 
 
 def one_hot(graph: Graph) -> Tensor:
-    """Labels as rows ``[num_nodes, C]`` of zeros and a one."""
+    """Labels in one-hot form, ``[num_nodes, C]``."""
     labels, classes = graph.labels, int(graph.num_classes or 0)
     return torch.eye(classes, dtype=graph.x.dtype, device=graph.device)[labels]
 

@@ -219,7 +219,7 @@ class Local:
 
 
 class Once:
-    """A function of a graph that remembers its latest results. A pickle leaves the results out.
+    """A function of a graph that caches its latest results; pickles do not contain the results.
 
     Args:
         function: ``graph -> result``.

@@ -20,10 +20,10 @@ from .task import Task
 def with_unseen(task: Task, count: int) -> Task:
     """The task whose last clients never train; ``unseen_accuracy`` is their accuracy.
 
-    An unseen client comes after training, has no state, and receives what some other client
-    receives. Its score is averaged over the clients whose message it could receive; for a method
-    with one common model all these scores are equal. The metric is the mean over unseen clients on
-    their own test nodes. The metric is left out if the server sends no model (local training).
+    An unseen client joins after training, has no state, and receives the same message as some other
+    client. Its score is averaged over the clients whose message it could receive; for a method with
+    one common model all these scores are equal. The metric is the mean over unseen clients on their
+    own test nodes. The metric is left out if the server sends no model (local training).
     Centralized training uses only the nodes of the other clients if they have `node_id`; otherwise
     there is no centralized training.
 

@@ -66,7 +66,7 @@ def per_example_gaussian(
     client's log has the number of such examples. Some answers of an example may be unknown (NaN).
     Every example has the same weight, whatever its number of known answers.
 
-    `privacy_spent` bounds what all messages of a client reveal about one example.
+    `privacy_spent` bounds the information about one example in all messages of a client.
 
     Args:
         method: the method; its optimiser runs the steps.
@@ -162,7 +162,7 @@ def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
 def _clipped_sum(
     method: Method, params: Params, grads: Params, context: Any, length: float, sigma: float
 ) -> Params:
-    """``sum_i clip(grad L_i)`` over the examples of a step, on the noise's grid; as `grads`."""
+    """``sum_i clip(grad L_i)`` over a step's examples, on the noise's grid, like `grads`."""
     still = fed.drop(params, grads)
     free = {name: params[name] for name in grads}
     if "graphs" not in context:

@@ -1,7 +1,7 @@
 """The signed mode of a secure sum: clients sign a list, and reveal shares only for this list.
 
-Keys are published with a signature, so the server cannot invent clients. In one more round, the
-consistency check of Bonawitz et al. 2017, every client signs the list of clients in the sum. A
+Keys are published with a signature, so that the server cannot invent clients. In one more round,
+the consistency check of Bonawitz et al. 2017, every client signs the list of clients in the sum. A
 client reveals its shares if at least `threshold` clients signed its own list. Two lists would need
 more signatures than there are clients, unless some clients sign both.
 """

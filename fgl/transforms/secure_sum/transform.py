@@ -57,7 +57,7 @@ def secure_sum(
             sends different lists gets no shares if twice the threshold exceeds the number of
             clients of an exchange plus `colluders`.
         bits: bits of the fixed point's fraction; the last digit is ``2^-bits``.
-        bound: largest size of a sent entry. A client with a larger entry does not send.
+        bound: largest size of a sent entry. A client with a larger entry sends no upload.
         unprotected: derive keys and seeds from the run's seed. This makes the masks of an
             experiment repeatable but protects nothing: a warning says so.
 
