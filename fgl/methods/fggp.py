@@ -32,7 +32,7 @@ def fggp(
     """FedAvg of a GCN trained on two views, with prototypes that the server clusters (FGGP).
 
     The second view joins each node to the nearest other nodes by the cosine of the received model's
-    embeddings; they are recomputed every few rounds. An augmentor, two convolutions with output R
+    embeddings; the nearest nodes are recomputed every few rounds. An augmentor, two convolutions with output R
     and ``l = R R^T``, samples the view's edges: an edge is kept with probability ``(l / max l + A)
     / 2``, with a straight-through gradient (Eq. 10). The loss is
 
@@ -49,9 +49,9 @@ def fggp(
     prototypes. So the authors' last layer starts every round from its initial weights; here it is
     averaged. The authors' network has three layers and a batch norm without parameters; here it is
     a `GCN`. Clients are weighted as in `fedavg`; the authors weight them by numbers of nodes. Here
-    P_1 and the embeddings for the nearest nodes are computed after training, without dropout. If a
-    client lacks a class, it sends the other prototypes under their own labels; in the authors' code
-    the prototypes of later classes move up by a label.
+    P_1 is computed after training. P_1 and the embeddings for the nearest nodes are computed
+    without dropout. If a client lacks a class, it sends the other prototypes under their own
+    labels; in the authors' code the prototypes of later classes move up by a label.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.
