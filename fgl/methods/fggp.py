@@ -32,9 +32,9 @@ def fggp(
     """FedAvg of a GCN trained on two views, with prototypes that the server clusters (FGGP).
 
     The second view joins each node to the nearest other nodes by the cosine of the received model's
-    embeddings; the nearest nodes are recomputed every few rounds. An augmentor, two convolutions with output R
-    and ``l = R R^T``, samples the view's edges: an edge is kept with probability ``(l / max l + A)
-    / 2``, with a straight-through gradient (Eq. 10). The loss is
+    embeddings; the nearest nodes are recomputed every few rounds. An augmentor, two
+    convolutions with output R and ``l = R R^T``, samples the view's edges: an edge is kept with
+    probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``:
 
