@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Iterator
 
@@ -22,6 +23,7 @@ KEPT += ("validation", "metric", "at", "seconds", "processor", "environment", "c
 def publish_study(study: Study, name: str) -> None:
     """Write a study's part of a page, its picture, and its runs without curves as one file."""
     publish(f"{name}-study", text(study, name))
+    publish(f"{name}-study-tables", tables(study))
     study.plot(ROOT / "docs" / "images" / f"{name}-study.png", what="differences")
     lines = [json.dumps(record) for record in summaries(study)]
     path = RESULTS / f"study_{name}.jsonl"
@@ -32,6 +34,8 @@ def summaries(study: Study) -> Iterator[dict[str, object]]:
     """Every run: its values, both scores and what it cost."""
     for record in study.raw():
         summary = {key: record[key] for key in KEPT if key in record}
+        if "command" in summary:  # without the folder's place on a machine
+            summary["command"] = re.sub(r"(fgl\.study )\S*/", r"\1", summary["command"])
         if "report" in record:
             ways = record["report"]["metrics"][record["metric"]]
             summary |= {"value": ways[record["at"]], "bytes": sum(record["report"]["bytes"])}
@@ -39,13 +43,19 @@ def summaries(study: Study) -> Iterator[dict[str, object]]:
 
 
 def text(study: Study, name: str) -> str:
-    """All that is made from a study's runs."""
+    """The page's part: a picture, the sentences that survive, and the scores."""
     base = next(iter(study.plan.methods))
     parts = [f"![Differences from {base}, 95 % intervals](images/{name}-study.png)\n"]
     parts += ["".join(f"- {line}\n" for line in findings(study)), "### Scores\n", table(study)]
-    parts += [f"### Differences from {base}\n", differences(study), "### Chosen\n", chosen(study)]
     notes = "".join(f"- {line}\n" for line in study.sentences())
     return "\n" + "\n".join([*parts, "### What this can find\n", notes]) + "\n"
+
+
+def tables(study: Study) -> str:
+    """The long tables: every difference, and every chosen value."""
+    base = next(iter(study.plan.methods))
+    parts = [f"### Differences from {base}\n", differences(study), "### Chosen\n", chosen(study)]
+    return "\n" + "\n".join(parts) + "\n"
 
 
 def findings(study: Study) -> list[str]:
@@ -135,7 +145,8 @@ def chosen(study: Study) -> str:
     """A line per cell: what its trials chose, and what is at an edge of them."""
     rows = []
     for setting, method in study.plan.cells():
-        values = study.chosen(setting, method)
+        if not (values := study.chosen(setting, method)):
+            continue
         spelled = ", ".join(f"{n} {' / '.join(map(str, own))}" for n, own in values.items())
         rows.append([setting, method, spelled, "; ".join(study.edges(setting, method))])
     return rows_of(["setting", "entrant", "chosen", "at an edge"], rows)

@@ -1,4 +1,4 @@
-"""Methods made of a task's FedAvg: ``name(fedavg, ...)`` gives a method, whatever the task."""
+"""Methods built from a task's FedAvg: ``name(fedavg, ...)`` returns a method, for any task."""
 
 from .adafgl import adafgl
 from .ditto import ditto

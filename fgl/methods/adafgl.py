@@ -1,4 +1,4 @@
-"""AdaFGL's second step: each client alone learns to propagate along the federated answers."""
+"""AdaFGL's second step: each client learns locally to propagate along federated predictions."""
 
 from __future__ import annotations
 
@@ -26,30 +26,32 @@ from .local import local
 def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     """Train a personal model at each client on top of a frozen federated model (AdaFGL, step 2).
 
-    The model is a `fgl.nn.AdaFGL`, whose extractor the first step has trained: FedAvg, or any
-    method. `fgl.tasks.adapted` does both. Nothing is sent. In its first round a client
-    spreads labels from a drawn half of its training nodes and counts how many of the other half
-    are right, see `propagation_accuracy`. If this share is at least `threshold`, it minimises
+    The model is a `fgl.nn.AdaFGL`. Its extractor was trained in the first step, by FedAvg or any
+    other method. `fgl.tasks.adapted` runs both steps. Clients send nothing. In its first round a
+    client propagates labels from a random half of its training nodes to the other half
+    (`propagation_accuracy`). If the accuracy on the other half is at least `threshold`, the client
+    minimises
 
     ``CE(MLP(S)) + mean (MLP(S) - P)^2``,
 
-    logits against probabilities, the second over all nodes; else ``CE(own) + CE(smooth) +
-    CE(signed)`` of its three networks.
+    where the second term compares logits with probabilities over all nodes. Otherwise the client
+    minimises ``CE(own) + CE(smooth) + CE(signed)`` of its three networks.
 
-    The public code trains each client in one go, so the optimiser's state is kept between rounds.
-    It stops each client at its best epoch of validation; here the caller chooses the
-    round. Each of its clients draws its networks; here all start from one draw, which nobody
-    shares afterwards. Nodes that are neither trained on nor scored tell their labels in it; here
-    they do not. Published are Adam with a rate of .01 and a weight decay of 5e-4, 200 epochs, 3
-    hops, alpha .05, beta .2, a width of 64 and dropout .5. Code and paper differ in how confident a
-    client is in its neighbours: the code takes one of two networks, as here; the paper mixes both.
+    The public code trains each client without interruption, so here the optimiser's state is kept
+    between rounds. The public code stops each client at its best validation epoch; here the caller
+    chooses the round. In the public code each client draws its own initial networks; here all
+    clients start from the same initial networks and never average them. The public code also uses
+    the labels of nodes in no split; here these labels are not used. The published settings are Adam
+    with a rate of .01 and a weight decay of 5e-4, 200 epochs, 3 hops, alpha .05, beta .2, a width
+    of 64 and dropout .5. Public code and paper treat the confidence in neighbours differently: the
+    code selects one of two networks, as here; the paper mixes both.
 
     Args:
-        fedavg: how clients train; its loss is replaced.
-        threshold: from which share on neighbours are alike, in [0, 1].
+        fedavg: FedAvg of a task; its loss is replaced.
+        threshold: smallest accuracy at which neighbours count as similar, in [0, 1].
 
     Raises:
-        ValueError: if `threshold` is out of range, or the model is no `fgl.nn.AdaFGL`.
+        ValueError: if `threshold` is out of range, or the model is not a `fgl.nn.AdaFGL`.
 
     Example:
         >>> model = fgl.nn.AdaFGL(fgl.nn.GCN(4, 8, 2), 4, 8, 2)
@@ -90,24 +92,25 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
 
 def within(params: Params, prefix: str) -> Params:
-    """The tensors of a module, by their names inside."""
+    """The tensors of a module, by their names inside the module."""
     return {n.removeprefix(prefix): t for n, t in params.items() if n.startswith(prefix)}
 
 
 def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -> float:
     """Accuracy of labels that spread from one half of the training nodes to the other half.
 
-    ``F <- alpha A^ F + (1 - alpha) F_0``, and ``F_0`` once more on those that tell; ``F_0`` is
-    their label, and the same for all classes elsewhere; ``A^ = D^-1/2 (A + I) D^-1/2``. The halves
-    are drawn from torch's global generator.
+    Each step computes ``F <- alpha A^ F + (1 - alpha) F_0`` with ``A^ = D^-1/2 (A + I) D^-1/2``,
+    and then adds ``F_0`` on the nodes of the first half. On these nodes ``F_0`` is the one-hot
+    label; on all other nodes ``F_0`` is uniform over the classes. The halves are drawn from torch's
+    global generator.
 
     Args:
-        graph: with class labels.
-        steps: how often.
-        alpha: weight of neighbours.
+        graph: a graph with class labels.
+        steps: number of propagation steps.
+        alpha: weight of the neighbours.
 
     Returns:
-        A share; 0 without a node in the other half.
+        The accuracy, in [0, 1]; 0 if the other half is empty.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])

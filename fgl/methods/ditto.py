@@ -1,4 +1,4 @@
-"""Ditto: beside the common model each client trains one of its own, held near the common one."""
+"""Ditto: each client also trains a personal model that is kept near the global model."""
 
 from __future__ import annotations
 
@@ -22,25 +22,27 @@ OWN = "own."  # prefix of the names of the client's own model
 def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     """FedAvg, plus a personal model per client with a penalty on its distance (Ditto, Alg. 1).
 
-    In each local step, on the same examples, a client takes a step on ``loss(theta)``, from the
-    received ``theta^t``, and one on ``loss(v_k) + lambda / 2 ||v_k - theta^t||^2``, from its own
-    v_k. It sends theta, keeps and uses v_k. Clients with an example weigh the same. The two models
-    share nothing, so that one optimiser of both is two; the history shows the sum of both losses.
+    In each local step a client takes two steps on the same examples: one on ``loss(theta)``,
+    starting from the received ``theta^t``, and one on ``loss(v_k) + lambda / 2 ||v_k -
+    theta^t||^2``, starting from its own v_k. The client sends theta, and keeps and uses v_k. All
+    clients with examples have the same weight. The two models share no tensors, so one optimiser
+    can train both. The history shows the sum of both losses.
 
-    As the authors' code with ``lam``; there the personal step also uses examples of the same draw.
-    There participants are drawn by their numbers of examples and weigh the same; here the run
-    draws participants evenly. A client that was never here uses what it receives; there
-    the initial model. A `max_grad_norm`
-    would clip both gradients as one, and is refused.
+    This follows the authors' code with ``lam``, whose personal step also uses the same sampled
+    examples. Two things differ. In the authors' code the probability of sampling a client is
+    proportional to its number of examples, and all participants have the same weight; here the run
+    samples clients uniformly. A client that never took part uses the model it receives; in the
+    authors' code it uses the initial model. `max_grad_norm` is not allowed, since it would clip
+    both gradients jointly.
 
     Args:
-        fedavg: what clients train; its server averages.
-        penalty: lambda, at least 0; the authors' scripts have 1.
+        fedavg: FedAvg of a task; its server only averages.
+        penalty: lambda, at least 0; 1 in the authors' scripts.
 
     Raises:
         ValueError: if `penalty` is negative, the server of `fedavg` does more than average, clients
-            train more than the model, or clip gradients, or the model has buffers, such as a batch
-            norm's statistics: there is no place for a second model's.
+            train more than the model, or clients clip gradients. Also if the model has buffers,
+            such as a batch norm's statistics, since buffers of a second model cannot be stored.
 
     Example:
         >>> method = ditto(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -88,7 +90,7 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
 
 
 def _check_alone(method: Method) -> None:
-    """Raise if two models that are trained as one would influence each other."""
+    """Raise if two models with a joint optimiser would influence each other."""
     buffers = [name for name, _ in method.model.named_buffers()]
     if buffers:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""FedAMP: clients pass messages, and each learns most from those whose models are like its own."""
+"""FedAMP: each client learns most from the clients with the most similar models."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def fedamp(
 ) -> Method:
     """Penalise each model's distance from a mix of models weighted by similarity (FedAMP).
 
-    ``u_i = sum_j xi_ij theta_j`` at the server, ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)``
-    (`distance_attention`);
-    ``loss + lambda / (2 alpha_K) ||theta - u_i||^2`` at a client, which goes on with the model that
-    it trained, and uses it. In its first round there is no mix yet: u_i is the model that it starts
-    from. An absent client has no part in this round's mixes.
+    The server computes ``u_i = sum_j xi_ij theta_j`` with ``xi_ij = alpha_K A'(||theta_i -
+    theta_j||^2)`` (`distance_attention`). A client minimises
+    ``loss + lambda / (2 alpha_K) ||theta - u_i||^2`` starting from its own last model, and uses the
+    model that it trained. In a client's first round there is no mix yet, so u_i is the model that
+    the client starts from. Models of absent clients are left out of the round's mixes.
 
     Args:
-        fedavg: what clients train and send; its server averages.
+        fedavg: FedAvg of a task; its server only averages.
         sigma: squared distance of two models at which attention falls to 1 / e, above 0.
         server_lr: alpha_K, the server's step, above 0.
         penalty: lambda, at least 0.
@@ -62,15 +62,16 @@ def heurfedamp(
 ) -> Method:
     """FedAMP whose attention is a softmax of cosines (HeurFedAMP, as in GPFL's tables).
 
-    ``xi_ii`` is given, the others share the rest as ``exp(scale cos(theta_i - theta_0, theta_j -
-    theta_0))``; the penalty is ``lambda / 2 ||theta - u_i||^2``. The optimiser starts anew in every
-    round, and a client's first round has no penalty, as in that public code. (There it is the
-    federation's first round, which a client that comes later cannot know of.)
+    ``xi_ii`` is fixed. The rest of the weight is divided among the other clients in proportion to
+    ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is ``lambda / 2 ||theta -
+    u_i||^2``. As in the public code, the optimiser is reset in every round. A client's first round
+    has no penalty. (In the public code only the federation's first round has none; a client that
+    joins later cannot tell that round from others.)
 
     Args:
-        fedavg: what clients train and send; its server averages.
+        fedavg: FedAvg of a task; its server only averages.
         own: xi_ii, a client's weight of its own model, in [0, 1].
-        scale: how sharp the others' weights are, at least 0.
+        scale: sharpness of the other clients' weights, at least 0.
         penalty: lambda, at least 0.
 
     Raises:
@@ -81,7 +82,7 @@ def heurfedamp(
         False
 
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797;
-    https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py), whose form this is
+    https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py), which this follows
     """
 
     def attention(rows: Tensor) -> Tensor:
@@ -95,14 +96,14 @@ def heurfedamp(
 def passing(
     fedavg: Method, attention: Attention, *, weight: float, at_first: bool = True
 ) -> Method:
-    """Every client keeps its own model, held near the mix that an attention makes for it.
+    """Every client keeps its own model, with a penalty on its distance to a weighted mix.
 
     Args:
-        fedavg: what clients train and send.
-        attention: of the clients' models ``[K, P]`` less the initial one, gives the weights
-            ``[K, K]`` of the mixes.
-        weight: of ``1/2 ||theta - u_i||^2`` in the loss.
-        at_first: whether a client is held near its start in its first round, which has no mix yet.
+        fedavg: FedAvg of a task.
+        attention: function from the clients' models minus the initial model, ``[K, P]``, to the
+            weights of the mixes, ``[K, K]``.
+        weight: weight of ``1/2 ||theta - u_i||^2`` in the loss.
+        at_first: whether the penalty is used in a client's first round, with its start as u_i.
 
     Example:
         >>> alone = passing(fgl.fedavg(torch.nn.Linear(1, 1)), lambda rows: torch.eye(len(rows)),

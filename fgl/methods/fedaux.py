@@ -1,4 +1,4 @@
-"""FedAux: each client gets a mix of the models whose learned vectors point where its own does."""
+"""FedAux: each client gets a mix of models, weighted by the similarity of learned vectors."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     """FedAvg whose server weights models by the similarity of learned client vectors (FedAux).
 
     Client i gets ``sum_j S_ij theta_j``, ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale
-    cos(a_i, a_k))`` over the participants, a_i being a parameter of the model which its training
-    turns to where its nodes are (`fgl.nn.AuxSAGE`). The vector is mixed with the rest. Clients
-    train and send as in FedAvg. An absent client has no part in this round's mixes and keeps
-    the last model that it was sent; a client that never took part gets the mean, as in the code.
+    cos(a_i, a_k))`` over the participants. The vector a_i is a parameter of the model; training
+    turns a_i towards the embeddings of the client's nodes (`fgl.nn.AuxSAGE`). The server mixes a_i
+    like all other parameters. Clients train and send as in FedAvg. The model of an absent client is
+    left out of the round's mixes, and the client keeps the last model that it received. A client
+    that never took part gets the mean, as in the public code.
 
-    The public code has three such methods. This is its ``fedaux``; ``fedpub_aux``, the one of its
-    README, trains masks of all weights besides. ``fedaux`` also adds a distance to the received
-    model to the loss, of tensors without a gradient: it changes no parameter, and is left out. The
-    published settings are a width of 256, Adam with a rate of .01, a weight decay of 5e-4 and
-    moments that stay with the client, one epoch in each of 100 rounds, sigma 10 and dropout .7.
+    The public code has three variants. This is its ``fedaux``; ``fedpub_aux``, the variant of its
+    README, also trains masks of all weights. In the public code ``fedaux`` adds the distance to the
+    received model to the loss, but computes it from tensors without a gradient. This term changes
+    no parameter and is left out here. The published settings are a width of 256, Adam with a rate
+    of .01, a weight decay of 5e-4 and moments that the client keeps, one epoch in each of 100
+    rounds, sigma 10 and dropout .7.
 
     Args:
-        fedavg: what clients train; its server averages. Its model has the parameter.
-        scale: how sharp the server's weights are, at least 0; 0 gives all clients equal shares.
+        fedavg: FedAvg of a model with the parameter `vector`; the server only averages.
+        scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights.
         vector: name of the parameter.
 
     Raises:

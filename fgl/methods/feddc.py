@@ -1,4 +1,4 @@
-"""FedDC: clients track how far they drift, and correct their training and the mean by it."""
+"""FedDC: clients track their drift, which corrects local training and the mean."""
 
 from __future__ import annotations
 
@@ -23,34 +23,36 @@ def feddc(
     """FedAvg whose clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
 
     Client k minimises ``loss + alpha_k / 2 ||theta - (theta^t - h_k)||^2 + <theta, c_k - s_k>``
-    with ``alpha_k = alpha n / n_k`` and ``c_k = s n / n_k``. After S steps of the rate eta
+    with ``alpha_k = alpha n / n_k`` and ``c_k = s n / n_k``. After S steps with learning rate eta
 
-    - ``h_k += theta_k - theta^t``, its drift (Eq. 6);
-    - ``s_k <- s_k - c_k + (theta^t - theta_k) / (S eta)``, its mean gradient on the way
-      (``"path"``). A step of Adam is no gradient: there ``s_k`` is the mean gradient of its loss at
-      ``theta^t`` (``"gradient"``), as in `scaffold`.
+    - ``h_k += theta_k - theta^t`` is its drift (Eq. 6);
+    - ``s_k <- s_k - c_k + (theta^t - theta_k) / (S eta)``, its mean gradient along the path
+      (``"path"``). An Adam step is not a gradient: with Adam ``s_k`` is the mean gradient of the
+      client's loss at ``theta^t`` (``"gradient"``), as in `scaffold`.
 
-    The server makes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as FedDyn's, and adds
-    ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. A client has n_k training examples, n is the
-    mean of all clients', which they say before the first round (`fgl.federation.Joining`). At a
-    fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and ``sum_k h_k = 0``, so the examples of all
-    clients together have gradient 0, whoever takes part in a round.
+    The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as in FedDyn, and adds
+    ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. A client has n_k training examples, and n is
+    the mean of n_k over all clients. Clients send n_k before the first round
+    (`fgl.federation.Joining`). At a fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and ``sum_k h_k
+    = 0``, so the total gradient over all clients' examples is 0, regardless of who takes part in a
+    round.
 
-    As the authors' code with plain SGD, whose trajectory this is, except for three things. S is a
-    client's own number of steps; there the mean client's. Clients use theta; the authors report two
-    means of the clients' models beside it. A gradient is clipped only where `fedavg` says so; there
-    at 10.
+    With plain SGD this has the same trajectory as the authors' code, except for three things. S is
+    a client's own number of steps; in the authors' code S is the mean client's number. Clients use
+    theta; the authors additionally report two means of the clients' models. A gradient is clipped
+    only if `fedavg` clips; the authors clip at 10.
 
     Args:
-        fedavg: what clients train; its server averages.
+        fedavg: FedAvg of a task; its server only averages.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
-        control: how ``s_k`` is made; default by the path with plain SGD, else by gradients.
-        lr: eta; default the rate of the clients' optimiser, and plain SGD has no other one.
+        control: how ``s_k`` is computed; default ``"path"`` with plain SGD, else ``"gradient"``.
+        lr: eta; default the learning rate of the clients' optimiser. Plain SGD accepts no other
+            value.
 
     Raises:
-        ValueError: if a number is out of range, `lr` is not given and the optimiser has several, or
-            is not that of plain SGD, the server of `fedavg` does more than average, or clients
-            train more than the model.
+        ValueError: if a number is out of range, `lr` is not given and the optimiser has several
+            rates, `lr` differs from plain SGD's rate, the server of `fedavg` does more than
+            average, or clients train more than the model.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -1,4 +1,4 @@
-"""FedDEP: generators of missing neighbours' embeddings, taught by other clients' prototypes."""
+"""FedDEP: generators of missing neighbours' embeddings, trained with other clients' prototypes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .fedper import fedper
 from .grouped_embeddings import grouped
 from .inputs import check_one_graph, check_prototypes, latest_uploads, network_of
 
-KEYS = ("prototypes", "counts")  # what a client sends besides its classifier
+KEYS = ("prototypes", "counts")  # entries that a client sends besides its classifier
 Targets = Literal["drawn", "nearest"]
 
 
@@ -46,58 +46,64 @@ def feddep(
 ) -> Method:
     """FedAvg of a classifier that also reads generated embeddings of missing neighbours (FedDEP).
 
-    The model is a `fgl.nn.DeepNeighbours`. In its first round a client trains an encoder alone
-    (`DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
-    groups its nodes' embeddings by k-means. It sends the groups' means, its prototypes, and how
-    many nodes each has; from then on a node's embedding is its group's mean. The server passes
-    prototypes on. A client that gets others' trains its generator: it hides a share of its
-    validation nodes, and minimises ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over
-    training nodes: the count of hidden neighbours, their embeddings, the labels. Then what makes
-    embeddings goes on, and all else stays: ``(L + b sum_j near(z, prototypes of j)) / K`` over the
-    clients j that it heard of and itself, the second over all nodes. `near` is the squared distance
-    of each generated neighbour to the nearest of those that it is compared with, a mean over
-    entries (`fgl.losses.nearest_features`). In all rounds classifiers are averaged and generators
-    stay where they are; a client uses its own.
+    The model is a `fgl.nn.DeepNeighbours`. In its first round a client trains an encoder locally
+    (`DeepEncoder`; minibatches of 64 with 5 sampled neighbours per node and layer, Adam), and
+    groups its nodes' embeddings by k-means. The group means are the client's prototypes. The client
+    sends the prototypes and the number of nodes of each; from then on a node's embedding is its
+    group's mean. The server forwards prototypes to the other clients. A client that receives
+    prototypes trains its generator in two stages. First the client hides a fraction of its
+    validation nodes and minimises ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over training
+    nodes; the terms compare the count of hidden neighbours, their embeddings, and the labels. Then
+    only the layers that generate embeddings continue to train, on ``(L + b sum_j near(z, prototypes
+    of j)) / K``. The sum is over the clients j whose prototypes arrived, K also counts the client
+    itself, and the second term is over all nodes. `near` is the squared distance of each generated
+    neighbour to the nearest comparison embedding, averaged over entries
+    (`fgl.losses.nearest_features`). In all rounds classifiers are averaged; generators are not
+    sent, and a client uses its own.
 
-    The public code runs FedSage+'s protocol: generators and their inputs travel to all others, who
-    send gradients back. What is compared there are prototypes alone, so here these travel and the
-    client takes the same gradient itself, as the paper's abstract says ("pseudo-FL"). Like the
-    code: the encoder's softmax goes through a cross-entropy that has another; the count is rounded
-    where hidden neighbours are compared and where a graph is mended, cut off where prototypes are;
-    each layer maps the layer below's map of the embedding (in the paper's appendix the embedding);
-    an embedding is the mean over P places, also those where nobody is.
+    The public code runs FedSage+'s protocol: generators and their inputs are sent to all other
+    clients, which return gradients. These gradients depend on prototypes only, so here prototypes
+    are sent and the client computes the same gradient locally, as in the paper's abstract
+    ("pseudo-FL"). As in the public code, the encoder's softmax output is passed to a cross-entropy
+    that applies a second softmax. The count is rounded when hidden neighbours are compared and when
+    a graph is mended, and truncated when prototypes are compared. Each layer maps the output of the
+    layer below (in the paper's appendix, the embedding). An embedding is the mean over P slots,
+    including empty slots.
 
-    Unlike the code: k-means on the embeddings takes the place of k-means, then DEC, on those of a
-    stacked autoencoder. A drawn prototype is a node's own; the code sometimes draws a hidden
-    neighbour's, and takes those whose entries sum below 0 for absent. The local gradient is used
-    once a step, with one draw of noise for all clients; there it is used twice, and gradients for
-    one client stay in those for the next. A graph is mended whole, without noise and dropout,
-    whenever the model is asked about it; there once, without its hidden nodes, in training mode,
-    and what is scored has no such neighbours. All clients start from one generator. Numbers
-    of missing neighbours are not sent: no client reads them. The neighbours drawn for embeddings
-    are one draw for both layers. ``l CE`` asks a copy of the classifier as it came, after the first
-    round, there one of the generator's own, which is drawn: nothing holds its labels. Here as there
-    it learns `gen_local_epochs` steps and is thrown away. So classifiers train once before anybody
-    is mended. A generator's optimiser keeps its state over its steps; there (SGD, rate .1) it is
-    made anew in each. The published 200 epochs are 100 exchanges of two steps. The classifier there
-    sees minibatches of 64 with 5 drawn neighbours a layer; here the task decides. The paper's
-    differential privacy of edges is not claimed here.
+    Clustering differs from the public code: k-means on the encoder's embeddings replaces k-means
+    and then DEC on the embeddings of a stacked autoencoder. A sampled prototype belongs to the node
+    itself; the public code sometimes samples a hidden neighbour's prototype, and treats prototypes
+    whose entries sum below 0 as absent. Here a step uses the local gradient a single time, with the
+    same noise for all clients; the public code uses it twice, and gradients for one client remain
+    in the gradients for the next. Here a graph is mended whole, without noise and dropout, in every
+    forward pass. The public code mends it a single time, without the hidden nodes and in training
+    mode, and scores graphs without generated neighbours. All clients start from the same generator.
+    Clients do not send numbers of missing neighbours, since no client reads them. Both layers use
+    the same sampled neighbours for embeddings. After the first round ``l CE`` uses a copy of the
+    received classifier; in the public code it uses the generator's own randomly initialised
+    classifier. In both cases this classifier learns for `gen_local_epochs` steps and is then
+    discarded. So classifiers train for one round before any graph is mended. A generator's
+    optimiser keeps its state over its steps; in the public code (SGD, rate .1) it is re-created in
+    each step. The published 200 epochs are 100 exchanges of two steps. The public code trains the
+    classifier on minibatches of 64 with 5 sampled neighbours per layer; here the task decides. The
+    paper's differential privacy of edges is not claimed here.
 
     Args:
-        fedavg: what clients train, and the optimiser of generators too; its server averages.
-        num_prototypes: groups of a client's embeddings; 5 in the code.
+        fedavg: FedAvg of a task; generators use its optimiser too. Its server only averages.
+        num_prototypes: number of groups of a client's embeddings; 5 in the public code.
         encoder_epochs: passes of the encoder over the training nodes.
-        gen_local_epochs: steps of the whole generator and its copy of the classifier, alone.
-        gen_epochs: steps of what makes embeddings, with others' prototypes.
-        gen_hide: share of the validation nodes that are hidden.
+        gen_local_epochs: steps of the whole generator and its copy of the classifier, without
+            prototypes.
+        gen_epochs: steps of the layers that generate embeddings, with other clients' prototypes.
+        gen_hide: fraction of the validation nodes that are hidden.
         count_weight: a.
         embedding_weight: b.
         label_weight: l.
-        targets: what of another client is compared: the prototype of one of its nodes, drawn for
-            each node and step, or the nearest of all its prototypes.
+        targets: which prototype of another client is compared: the prototype of one of its nodes,
+            sampled for each node and step, or the nearest of all its prototypes.
 
     Raises:
-        ValueError: if a number is out of range, the model is no `fgl.nn.DeepNeighbours`, or the
+        ValueError: if a number is out of range, the model is not a `fgl.nn.DeepNeighbours`, or the
             server of `fedavg` does more than average; when a client holds a collection or lacks
             labels or a validation mask.
 
@@ -156,7 +162,7 @@ def feddep(
 
 
 def check_client(graph: Graph) -> None:
-    """Raise a ValueError unless a client holds one graph with what FedDEP asks of it."""
+    """Raise a ValueError unless a client holds one graph with the fields that FedDEP needs."""
     check_one_graph(graph, "feddep")
     reject_if(graph.edge_label_index is not None, "feddep's examples to be nodes", "pairs of nodes")
     _ = graph.labels  # numbers have no classes
@@ -164,12 +170,12 @@ def check_client(graph: Graph) -> None:
 
 
 def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
-    """Return the prototypes of all clients but one."""
+    """Return the prototypes of all clients except one."""
     return {key: fed.drop(each, [client]) for key, each in prototypes.items()}
 
 
 def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
-    """The prototypes of each other client, and how many nodes each of them has."""
+    """The prototypes of each other client, and the number of nodes of each prototype."""
     rows, counts = (message.get(key, {}) for key in KEYS)
     return {k: (rows[k], counts[k]) for k in rows if counts[k].sum()}
 
@@ -177,10 +183,10 @@ def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
 def hidden_neighbours(
     model: DeepNeighbours, graph: Graph, own: Mapping[str, Any], share: float
 ) -> tuple[Graph, Tensor, Tensor]:
-    """The graph without some validation nodes, how many neighbours each misses, their prototypes.
+    """Hide some validation nodes; return the graph and each node's missing neighbours.
 
     Returns:
-        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros where none is missing.
+        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros for absent neighbours.
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)
@@ -209,7 +215,7 @@ def generated(
     targets: Targets,
     optimizer: OptimizerFactory,
 ) -> Params:
-    """A client's generator, trained: first all of it alone, then what makes embeddings with others.
+    """Train a client's generator: first all layers, then those that generate embeddings.
 
     Returns:
         The generator's tensors, and `mends`, by their names in the model.
@@ -259,11 +265,11 @@ def compared(z: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets: Ta
     """Distance of the generated embeddings to another client's prototypes.
 
     Args:
-        z: float ``[n, P, d]``.
-        count: float ``[n]``, how many are there; its fraction is cut off.
+        z: generated embeddings, float ``[n, P, d]``.
+        count: float ``[n]``, the number of generated neighbours; its fraction is truncated.
         rows: float ``[K, d]``, the prototypes.
-        counts: int64 ``[K]``, how many nodes each has; not all are 0.
-        targets: one of them, drawn by their counts for each node, or the nearest.
+        counts: int64 ``[K]``, the number of nodes of each prototype; not all are 0.
+        targets: a prototype sampled for each node in proportion to `counts`, or the nearest.
     """
     if not len(z):
         return z.sum()

@@ -1,4 +1,4 @@
-"""FedDyn: a client's loss is tilted by its drift, the server's mean moved by everybody's."""
+"""FedDyn: a client's drift corrects its loss, and all clients' drifts correct the server's mean."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all 
 def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     """FedAvg with a dynamic regulariser: fixed points minimise the global loss (FedDyn, Alg. 1).
 
-    Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. Here
-    ``h_k = sum (theta_k - theta^t)`` over its rounds, which is the paper's ``-g_k / alpha``, and
-    ``alpha_k = alpha n / n_k``, n_k being its training examples and n the mean of all clients',
-    which they say before the first round (`fgl.federation.Joining`). The server makes
-    ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``: S are the participants, who weigh the same,
-    and K counts all clients. At a fixed point ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``,
-    so the examples of all clients together have gradient 0, whoever takes part in a round.
+    Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. The
+    drift ``h_k = sum (theta_k - theta^t)`` over the client's rounds is the paper's ``-g_k /
+    alpha``. ``alpha_k = alpha n / n_k``, where n_k is the client's number of training examples and
+    n is the mean of n_k over all clients. Clients send n_k before the first round
+    (`fgl.federation.Joining`). The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k
+    h_k``, where S are the participants, with equal weights, and K is the number of all clients. At
+    a fixed point ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``, so the total gradient over
+    all clients' examples is 0, regardless of who takes part in a round.
 
-    As the authors' code, whose trajectory this is, except for two things. Clients use theta; the
-    authors' plots show the mean of all clients' models. A gradient is clipped only where `fedavg`
-    says so; there at 10.
+    This has the same trajectory as the authors' code, except for two things. Clients use theta; the
+    authors' plots show the mean of all clients' models. A gradient is clipped only if `fedavg`
+    clips; the authors clip at 10.
 
     Args:
-        fedavg: what clients train; its server averages.
-        penalty: alpha, weight of the regulariser, at least 0; the authors' 0.01.
+        fedavg: FedAvg of a task; its server only averages.
+        penalty: alpha, weight of the regulariser, at least 0; 0.01 in the authors' code.
 
     Raises:
         ValueError: if `penalty` is negative, the server of `fedavg` does more than average, or
@@ -70,11 +71,11 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 def drifting(fedavg: Method, name: str) -> Method:
     """The parts that FedDyn and FedDC share: sizes when clients join, drift, and the server's mean.
 
-    A client keeps ``h_k``, its drift, and its context has it beside its share ``n_k / n``.
+    A client keeps its drift ``h_k``; its context has the drift and the ratio ``n_k / n``.
 
     Args:
-        fedavg: what clients train; its server averages.
-        name: of the method, for errors.
+        fedavg: FedAvg of a task; its server only averages.
+        name: name of the method, for errors.
 
     Raises:
         ValueError: if clients train more than the model.
@@ -115,7 +116,7 @@ def drifting(fedavg: Method, name: str) -> Method:
         message: Message = {"model": new, **{key: state[key] for key in SIZES if key in state}}
         return Broadcast(message, inbox.num_clients), {**state, "model": new, "drift": drift}
 
-    # A bound of 1 says that all have one weight, as GraphFL's clients, and bounds no size.
+    # A bound of 1 means equal weights, as in GraphFL, and does not bound sizes.
     most = min(fedavg.rules.max_examples, LARGEST) if fedavg.rules.max_examples > 1 else LARGEST
     joining = Joining(say_size, add_sizes, max_examples=most)
     rules = replace(fedavg.rules, joining=joining)
@@ -128,9 +129,9 @@ def say_size(graph: Graph) -> Message:
 
 
 def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Add the clients' examples, and the number of clients that have one, to messages and state."""
+    """Add the total number of examples and of clients with examples to messages and state."""
     count = inbox.stack("num_examples")
-    # If all who joined have no example, a share of a later client is its number of examples.
+    # If no joined client has examples, a later client's ratio is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
     sizes = dict(zip(SIZES, (total, clients), strict=True))
     outbox = fed.changed_messages(inbox.sent, lambda message: {**message, **sizes})
@@ -138,17 +139,17 @@ def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
 
 
 def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
-    """A client's training examples over the mean of all clients.
+    """Ratio of a client's number of training examples to the mean over all clients.
 
     Args:
-        message: the server's, with the number of these examples and of these clients.
-        graph: the client's.
+        message: the server's message, with the total numbers of examples and of clients.
+        graph: the client's graph.
 
     Returns:
         float64 scalar, above 0: 1 for a client without an example.
 
     Raises:
-        ValueError: if the message lacks a number: a run adds them when clients join.
+        ValueError: if the message lacks a number; a run adds both when clients join.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long())
@@ -169,7 +170,7 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
 
 
 def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
-    """The inner product of two models, over the names of the first; it gets no gradient.
+    """The inner product of two models, over the names of the first model, which gets no gradient.
 
     Example:
         >>> inner({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 4.0])})

@@ -1,4 +1,4 @@
-"""FedGM: clients condense their graphs, the server trains on what they made."""
+"""FedGM: clients condense their graphs, and the server trains on the condensed graphs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .inputs import check_one_graph, latest_uploads
 from .own_models import check_drawable, drawn
 from .surrogate import trained_on
 
-KEYS = (("x", "y", "adjacency"), ("gradient", "count"))  # of a client's first upload; of others
+KEYS = (("x", "y", "adjacency"), ("gradient", "count"))  # of a client's first upload; of later ones
 
 
 @fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
@@ -42,44 +42,45 @@ def fedgm(
 ) -> Method:
     """Train the server's model on small graphs that mimic the clients' gradients (FedGM).
 
-    In its first round a client makes ``int(reduction n)`` nodes for its n training nodes, with
-    about the same classes, features that begin as a drawn node's of the class, and edges
-    between all of them (`PairWeights`). In each of `condense_steps` steps it draws a new
-    model and moves, by Adam, the network of the edges `adjacency_steps` times, then the features
-    `feature_steps` times, and so on, down
+    In its first round a client with n training nodes creates ``int(reduction n)`` condensed nodes
+    with about the same classes. Their features start as those of random training nodes of the
+    class, and edges join all of them (`PairWeights`). In each of `condense_steps` steps the client
+    initialises a new model and takes one Adam step. `adjacency_steps` steps on the edge network and
+    `feature_steps` steps on the features alternate. They minimise
 
     ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``,
 
-    CE_c being the mean over training nodes of class c, n_c the condensed nodes of c. It sends the
-    graph with the smallest loss. The server puts the graphs side by side, draws a model and
-    trains it on them: all clients use this model. In later rounds clients send ``grad CE_c(own)``
-    at a model that the server has drawn, and the server's Adam takes one step of the condensed
-    features on the same loss with ``sum_k (n_kc / n_c) grad_k CE_c``, then trains a drawn model
-    anew. Clients train nothing else.
+    where CE_c is the mean over training nodes of class c and n_c is the number of condensed nodes
+    of class c. The client sends the graph with the smallest loss. The server combines the graphs
+    into one, initialises a model and trains it on this graph. All clients use this model. In later
+    rounds clients send ``grad CE_c(own)`` at a model that the server has initialised. The server
+    takes one Adam step on the condensed features, on the same loss with ``sum_k (n_kc / n_c) grad_k
+    CE_c``, and then trains a newly initialised model. Clients train nothing else.
 
-    The public code differs in five places. Its GCN of width 256 draws weights and biases from
-    ``+-1 / sqrt(width of the input)``; here the task's network draws its own. It samples neighbours
-    and at most 256 nodes of a class; here a client's gradient is over all nodes. It draws first
-    features class by class and sorts labels by how many there are, so they do not fit: here they
-    do. It runs each client's network of edges on everybody's nodes, whose batch norm then sees all
-    of them, and keeps the client's block; here a client sends its block. Its server takes the
-    training step that is best on the validation nodes of the whole graph, which a server has not;
-    here it takes the last.
+    The public code differs in five places. Its GCN of width 256 initialises weights and biases from
+    ``+-1 / sqrt(width of the input)``; here the task's network has its own initialisation. It
+    samples neighbours and at most 256 nodes of a class; here a client's gradient is over all nodes.
+    It draws initial features class by class but sorts labels by class size, so features and labels
+    do not match; here they match. It runs each client's edge network on all clients' nodes, so the
+    batch norm sees all nodes, and keeps the client's block; here a client sends its block. Its
+    server uses the training step that is best on the validation nodes of the whole graph, which a
+    real server does not have; here the server uses the last step.
 
     Args:
-        fedavg: its model is trained; its loss and local training are not used.
+        fedavg: FedAvg of a task; its model is used, but its loss and local training are not.
         reduction: condensed nodes per training node, in [0, 1].
-        condense_steps: of a client.
-        adjacency_steps: steps of the edges, before the features' turn.
-        feature_steps: steps of the features, before the edges' turn.
-        condense_lr: the rate of the Adams that condense, the server's too.
-        condense_width: of the network of the edges.
-        fit_steps: of the server's training in a round; the second half has a tenth of the rate.
-        fit_lr: its rate.
-        fit_decay: its weight decay.
+        condense_steps: number of a client's condensation steps.
+        adjacency_steps: consecutive steps on the edge network.
+        feature_steps: consecutive steps on the features.
+        condense_lr: learning rate of condensation, at clients and at the server.
+        condense_width: width of the edge network.
+        fit_steps: steps of the server's training in a round; the second half uses a tenth of the
+            rate.
+        fit_lr: learning rate of the server's training.
+        fit_decay: weight decay of the server's training.
 
     Raises:
-        TypeError: if the model cannot be drawn anew.
+        TypeError: if the model cannot be re-initialised.
         ValueError: if a number is out of range, or the server of `fedavg` does more than average.
 
     Example:
@@ -154,7 +155,7 @@ def fedgm(
 
 
 def check_condensed(message: Message, most: float) -> None:
-    """Raise a ValueError unless an upload is a graph of at most `most` nodes, all joined."""
+    """Raise a ValueError unless an upload is a complete graph of at most `most` nodes."""
     x, y, adjacency = (message[key] for key in KEYS[0])
     if x.dtype != adjacency.dtype or y.dtype != torch.int64 or (y < 0).any():
         raise ValueError(
@@ -172,7 +173,7 @@ def check_counts(count: Tensor, most: float) -> None:
 
 
 def with_gradients(inbox: Inbox) -> list[Any]:
-    """The uploads of clients with gradients to match: a condensed node, the usual classes."""
+    """The uploads whose gradients can be matched: with a condensed node and the usual classes."""
     uploads = [each for each in inbox.values() if "gradient" in each and each["count"].any()]
     usual = Counter(len(each["count"]) for each in uploads).most_common(1)
     return [each for each in uploads if len(each["count"]) == usual[0][0]]
@@ -240,7 +241,7 @@ def condense(
     turns: tuple[int, int],
     steps: int,
 ) -> tuple[Tensor, Tensor]:
-    """A client's condensed features and weights of edges, those with the smallest loss."""
+    """A client's condensed features and edge weights that have the smallest loss."""
     x, y, edges = start
     x = x.clone().requires_grad_()
     net = {n: p.detach().to(x).clone().requires_grad_() for n, p in edges.named_parameters()}
@@ -299,7 +300,7 @@ def class_gradients(
 
 
 def condensed_labels(graph: Graph, reduction: float) -> Tensor:
-    """Labels of the condensed nodes, as training nodes have them; the rest is of the largest class.
+    """Labels of the condensed nodes, with the training nodes' proportions of classes.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -315,7 +316,7 @@ def condensed_labels(graph: Graph, reduction: float) -> Tensor:
 
 
 def first_features(graph: Graph, y: Tensor) -> Tensor:
-    """Features of drawn training nodes of the classes `y`, float ``[n, d]``."""
+    """Features of random training nodes of the classes `y`, float ``[n, d]``."""
     rows = []
     for c, number in zip(*y.unique_consecutive(return_counts=True), strict=True):
         nodes = (graph.training_mask & (graph.labels == c)).nonzero().squeeze(1)
@@ -327,7 +328,7 @@ def first_features(graph: Graph, y: Tensor) -> Tensor:
 
 
 def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None) -> Graph:
-    """A graph whose nodes are all joined, with these weights."""
+    """A complete graph with these edge weights."""
     pairs = (~torch.eye(len(y), dtype=torch.bool, device=x.device)).nonzero().T
     weight = adjacency[pairs[0], pairs[1]]
     checked = Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight.detach())
@@ -336,7 +337,7 @@ def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None
 
 
 def side_by_side(condensed: Any, num_classes: int | None = None) -> Graph:
-    """The clients' condensed graphs as one, in the order of the clients."""
+    """The clients' condensed graphs as one graph, in the order of the clients."""
     order = sorted(condensed["y"], key=int)
     x, y = (torch.cat([condensed[key][k] for k in order]) for key in ("x", "y"))
     adjacency = torch.block_diag(*[condensed["adjacency"][k] for k in order])

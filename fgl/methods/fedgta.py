@@ -1,4 +1,4 @@
-"""FedGTA: moments of propagated labels decide who averages with whom, confidence how much."""
+"""FedGTA: moments of propagated labels determine which clients are averaged together."""
 
 from __future__ import annotations
 
@@ -34,35 +34,38 @@ def fedgta(
 ) -> Method:
     """Average clients whose propagated labels have similar moments, by confidence (FedGTA).
 
-    After training a client propagates ``Y``: one-hot labels of its training nodes, the model's
-    probabilities elsewhere. ``F <- alpha S F + (1 - alpha) Y``, and 1 more for the label of a
-    training node, `propagations` times from ``F = Y``, with ``S = D^-1/2 (A + I) D^-1/2``. A
-    softmax of the rows gives Y', in which training nodes get back their labels. The client sends
-    its model, the moments of the columns of Y' (Eq. 5) and its confidence (Eq. 4)
-    ``sum_v d_v sum_c (1 / e + p_vc log p_vc)``, d_v being a node's degree and p the rows of a
-    softmax at `temperature`. Client i gets the mean of the models j with
+    After training a client propagates ``Y``, the one-hot labels of its training nodes and the
+    model's probabilities of all other nodes. Each of `propagations` steps, starting from ``F = Y``,
+    computes ``F <- alpha S F + (1 - alpha) Y`` with ``S = D^-1/2 (A + I) D^-1/2``, and then adds 1
+    for the label of each training node. A softmax of the rows gives Y'; then the rows of training
+    nodes are reset to their labels. The client sends its model, the moments of the columns of Y'
+    (Eq. 5) and its confidence (Eq. 4)
+    ``sum_v d_v sum_c (1 / e + p_vc log p_vc)``, where d_v is a node's degree and p are the rows of
+    a softmax with `temperature`. Client i gets the mean of the models j with
     ``cos(moments_i, moments_j) > threshold``, weighted by confidence (Eq. 6 and 7).
 
-    As the authors' code, whose clients keep their Adam (``Training(keep_optimizer=True)``), except
-    for three things. A node that is in no split has its true label there;
-    here, as any node that does not train, the model's probabilities. If the confidence of all
-    is 0 (no edges) they weigh the same; there the mean is not a number. Their model is a GAMLP;
-    here it is the task's.
+    This follows the authors' code, whose clients keep their Adam state
+    (``Training(keep_optimizer=True)``), except for three things. In the authors' code a node in no
+    split uses its true label; here, like every non-training node, it uses the model's
+    probabilities. If all confidences are 0 (no edges), clients have equal weights; in the authors'
+    code the mean is NaN. The authors' model is a GAMLP; here it is the task's model.
 
     Args:
-        fedavg: what clients train and send; its server averages. The model has a row of logits for
+        fedavg: FedAvg of a task; its server only averages. The model returns a row of logits for
             each node of the client's graph.
-        propagations: steps of label propagation; the authors' 5.
-        neighbour_share: alpha, the neighbours' share in a step, in [0, 1]; the authors' 0.5.
-        temperature: of the confidence, above 0; the authors' 20.
-        moments: of the entries (``"origin"``), of their distance from the mean (``"mean"``), or
-            both; the authors' ``"hybrid"`` for Cora and CiteSeer, ``"origin"`` for PubMed.
-        num_moments: number of moments; the authors' 6 for Cora, 20 for CiteSeer, 13 for PubMed.
-        threshold: of the cosine, in [-1, 1]; the authors' 0.5, 0.6 and 0.65 for these.
+        propagations: steps of label propagation; the authors use 5.
+        neighbour_share: alpha, weight of the neighbours in a step, in [0, 1]; the authors use 0.5.
+        temperature: temperature of the confidence's softmax, above 0; the authors use 20.
+        moments: moments of the entries (``"origin"``), of their differences from the mean
+            (``"mean"``), or both (``"hybrid"``). The authors use ``"hybrid"`` for Cora and
+            CiteSeer, ``"origin"`` for PubMed.
+        num_moments: number of moments; the authors use 6 for Cora, 20 for CiteSeer, 13 for PubMed.
+        threshold: smallest cosine of averaged clients, in [-1, 1]; the authors use 0.5, 0.6 and
+            0.65 for these datasets.
 
     Raises:
         ValueError: if a number is out of range, or the server of `fedavg` does more than average;
-            when a client's examples are no nodes with class labels.
+            when a client's examples are not nodes with class labels.
 
     Example:
         >>> fedgta(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), num_moments=3)
@@ -94,14 +97,14 @@ def fedgta(
 
 
 def with_labels(rows: Tensor, graph: Graph) -> Tensor:
-    """The rows, a training node's replaced by its label, one-hot.
+    """The rows, with each training node's row replaced by its one-hot label.
 
     Args:
         rows: float ``[num_nodes, num_classes]``.
-        graph: its labels and its training mask.
+        graph: a graph with labels and a training mask.
 
     Raises:
-        ValueError: without class labels, or if there are not as many rows.
+        ValueError: without class labels, or if the number of rows is not the number of nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([1, 0]),
@@ -123,9 +126,9 @@ def propagated(probabilities: Tensor, graph: Graph, *, hops: int, alpha: float) 
 
     Args:
         probabilities: the model's output, float ``[num_nodes, num_classes]``.
-        graph: its edges, labels and training mask.
+        graph: a graph with edges, labels and a training mask.
         hops: number of steps.
-        alpha: share of the neighbours.
+        alpha: weight of the neighbours.
 
     Returns:
         float ``[num_nodes, num_classes]``; rows do not sum to 1.
@@ -148,8 +151,8 @@ def spread(operator: Any, first: Tensor, fixed: Tensor, *, steps: int, alpha: fl
     Args:
         operator: S, ``[n, n]``, a tensor or a `SparseMatrix`.
         first: float ``[n, C]``.
-        fixed: float ``[n, C]``, what is added in each step besides.
-        steps: how often.
+        fixed: float ``[n, C]``, the term that each step adds.
+        steps: number of steps.
         alpha: weight of the neighbours.
 
     Example:
@@ -165,11 +168,11 @@ def spread(operator: Any, first: Tensor, fixed: Tensor, *, steps: int, alpha: fl
 
 
 def column_moments(rows: Tensor, num_moments: int, kind: Moments = "origin") -> Tensor:
-    """Moments 1 to `num_moments` of each column: of its entries, or about its mean, or both.
+    """Moments 1 to `num_moments` of each column: raw moments, central moments, or both.
 
     Args:
         rows: float ``[n, C]``, n at least 1.
-        num_moments: how many.
+        num_moments: number of moments.
         kind: ``"origin"``, ``"mean"`` or ``"hybrid"``.
 
     Returns:
@@ -190,7 +193,7 @@ def confidence(probabilities: Tensor, graph: Graph) -> Tensor:
 
     Args:
         probabilities: p, float ``[num_nodes, num_classes]``.
-        graph: its edges.
+        graph: the graph, for its degrees.
 
     Returns:
         Scalar, not negative: ``-p log p`` is at most 1 / e.

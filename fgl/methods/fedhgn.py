@@ -1,4 +1,4 @@
-"""FedHGN: relations share matrices; the coefficients that mix them stay with the client."""
+"""FedHGN: clients average basis matrices, and keep the coefficients that combine them."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def fedhgn(
 ) -> Method:
     """FedAvg of basis matrices; each client keeps its own coefficients of relations (FedHGN).
 
-    A relation's matrix is ``W_r = sum_b c_rb V_b``. The bases V and all other tensors are averaged;
-    the coefficients c are a client's own, so that clients need not agree on what a relation is. The
-    server passes the others' coefficients on, and a client minimises
+    A relation's matrix is ``W_r = sum_b c_rb V_b``. The bases V and all other tensors are averaged.
+    Each client keeps its own coefficients c, so clients need not agree on the meaning of relations.
+    The server forwards the other clients' coefficients, and a client minimises
 
     ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``,
 
-    r' being the relations of all other clients; 0 for a client that has not sent any yet.
+    where r' runs over the relations of all other clients. The penalty is 0 in a client's first
+    round.
 
-    Published are 20 bases, SGD with a rate of .1 and 3 epochs a round. The public code's network
-    begins with a layer that sums embeddings of nodes, each client's own, and has no features, no
-    matrix for a node itself, and a linear layer at its end; coefficients are drawn relation by
-    relation, with the gain of ReLU. Here the task decides on the network, and its layer on how wide
-    a draw is.
+    The published settings are 20 bases, SGD with a rate of .1 and 3 epochs per round. The public
+    code's network begins with a layer that sums node embeddings, which each client keeps. That
+    network has no features, no self-loop matrix, and a linear last layer. The public code
+    initialises coefficients for each relation separately, with the gain of ReLU. Here the task
+    decides on the network, and the network's layer on the scale of the initialisation.
 
     Args:
-        fedavg: what clients train, and how they are weighted; its model has bases, such as
-            ``fgl.nn.RGCN(..., num_bases=4)``.
+        fedavg: FedAvg of a task; its model has bases, such as ``fgl.nn.RGCN(..., num_bases=4)``.
         align: weight of the alignment, at least 0.
-        coefficients: the last part of the names of coefficients, ``[num_relations, num_bases]``.
-        draw: whether each client draws its own in its first round, by Glorot's uniform rule as
-            `fgl.nn.RGCN` does; else all start from the common ones, which tells them that a
-            relation's number means the same everywhere.
+        coefficients: the last part of the coefficients' names, ``[num_relations, num_bases]``.
+        draw: whether each client initialises its own coefficients in its first round, by Glorot's
+            uniform rule as in `fgl.nn.RGCN`. Otherwise all clients start from the common
+            coefficients, which assumes that relation numbers mean the same at all clients.
 
     Raises:
         ValueError: if no tensor has this name, or `align` is negative.
@@ -111,11 +111,11 @@ def fedhgn(
 
 
 def nearest(own: Tensor, others: Tensor) -> Tensor:
-    """Distance of relations to the nearest in others: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
+    """Distance of relations to the nearest other relations: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
 
     Args:
         own: float ``[R, B]``.
-        others: float ``[*, B]``, of all other clients.
+        others: float ``[*, B]``, coefficients of all other clients.
 
     Returns:
         Scalar; 0 if there is no other client.
@@ -133,5 +133,5 @@ def nearest(own: Tensor, others: Tensor) -> Tensor:
 
 
 def _without(table: Tensor, client: int) -> Tensor:
-    """The coefficients of all other clients, below each other."""
+    """The coefficients of all other clients, stacked by rows."""
     return torch.cat([table[:client], table[client + 1 :]]).flatten(0, 1)

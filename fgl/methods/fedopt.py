@@ -26,23 +26,25 @@ def fedopt(
 ) -> Method:
     """FedAvg whose server takes an optimiser step on ``D = mean - theta`` (FedOpt, Algorithm 2).
 
-    The model's buffers, such as the statistics of a batch norm, are no parameters: they become the
-    mean. (Steps past it would make a variance negative.)
+    The model's buffers, such as a batch norm's statistics, are not parameters and are set to the
+    mean. (A step beyond the mean could make a variance negative.)
 
     Args:
-        fedavg: its mean is the target; it must send everybody the same model.
+        fedavg: FedAvg of a task; its server must send the same model to all clients. Its mean is
+            the target.
         rule: the optimiser; ``"sgd"`` without momentum is damped FedAvg.
-        server_lr: its learning rate, at least 0.
+        server_lr: the optimiser's learning rate, at least 0.
         momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.
-        beta2: decay of the second moment, in [0, 1); torch's Adam has 0.999.
+        beta2: decay of the second moment, in [0, 1); 0.999 in torch's Adam.
         tau: adaptivity, Adam's epsilon, at least 0.
-        weight_decay: what of theta is taken off D, at least 0.
-        bias_correction: of the moments of ``"adam"``, as in Adam's own paper.
-        anew: whether the moments start anew in each round.
+        weight_decay: multiple of theta that is subtracted from D, at least 0.
+        bias_correction: whether to correct the bias of the moments of ``"adam"``, as in Adam's
+            paper.
+        anew: whether the moments are reset in each round.
 
     Raises:
-        ValueError: if a rate is out of range or the rule unknown, or `fedavg` is a `gcfl`; when
-            called, if the server sends no common model.
+        ValueError: if a rate is out of range or the rule is unknown, or `fedavg` is a `gcfl`; when
+            called, if clients get different models.
 
     Example:
         >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01)
@@ -74,7 +76,7 @@ def fedopt(
         names = () if anew else ("m", "v", "t")
         moments: Any = {key: state[key] for key in names if key in state}
         before = state["model"]
-        # what travels, at first the whole model
+        # the sent part; at first the whole model
         old = {name: before[name] for name in target if name not in buffers}
         decayed = {name: target[name] - weight_decay * old[name] for name in old}
         stepped, moments = server_step(old, decayed if weight_decay else target, moments, **how)

@@ -1,4 +1,4 @@
-"""FedPer: a part of the model travels, the rest stays with each client."""
+"""FedPer: clients average a part of the model, and each client keeps the rest."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ def fedper(
 ) -> Method:
     """FedAvg of the layers named in `shared`; each client keeps its own other layers (FedPer).
 
-    With `models` clients may differ: in the width of their features, in their classes, in all that
-    is not `shared`. The names, shapes and dtypes of what is shared agree.
+    With `models` clients may have different models: feature widths, classes and all layers outside
+    `shared` may differ. The shared tensors must have the same names, shapes and dtypes.
 
     Args:
-        fedavg: what clients train, and how they are weighted. With `models` its model only says
-            what is shared, with which numbers a federation starts; its loss calls the client's own.
+        fedavg: FedAvg of a task. With `models` its model only defines the shared tensors and their
+            initial values; its loss calls the client's own model.
         shared: names of modules, e.g. ``("convs.0",)``.
-        models: ``graph -> module``, each client's model, made once for each. Its first tensors are
-            drawn with a seed that the shared ones decide. Default: all have the model of `fedavg`.
+        models: ``graph -> module``, each client's model, created a single time per client. Its own
+            layers are initialised with a seed that is derived from the shared tensors. Default: all
+            clients have the model of `fedavg`.
 
     Raises:
-        TypeError: if `shared` is a string, or `models` no function.
-        ValueError: if nothing is under one of these names, or none is given; with `models` also if
-            everything is, or `fedavg` was made by a method that knows one architecture.
+        TypeError: if `shared` is a string, or `models` is not a function.
+        ValueError: if a name matches no tensor, or no name is given. With `models` also if all
+            tensors are shared, or `fedavg` comes from a method that requires one architecture.
 
     Example:
         >>> method = fedper(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), shared=("convs.0",))
@@ -55,7 +56,7 @@ def fedper(
     if isinstance(shared, str):
         raise TypeError(f"Expected shared to be several names, but got the string {shared!r}")
     reject_if(not shared, "shared to name a layer", "none")
-    common = part(fedavg.initial(), *shared)  # raises where there is no such layer
+    common = part(fedavg.initial(), *shared)  # raises if there is no such layer
     if models is not None:
         return own_models(fedavg, own=others(fedavg.initial(), common), models=models)
     base = own_models(fedavg)
@@ -72,11 +73,11 @@ def others(names: Collection[str], common: Collection[str]) -> list[str]:
     """The outermost modules without a common tensor.
 
     Args:
-        names: of all tensors.
-        common: of those that travel.
+        names: names of all tensors.
+        common: names of the shared tensors.
 
     Raises:
-        ValueError: if all are common.
+        ValueError: if all tensors are common.
 
     Example:
         >>> others(["in.w", "in.b", "convs.0.w", "convs.1.w"], ["convs.0.w"])

@@ -1,4 +1,4 @@
-"""FedProto: clients send the mean embedding of each class, and no model."""
+"""FedProto: clients send the mean embedding of each class instead of a model."""
 
 from __future__ import annotations
 
@@ -21,31 +21,34 @@ from .own_models import own_models
 def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Method:
     """Exchange each class's mean embedding instead of models (FedProto).
 
-    Every client draws its first model. After training client i sends ``C_i^c``, the mean embedding
-    of its training examples of class c (Eq. 3). The server sends all clients ``C^c``, the mean over
-    the clients that have the class, and a client minimises ``loss + lambda mean_v ||h_v -
-    C^{y_v}||^2 / d`` over its training examples v and the d entries of an embedding. There is no
-    such term in the first round, nor for a class that no client sent. A class that no participant
-    has keeps its earlier ``C^c``.
+    Every client initialises its own model. After training client i sends ``C_i^c``, the mean
+    embedding of its training examples of class c (Eq. 3). The server sends all clients ``C^c``, the
+    mean over the clients that have class c. A client minimises ``loss + lambda mean_v ||h_v -
+    C^{y_v}||^2 / d`` over its training examples v and the d entries of an embedding. The second
+    term is absent in the first round, and for a class without ``C^c``. If no participant has a
+    class, the class keeps its earlier ``C^c``.
 
-    The paper's Eq. 6 weighs the clients by their examples and its Eq. 7 compares means; this is the
-    authors' code, except for four things. They also score the nearest ``C^c`` of a client's own
-    classes; here a model predicts by its head. They forget a class that no participant has. There
-    an embedding is taken in the passes of the last epoch, with dropout and before the step; here
-    after training, as in Eq. 3 and in FedTGP's code. And it is what the model returns, in networks
-    of `fgl.nn` before the activation, in theirs after it.
+    The paper's Eq. 6 weights clients by their numbers of examples, and its Eq. 7 compares means.
+    This method follows the authors' code instead, except for four things. The authors also score
+    predictions by the nearest ``C^c`` of a client's own classes; here a model predicts by its head.
+    Their server drops ``C^c`` if no participant has class c. Their embeddings come from the last
+    epoch's forward passes, with dropout and before the step; here embeddings are computed after
+    training, as in Eq. 3 and in FedTGP's code. Embeddings of `fgl.nn` networks are outputs before
+    the activation; the authors' are outputs after it.
 
     Args:
-        fedavg: what clients train; its model takes ``return_embedding=True``, and its examples have
+        fedavg: FedAvg of a task; its model takes ``return_embedding=True``, and its examples have
             class labels.
-        weight: lambda, at least 0; the authors' 1.
-        draw: whether clients draw their first models, as the authors' do; else all start from the
-            common one. Networks that differ start from their own first tensors either way.
+        weight: lambda, at least 0; the authors use 1.
+        draw: whether clients initialise their own models, as in the authors' code; else all clients
+            start from the common model. Clients with different networks always start from their own
+            initial tensors.
 
     Raises:
-        TypeError: if the model does not take ``return_embedding``, or cannot be drawn, see `drawn`.
+        TypeError: if the model does not take ``return_embedding``, or cannot be re-initialised, see
+            `drawn`.
         ValueError: if the weight is negative, or the server of `fedavg` does more than average;
-            when a client has no class labels, or embeddings of something other than its examples.
+            when a client has no class labels, or its embeddings are not one per example.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 2]),
@@ -73,7 +76,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
 
 
 def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Method:
-    """The clients of FedProto and FedTGP: they send prototypes, and stay near those they get.
+    """The clients of FedProto and FedTGP: they send prototypes and learn from received ones.
 
     Example:
         >>> near_prototypes(fgl.fedavg(fgl.nn.GCN(2, 8, 3)), 1.0).send.__name__
@@ -81,7 +84,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
     """
     base = own_models(fedavg, draw=draw and fedavg.own.models is None)
     with observed(fedavg.model):
-        pass  # raises where the model has no embeddings
+        pass  # raises if the model has no embeddings
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = base.receive(message, state, graph)
@@ -113,10 +116,10 @@ def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
-        has: bool ``[K, C]``, which there are.
+        has: bool ``[K, C]``, marks the prototypes that exist.
 
     Returns:
-        float ``[C, d]``, 0 for a class that nobody has; bool ``[C]``.
+        float ``[C, d]``, 0 for a class that no client has; bool ``[C]``, marks the other classes.
 
     Example:
         >>> rows = torch.tensor([[[1.0], [5.0]], [[3.0], [7.0]]])
@@ -133,13 +136,15 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
     Args:
         embedding: float ``[num_examples, d]``.
-        graph: its labels, its number of classes C and its training mask.
+        graph: a graph with labels, C classes and a training mask.
 
     Returns:
-        float ``[C, d]``, 0 for a class without a training example; bool ``[C]``, the others.
+        float ``[C, d]``, 0 for a class without a training example; bool ``[C]``, marks the other
+        classes.
 
     Raises:
-        ValueError: without class labels, or if an example has not one embedding.
+        ValueError: without class labels, or if the number of embeddings is not the number of
+            examples.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=torch.tensor([1, 1, 0]),
@@ -160,14 +165,14 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tensor:
     """Mean squared distance of training examples to their class's prototype, per entry.
 
-    ``1 / (n d) sum_v ||h_v - C^{y_v}||^2`` over the n training examples; one whose class has no
-    prototype adds 0.
+    ``1 / (n d) sum_v ||h_v - C^{y_v}||^2`` over the n training examples. A training example adds 0
+    if its class has no prototype.
 
     Args:
         embedding: h, float ``[num_examples, d]``.
-        graph: its labels and its training mask.
-        rows: C, float ``[num_classes, d]``; they get no gradient.
-        has: bool ``[num_classes]``, which classes have a prototype.
+        graph: a graph with labels and a training mask.
+        rows: prototypes C, float ``[num_classes, d]``, which get no gradient.
+        has: bool ``[num_classes]``, marks the classes that have a prototype.
 
     Returns:
         Scalar.
@@ -184,10 +189,11 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels, 0 outside training, and 1 for each training example, of `embedding`'s dtype.
+    """Labels (0 for other examples), and 1 for each training example in `embedding`'s dtype.
 
     Raises:
-        ValueError: without class labels, or if an example has not one embedding.
+        ValueError: without class labels, or if the number of embeddings is not the number of
+            examples.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([1, 0]),

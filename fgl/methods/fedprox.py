@@ -1,4 +1,4 @@
-"""FedProx: local training stays near the model that it starts from."""
+"""FedProx: a penalty keeps local training near the received model."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def fedprox(fedavg: Method, *, mu: Weight, distance: Distance = proximal) -> Met
     """FedAvg with ``mu / 2 ||theta - theta_received||^2`` in the loss (FedProx, Eq. 2).
 
     Args:
-        fedavg: its loss gets the term, whatever it is.
+        fedavg: any method; the term is added to its loss.
         mu: weight of the term, at least 0.
-        distance: of the parameters from those that training starts from; default the formula's,
+        distance: distance of the parameters from the received ones; default the formula's,
             ``1/2 ||theta - theta_received||^2``.
 
     Raises:
@@ -53,14 +53,14 @@ def adaptive_fedprox(
 ) -> Method:
     """FedProx whose `mu` follows the loss, so that penalty and loss are about equally large.
 
-    After its training a client takes ten times the weight where ``fit > 5 mu distance`` (while
-    ``mu <= 1``), and a tenth where ``fit < mu distance / 2`` (while ``mu >= 1e-4``).
+    After training a client multiplies `mu` by 10 if ``fit > 5 mu distance`` and ``mu <= 1``, and
+    divides `mu` by 10 if ``fit < mu distance / 2`` and ``mu >= 1e-4``.
 
     Args:
-        fedavg: its loss gets the term.
+        fedavg: any method; the term is added to its loss.
         fit: ``(params, graph) -> scalar``, the loss on a client's training examples.
-        mu: the first weight, at least 0.
-        distance: of the parameters from those that training starts from.
+        mu: the initial weight, at least 0.
+        distance: distance of the parameters from the received ones.
 
     Raises:
         ValueError: if `mu` is negative.

@@ -1,4 +1,4 @@
-"""FED-PUB: clients mask their weights; each gets a mix of models with similar answers."""
+"""FED-PUB: clients mask their weights; each gets a mix of models with similar outputs."""
 
 from __future__ import annotations
 
@@ -46,36 +46,39 @@ def fedpub(
 ) -> Method:
     """Train weights ``W * m``: masks m are personal, and similar clients average W (FED-PUB).
 
-    A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W_n received||_2``, n being the
-    model's tensors, in W and m, from its own m, at first 1; the last term begins in the second
-    round. Entries with ``|m| < l1`` are 0 in the model that it uses. It sends W and ``e_i``, the
-    mean of this model's embeddings of the nodes of `probes`: the server has no masks to ask with.
-    Client i gets ``sum_j S_ij W_j``, ``S_ij = exp(scale cos(e_i, e_j))``, rows with sum 1; a new
-    client gets the mean. Masks and statistics of batch norm stay. An absent client has no part in
-    this round's mixes.
+    A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W_n received||_2``, over W and
+    m, where n runs over the model's tensors. The client starts from its own m, which is 1 at first;
+    the last term is used from the second round on. In the model that the client uses, entries with
+    ``|m| < l1`` are 0. The client sends W and ``e_i``, the mean of this model's embeddings of the
+    nodes of `probes`; the server could not compute ``e_i``, since it has no masks. Client i gets
+    ``sum_j S_ij W_j``, where S is ``exp(scale cos(e_i, e_j))`` with rows scaled to sum 1; a new
+    client gets the mean. Clients keep their masks and batch norm statistics. Models of absent
+    clients are left out of the round's mixes.
 
-    As the public code, except for the penalties: there they have no gradient, since
-    ``state_dict()`` detaches its tensors, and the paper's loss asks for one. And a client without a
-    training example that has an answer has none, since they alone would make its masks 0.
+    This follows the public code, except for the penalties. In the public code the penalties have no
+    gradient, since ``state_dict()`` detaches its tensors; here they have one, as in the paper's
+    loss. A client without a labelled training example has no penalties, since they would shrink its
+    masks to 0.
 
     Args:
-        fedavg: what clients train, send and use; its server averages. The public code keeps Adam's
-            state between rounds: ``Training(keep_optimizer=True)``.
-        probes: the common random graph, a collection where clients have one; see `proxy_graph`.
-        sparsity: weight of the masks' size (l1), and the bound below which entries are dropped; at
+        fedavg: FedAvg of a task; its server only averages. The public code keeps Adam's state
+            between rounds: ``Training(keep_optimizer=True)``.
+        probes: the common random graph, or a collection if clients hold collections; see
+            `proxy_graph`.
+        sparsity: weight of the masks' size (l1), and the bound below which entries are set to 0; at
             least 0.
         proximity: weight of the distance to the received weights (l2), at least 0.
-        scale: how sharp the server's weights are, at least 0; 0 gives all clients equal shares. The
-            public code's default is 10, its scripts have 3 (disjoint) and 5 (overlapping).
-        penalties: if not, no penalty has a gradient, as in the public code.
-        masks: what has a mask: weights of two dimensions or more, or all that is trained.
-        of: what `embed` gets: the model's embeddings, which are the last hidden convolution's
-            output before its activation, or its answers; by default embeddings where the model
-            takes ``return_embedding=True``, else answers.
+        scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights. The
+            public code's default is 10; its scripts use 3 (disjoint) and 5 (overlapping).
+        penalties: whether the penalties have a gradient; in the public code they have none.
+        masks: which tensors have a mask: weights of two dimensions or more, or all trained tensors.
+        of: input of `embed`: the model's embeddings, that is the last hidden convolution's output
+            before its activation, or the model's outputs. Default: embeddings if the model takes
+            ``return_embedding=True``, else outputs.
         embed: function of the model's outputs on the probes, ``[R, C]``.
 
     Raises:
-        ValueError: if a number is out of range, a choice unknown, or the server of `fedavg` does
+        ValueError: if a number is out of range, a choice is unknown, or the server of `fedavg` does
             more than average.
 
     Example:
@@ -99,7 +102,7 @@ def fedpub(
     embeds = of == "embedding" or (of == "auto" and gives_embeddings(reader))
 
     def whole(message: Message, state: State) -> Message:
-        """The message, with the client's own statistics."""
+        """The message, completed with the client's own batch norm statistics."""
         sent = message.get("model", {})
         return {**message, "model": {**sent, **fed.pick(state.get("own", first), statistics)}}
 
@@ -155,7 +158,7 @@ def mask_size(masks: Params, like: Tensor) -> Tensor:
 
 
 def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
-    """``sum_n ||W_n - W_n received||_2`` over tensors; the received get no gradient."""
+    """``sum_n ||W_n - W_n received||_2`` over tensors; the received tensors get no gradient."""
     apart = fed.combine(lambda own, sent: own - sent.detach(), weights, received)
     return torch.stack([torch.linalg.vector_norm(each) for each in apart.values()]).sum()
 
@@ -164,11 +167,12 @@ def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
     """A model's weights times their masks: ``W * m``, 0 where ``|m| < bound``.
 
     Args:
-        params: name to tensor; the mask of a weight is called ``"mask."`` and the weight's name.
-        bound: below it an entry of a mask counts as 0.
+        params: name to tensor; the name of a weight's mask is ``"mask."`` followed by the weight's
+            name.
+        bound: mask entries of smaller size are treated as 0.
 
     Returns:
-        The model without masks; a tensor that has none is itself.
+        The model without masks; a tensor without a mask is unchanged.
 
     Example:
         >>> masked({"w": torch.tensor([3.0, 4.0]), "mask.w": torch.tensor([0.5, 0.01])}, bound=0.1)
@@ -198,15 +202,15 @@ def proxy_graph(
     p: float = 0.1,
     generator: torch.Generator | None = None,
 ) -> Graph:
-    """The graph that all clients' models are asked about: random blocks, features from N(0, 1).
+    """A common graph for comparing clients' models: random blocks with features from N(0, 1).
 
     Args:
-        like: a client's graph, for the number of features, their dtype and the device; where it is
-            a collection the blocks are a collection too.
-        blocks: how many graphs of Erdos and Renyi.
-        num_nodes: of each.
+        like: a client's graph, for the number of features, their dtype and the device. If it is a
+            collection, the result is a collection of the blocks.
+        blocks: number of Erdos-Renyi graphs.
+        num_nodes: number of nodes of each block.
         p: probability of an edge.
-        generator: of edges and features.
+        generator: random generator for edges and features.
 
     Raises:
         ValueError: if a number is out of range.

@@ -1,15 +1,15 @@
-"""FedSage+'s generators: each learns at the other clients too, which send gradients back.
+"""FedSage+'s generators: other clients evaluate generated neighbours and return gradients.
 
-What a generator made must travel to the other clients, and a gradient must come back, before it can
-take a step. So an epoch is an exchange of three rounds of the same clients:
+Before each step, generated neighbours must be sent to the other clients, and their gradients must
+be sent back. So an epoch is an exchange of three rounds with the same clients:
 
 - ``OFFER``: a client sends the neighbours that it generates for its training nodes;
-- ``JUDGE``: it compares what the others offered with neighbours in its own graph, and sends the
-  gradient of that loss to each offer;
-- ``STEP``: it takes a step on its own loss and on the gradients that came back.
+- ``JUDGE``: a client compares the other clients' offers with neighbours in its own graph, and sends
+  the gradient of that loss with respect to each offer;
+- ``STEP``: a client takes a step on its own loss and on the returned gradients.
 
-From its offer to its step a client keeps noise and dropout under ``"drawn"``, so that the gradients
-fit what it generates again.
+From its offer to its step a client keeps noise and dropout under ``"drawn"``, so that it generates
+the same neighbours again for the returned gradients.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .own_models import own_models
 
 Neighbours = Callable[[Graph, int, int], tuple[Tensor, Tensor]]
 OFFER, JUDGE, STEP = range(3)
-LARGEST = 2**31 - 1  # of a node's hidden neighbours
+LARGEST = 2**31 - 1  # largest number of a node's hidden neighbours
 UPLOADS = {OFFER: ("made", "count", "missing"), JUDGE: ("gradients",), STEP: ()}
 DRAWN = ("noise", "keep")
 
@@ -44,11 +44,11 @@ DRAWN = ("noise", "keep")
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
     """The features of `width` random neighbours, with repeats, of each of `count` random nodes.
 
-    The nodes are drawn from those that have a neighbour.
+    The nodes are drawn from all nodes with a neighbour.
 
     Returns:
-        float ``[count, width, num_features]``; int64 ``[count]``, how many there are: `width`, or 0
-        where no node has a neighbour.
+        float ``[count, width, num_features]``; int64 ``[count]``, the numbers of neighbours: all
+        `width`, or all 0 if no node has a neighbour.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -77,17 +77,17 @@ def fedsage_plus(
     """Train each client's generator of neighbours with gradients from all clients (FedSage+).
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
-    (Eq. 9), H_i being its generated neighbours of training nodes; only the feature part learns.
-    A node that misses m hidden neighbours is compared with the first m neighbours of j's node, one
-    that misses none with nothing. Features and generators do not travel, only generated rows and
-    their gradients. An absent client is left out of the round: without gradients a client learns
-    from its own loss alone.
+    (Eq. 9), where H_i are its generated neighbours of training nodes. Only the feature part of the
+    generator learns. A node that misses m hidden neighbours is compared with the first m neighbours
+    of j's node; a node that misses none is not compared. Clients send generated rows and their
+    gradients, but neither features nor generators. An absent client is left out of the round. A
+    client that receives no gradients learns from its own loss only.
 
     Args:
-        fedavg: made by `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
+        fedavg: FedAvg of a `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
-        neighbours: ``(graph, count, width) -> features, number``, what a client compares others'
-            neighbours with, drawn anew in each epoch.
+        neighbours: ``(graph, count, width) -> features, number``, the neighbours with which a
+            client compares other clients' generated neighbours, sampled again in each epoch.
 
     Raises:
         ValueError: if `weight` is negative, or `fedavg` draws no steps.
@@ -128,7 +128,7 @@ def fedsage_plus(
         with outputs(model) as passes:
             total = base.loss(params, graph, context)
         generated = passes[-1][1]
-        # By the chain rule, this product's gradient is that of the others' losses: the pull is
+        # By the chain rule, this product's gradient is that of other clients' losses: the pull is
         # their gradient to `generated`, and a constant here.
         others = (context["pull"].values * generated).sum()
         joint: Tensor = (total + weight * others) / context["owners"]
@@ -159,11 +159,11 @@ def fedsage_plus(
     return replace(base, **changed, aggregate=relayed, train=train, rules=rules)
 
 
-# What a client makes of each stage
+# Each stage at a client
 
 
 def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
-    """Noise and dropout of a client that made no offer."""
+    """Noise and dropout of a client without an offer."""
     return fed.pick(drawn_step(steps, graph), DRAWN)
 
 
@@ -174,14 +174,14 @@ def drawn_step(steps: Any, graph: Graph) -> dict[str, Any]:
 
 
 def kept_draws(state: State) -> dict[str, Any]:
-    """Noise and dropout of a client's offer, if it made one."""
+    """Noise and dropout of a client's offer, if it has one."""
     drawn: Any = state.get("drawn", {})
     return {name: Ragged(value) for name, value in drawn.items()}
 
 
 @torch.no_grad()
 def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) -> Message:
-    """Message of a client: generated neighbours of its training nodes, and how many each misses."""
+    """Message of a client: generated neighbours, and the number that each training node misses."""
     count, generated, _ = functional_call(model, params, (graph.x, graph.adj), drawn)
     rows, dtype = graph.training_mask, model.count.weight.dtype
     sent = {"made": generated[rows].to(dtype), "count": model.number(count)[rows].to(dtype)}
@@ -189,7 +189,7 @@ def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) ->
 
 
 def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
-    """The gradient of the greedy loss to what each of the other clients offered."""
+    """The gradient of the greedy loss with respect to each other client's offer."""
     by_owner = {}
     for owner, generated in context.get("made", {}).items():
         features, number = neighbours(graph, generated.shape[0], generated.shape[1])
@@ -209,7 +209,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
     return {"pull": Ragged(whole), "owners": like.new_ones(()) * owners}
 
 
-# What the server makes of them
+# Each stage at the server
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
@@ -251,7 +251,7 @@ def gradients_for(inbox: Inbox, client: int) -> Message:
 
 
 def check_upload(model: Any, message: Any, client: int, state: State, most: float) -> None:
-    """Refuse all but what the stage asks for."""
+    """Raise a ValueError unless an upload has the content of its stage."""
     stage = int(state.get("stage", OFFER))
     fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
     if stage == OFFER:
@@ -261,7 +261,7 @@ def check_upload(model: Any, message: Any, client: int, state: State, most: floa
 
 
 def check_offer(model: Any, message: Any, most: float) -> None:
-    """Require P neighbours a row and two numbers for each, for at most `most` nodes."""
+    """Require P neighbours and two counts per row, for at most `most` nodes."""
     generated, count, missing = (message[name] for name in UPLOADS[OFFER])
     _check(model, "made", generated, count.numel())
     if count.dim() != 1 or count.dtype != generated.dtype:
@@ -274,7 +274,7 @@ def check_offer(model: Any, message: Any, most: float) -> None:
 
 
 def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
-    """Require one gradient for each offer of the others."""
+    """Require one gradient for each offer of the other clients."""
     fed.check_keys(sent, [k for k in rows if k != str(client)], "gradients")
     for owner, gradient in sent.items():
         _check(model, f"gradients[{owner!r}]", gradient, int(rows[owner]))

@@ -1,11 +1,11 @@
-"""FedSelect: the entries of a model that move most become a client's own.
+"""FedSelect: the entries of a model that change most become personal.
 
-Beside the model that it trained, a client keeps three things for each weight:
+In addition to the model that it trained, a client keeps three tensors for each weight:
 
-- ``"mask"``, which entries are its own from now on;
-- ``"held"``, which were its own in the last round. Only these are kept when a model comes: an entry
-  that was selected since starts from the server's mean;
-- ``"reference"``, the weight at the last selection, from which it is measured how far entries move.
+- ``"mask"``, which marks the entries that are personal from now on;
+- ``"held"``, which marks the entries that were personal in the last round. Only these entries are
+  kept when a model arrives: an entry that was selected since then starts from the server's mean;
+- ``"reference"``, the weight at the last selection, from which changes of entries are measured.
 """
 
 from __future__ import annotations
@@ -36,24 +36,25 @@ def fedselect(
 ) -> Method:
     """FedAvg of all entries except those that a client has made personal (FedSelect, Algorithm 1).
 
-    A local epoch is a pass over the task's steps that moves a client's own entries, then one that
-    moves the shared ones. The server averages each entry over the clients that share it. After
-    every third round but the first, ``n - round((1 - top) n)`` of the n shared entries of a weight,
-    those that moved most since the last time, become the client's own, with all that moved as far
-    as the last of them. A weight is a tensor with "weight" in its name; all others stay shared. A
-    batch norm's statistics stay with the client. An entry that does not move keeps its moments;
-    Adam's number of steps counts both passes.
+    A local epoch has two passes over the task's steps: the first changes a client's personal
+    entries, the second the shared entries. The server averages each entry over the clients that
+    share it. Every third round, except the first, selects ``n - round((1 - top) n)`` of the n
+    shared entries of a weight. The selected entries are those that changed most since the last
+    selection, including ties, and become personal. A weight is a tensor with "weight" in its name;
+    all other tensors stay shared. Each client keeps its batch norm statistics. An entry that a pass
+    does not change keeps its moments; Adam's step count includes both passes.
 
-    As the public code, except for two things. It weighs clients equally, since its clients are of
-    one size: `fgl.tasks.task.weighed_equally` of `fedavg` does so. And where a client has no own
-    entry and the model no statistics, the first pass, which would move nothing, is left out.
+    This follows the public code, except for two things. The public code gives clients equal
+    weights, since its clients have the same size; here `fgl.tasks.task.weighed_equally` does this.
+    If a client has no personal entries and the model no statistics, the first pass would change
+    nothing and is skipped.
 
     Args:
-        fedavg: what clients train, and how they are weighted.
-        top: share of a weight's shared entries that become a client's own at a time.
-        cap: share of its own entries above which nothing of a weight is selected any more.
+        fedavg: FedAvg of a task.
+        top: fraction of a weight's shared entries that become personal in one selection.
+        cap: fraction of personal entries of a weight above which no further entry is selected.
         every: rounds of a client between two selections, at least 1.
-        passes: which entries each pass moves, the client's own (True) or the shared ones.
+        passes: for each pass, whether it changes the personal (True) or the shared entries.
 
     Raises:
         ValueError: if a number is out of range, `passes` is empty, or `fedavg` is a `scaffold`.
@@ -105,7 +106,7 @@ def fedselect(
         if not weight.any():
             return fedavg.aggregate(inbox, state)
         outbox, new = fedavg.aggregate(completed(inbox, weight, state["model"]), state)
-        if "model" not in new:  # fills entries that no client shares, in the next round
+        if "model" not in new:  # in the next round, fills entries that no client shares
             raise ValueError(
                 "Expected fedselect to be given a method whose server keeps one model for all, "
                 f"but got a state with {list(new)}"
@@ -122,7 +123,7 @@ def fedselect(
 
 
 def with_held_entries(message: Message, state: State, statistics: Sequence[str]) -> Message:
-    """Put the client's own entries and its statistics into the model of a message."""
+    """Put the client's personal entries and its statistics into the model of a message."""
     if "held" not in state or "model" not in message:
         return message
     trained, masks, model = state["model"], state["held"], dict(message["model"])
@@ -135,7 +136,7 @@ def with_held_entries(message: Message, state: State, statistics: Sequence[str])
 def interleaved(
     train: Training, graph: Graph, context: Any, passes: Sequence[bool]
 ) -> Iterator[tuple[Graph, Any]]:
-    """The local steps of all epochs; in each epoch the passes follow each other."""
+    """The local steps of all epochs; each epoch runs the passes one after another."""
     drawn = [list(marked(fed.local_steps(train, graph, context), own)) for own in passes]
     passes_of_batches = 1 if train.epochs is None else train.epochs
     epochs = fed.num_steps(train) if train.batches is None else passes_of_batches
@@ -146,7 +147,7 @@ def interleaved(
 
 
 def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Graph, dict[str, Any]]]:
-    """Steps of a pass, with a mark in the context: whether the pass moves the client's own entries.
+    """Steps of a pass; their context says whether the pass changes the client's personal entries.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -155,13 +156,13 @@ def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Grap
     """
     last, extra = None, {}
     for batch, context in steps:
-        if context is not last:  # the same context in all steps stays one
+        if context is not last:  # a context common to all steps stays common
             last, extra = context, {**context, "moves_own": torch.tensor(own, device=batch.device)}
         yield batch, extra
 
 
 def moving(new: Params, old: Params, context: Any) -> Params:
-    """Take the new value of each entry that the pass moves, and the old value of the other entries.
+    """Take new values of the entries that the pass changes, and old values of all others.
 
     Example:
         >>> context = {"mask": {"w": torch.tensor([True, False])}, "moves_own": torch.tensor(False)}
@@ -175,12 +176,12 @@ def moving(new: Params, old: Params, context: Any) -> Params:
 
 
 def selected(mask: Tensor, value: Tensor, reference: Tensor, *, top: float, cap: float) -> Tensor:
-    """The mask, and the shared entries that moved most since the last selection."""
+    """Add to the mask the shared entries that changed most since the last selection."""
     return mask | select((value - reference).abs(), mask, top=top, cap=cap)
 
 
 def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
-    """Select the shared entries that changed most, unless the client's share exceeds `cap`.
+    """Select the shared entries that changed most, unless the personal fraction exceeds `cap`.
 
     Example:
         >>> mask = torch.tensor([True, False, False])
@@ -196,7 +197,7 @@ def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
 
 
 def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
-    """Complete the models of an inbox: a client's own entry becomes the mean of the others'."""
+    """Replace each personal entry in an inbox by the mean of the other clients' entries."""
     own, models = inbox.stack("own"), inbox.stack("model")
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])
@@ -206,10 +207,10 @@ def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
 
 
 def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:
-    """Clients' tensors ``[K, ...]``, each one's own entries replaced by the mean of the others'.
+    """Clients' tensors ``[K, ...]``, with personal entries replaced by the other clients' mean.
 
-    So the weighted mean of all is the mean of the clients who share an entry; `old` where nobody
-    does.
+    So the weighted mean over all clients is the mean over the clients that share an entry. If no
+    client shares an entry, it is `old`.
 
     Example:
         >>> own = torch.tensor([[False], [True]])

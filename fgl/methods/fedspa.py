@@ -1,4 +1,4 @@
-"""FedSPA: smooth clients weigh most; what scores like and unlike neighbours, by its Fisher."""
+"""FedSPA: clients with smooth features get large weights; attention is weighted by Fisher terms."""
 
 from __future__ import annotations
 
@@ -23,31 +23,34 @@ KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     """FedAvg that weights clients by smooth features and by typical attention (FedSPA).
 
-    The model is an `fgl.nn.SPA`, which keeps like, unlike and unknown neighbours apart. A client
-    also sends, once drawn, the energy of a share of its features, ``e_k = mean_f x_f^T (D - A) x_f
-    / x_f^T x_f``, and of the tensors that score unlike (u) or alike (a) neighbours ``F_k = (grad
-    mean_i log p_k(y_i))^2``, in training mode. With ``w(d)_k = exp(-(d_k - min d) / (max d - min
-    d))``, divided by their sum, the server averages the tensors of u by ``w(||F_k - mean F||_1)``
-    over those of u, those of a likewise, and all others by ``w(e)``. So the largest weight is e
-    times the smallest, whatever the numbers. If all are equal, clients weigh equally.
+    The model is an `fgl.nn.SPA`, which treats like, unlike and unknown neighbours separately. A
+    client also sends the energy of a random fraction of its features, ``e_k = mean_f x_f^T (D - A)
+    x_f / x_f^T x_f``. For the tensors that score unlike (u) or alike (a) neighbours, the client
+    sends ``F_k = (grad mean_i log p_k(y_i))^2``, computed in training mode. With ``w(d)_k =
+    exp(-(d_k - min d) / (max d - min d))``, divided by the sum over clients, the server averages
+    the tensors of u with weights ``w(||F_k - mean F||_1)``, where F is restricted to u, and the
+    tensors of a in the same way. All other tensors have weights ``w(e)``. So the largest weight is
+    always e = 2.718 times the smallest. If all distances are equal, clients have equal weights.
 
-    The paper calls this a bias of homophily; the public code, which this follows, computes how far
-    an energy is from the clients' mean and reads it nowhere: smooth clients count most. Its F is
-    the square of a mean gradient, not a mean of squares. Its "global" vectors for unknown
-    neighbours, frozen and handed to each layer, are not read in training, and are left out.
+    The paper calls this a bias of homophily. This method follows the public code, which computes
+    the distance of an energy from the clients' mean but never uses it: smooth clients get the
+    largest weights. F in the public code is the square of a mean gradient, not a mean of squares.
+    The "global" vectors for unknown neighbours in the public code are frozen and passed to each
+    layer. Training does not use these vectors, so they are left out here.
 
-    The code differs in five things. Its F reads the labels of validation and test nodes too, and so
-    tells the server of labels that are kept for the test; here those of training nodes. Its server
-    draws an order of the clients and gives the i-th in it the weight of client i's energy; here a
-    client has its own. If all are equal it divides by 0, and so where a client's drawn features
-    are all 0; here that client's energy is 0. It scores with dropout. Its smoothing goes against
-    the edges of a directed graph, its sums along them; here both go along.
+    The code differs in five things. Its F also reads the labels of validation and test nodes, and
+    so reveals test labels to the server; here F reads only the labels of training nodes. Its server
+    shuffles the clients and gives the i-th client of the shuffled order the weight of client i's
+    energy; here each client has its own weight. It divides by 0 if all energies are equal, or if a
+    client's sampled features are all 0; here that client's energy is 0. It evaluates with dropout.
+    In a directed graph it smooths against the direction of edges and sums along it; here both
+    follow the direction.
 
     The public script trains with SGD, rate .1, 4 steps, width 128, dropout .1.
 
     Args:
-        fedavg: what clients train; its server averages.
-        feature_share: share of the features whose energy counts, in (0, 1].
+        fedavg: FedAvg of a task; its server only averages.
+        feature_share: fraction of the features in the energy, in (0, 1].
 
     Raises:
         ValueError: if an argument is out of range, the model has no such tensors, or the server of
@@ -83,7 +86,7 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
         models, squares = inbox.each("model"), inbox.stack("fisher")
         energy = inbox.stack("energy")
-        active = inbox.stack("num_examples").to(energy) > 0  # a client with nothing looks smoothest
+        active = inbox.stack("num_examples").to(energy) > 0  # a client without any looks smoothest
         if not active.any():
             return {}, state
         squares = fed.combine(lambda each: each[active], squares)
@@ -128,11 +131,12 @@ def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
     """Energy of features along edges: the mean over features of ``x^T (D - A) x / x^T x``.
 
     Args:
-        graph: the graph; weights of edges do not count.
-        share: of the features, drawn from torch's global generator; features of 0 do not count.
+        graph: the graph; weights of edges are ignored.
+        share: fraction of the features, sampled with torch's global generator; features that are 0
+            everywhere are ignored.
 
     Returns:
-        Scalar, not negative; 0 where no feature counts.
+        Scalar, not negative; 0 if all sampled features are ignored.
 
     Example:
         >>> graph = fgl.Graph(torch.tensor([[1.0], [0.0]]), torch.tensor([[0, 1], [1, 0]]))
@@ -155,11 +159,11 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
     """The squared gradient of the mean log-likelihood of some nodes' labels, in training mode.
 
     Args:
-        method: its model has a row of logits for each node.
-        params: where.
-        graph: with class labels.
-        names: of the parameters.
-        mask: which nodes, bool ``[num_nodes]``; without any it is 0.
+        method: its model returns a row of logits for each node.
+        params: the parameters at which the gradient is computed.
+        graph: a graph with class labels.
+        names: names of the parameters.
+        mask: the nodes, bool ``[num_nodes]``; the result is 0 without a node.
     """
     leaves = {name: params[name].detach().clone().requires_grad_() for name in names}
     with torch.enable_grad(), method.at(graph), fed.in_mode(fed.stand_in(method.model), True):
@@ -184,8 +188,8 @@ def distances(squares: Params, kind: str) -> Tensor:
 def shares(distance: Tensor) -> Tensor:
     """Weights of clients, ``exp(-(d - min d) / (max d - min d))`` over their sum, float ``[K]``.
 
-    Distances that differ by rounding alone are equal: two clients are always as far from their
-    mean, and their last bits would say who has .73.
+    Distances that differ only by rounding are treated as equal. Two clients have the same distance
+    from their mean, and without this rule rounding would give one of them the weight .73.
 
     Example:
         >>> shares(torch.tensor([3.0, 3.0 + 1e-6]))

@@ -1,4 +1,4 @@
-"""FedSSP: clients share how a graph's spectrum is read, and keep the rest of their models."""
+"""FedSSP: clients average their spectral encoders, and keep the rest of their models."""
 
 from __future__ import annotations
 
@@ -23,42 +23,45 @@ from .own_models import own_models
 def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Method:
     """Average the clients' spectral encoders; each client keeps the rest of its model (FedSSP).
 
-    The parameters of `SSP.SPECTRAL` travel; the server takes their mean and counts all clients
-    alike. A client also sends ``m_k``, the mean embedding of the graphs in its last step. It gets
-    the consensus ``m``, the mean of these over the clients. From its second round on it minimises
+    Clients send the parameters of `SSP.SPECTRAL`, and the server averages them with equal weights.
+    A client also sends ``m_k``, the mean embedding of the graphs in its last step, and receives the
+    consensus ``m``, the mean of ``m_k`` over the clients. From its second round on a client
+    minimises
 
     ``loss + weight / 2 mean_i (m_B - m)_i^2``
 
-    over the d entries i; ``m_B`` is the mean embedding of the graphs in a step.
+    where the mean is over the d entries i, and ``m_B`` is the mean embedding of the graphs in a
+    step.
 
-    The preference is a vector that a client adds to embeddings before its head. It learns once
-    there is a consensus. The head is the client's own and linear, ``W (e + p) + b = W e + (W p +
-    b)``: so a preference is another way to train the head's bias, and can do no more than that.
+    The preference is a vector that a client adds to embeddings before its head. It learns as soon
+    as there is a consensus. Each client keeps its own head, which is linear: ``W (e + p) + b = W e
+    + (W p + b)``. So a preference has the same effect as a change of the head's bias.
 
-    As in the public code each client draws its own model, the shared part included (`draw`), the
-    encoders of the first round are not averaged, and statistics of batch norms do not travel. In
-    these places the public code does something else than it seems to mean:
+    As in the public code, each client initialises its own model, including the shared part
+    (`draw`). The encoders of the first round are not averaged, and batch norm statistics are not
+    sent. In these places the public code seems to differ from its intention:
 
-    - It runs on a GPU alone. There the preference that it adds is a copy, which its optimiser does
-      not hold: it stays zero. Evaluation does not add it either. Here the preference learns, by the
-      task's optimiser, and is part of the model that is deployed. The code names SGD with a rate of
-      .005, and never sets the gradient to zero.
-    - Its moving average of embeddings starts anew in each step, so it is half of the step's mean.
-      Its tau of 100 is ``weight=25`` here.
-    - It makes a new AdamW for each step, which is ``AdamW(betas=(0, 0))``: nearly the sign of the
+    - It runs only on a GPU. The preference that it adds is a copy that its optimiser does not hold,
+      so the preference stays zero. Evaluation does not add the preference either. Here the task's
+      optimiser trains the preference, which is part of the deployed model. The public code declares
+      SGD with a rate of .005 for it, and never sets the gradient to zero.
+    - Its moving average of embeddings is reset in each step, so the average is half of the step's
+      mean. Its tau of 100 corresponds to ``weight=25``.
+    - It creates a new AdamW for each step, which is ``AdamW(betas=(0, 0))``: nearly the sign of the
       gradient, with a rate of .001 and a weight decay of 5e-4. Its flags for the rate and for
       dropout do not reach the network, whose dropout is .1.
-    - It computes FedStar's encodings of structure, weights by examples and an Adam, and uses none.
-    - It cuts a client's graphs into minibatches once, and leaves out graphs without edges. Here the
-      task draws minibatches, and no graph is left out.
+    - It computes FedStar's encodings of structure, weights by numbers of examples, and an Adam
+      optimiser, but uses none of the three.
+    - It splits a client's graphs into fixed minibatches, and leaves out graphs without edges. Here
+      the task samples minibatches, and no graph is left out.
 
     Args:
-        fedavg: what clients train; its server averages. Its model is a `fgl.nn.SSP`.
-        weight: of the distance to the consensus, at least 0.
-        draw: whether clients draw their first models; else all start from the common one.
+        fedavg: FedAvg of a task whose model is a `fgl.nn.SSP`; its server only averages.
+        weight: weight of the distance to the consensus, at least 0.
+        draw: whether clients initialise their own models; else all start from the common model.
 
     Raises:
-        ValueError: if the weight is negative, the model is no `fgl.nn.SSP`, or the server of
+        ValueError: if the weight is negative, the model is not a `fgl.nn.SSP`, or the server of
             `fedavg` does more than average.
 
     Example:
@@ -102,7 +105,7 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
         if not weight.any():
             return {}, state
         message: Message = mean({"consensus": inbox.stack("mean_embedding")}, weight)
-        if "consensus" in state:  # each client's first encoders stay its own for two rounds
+        if "consensus" in state:  # clients keep their own first encoders for two rounds
             message = {**message, "model": mean(inbox.each("model"), weight)}
         return Broadcast(message, inbox.num_clients), {**state, **message}
 

@@ -1,4 +1,4 @@
-"""FedStar: clients share how structure is read, and keep how features are."""
+"""FedStar: clients average the structure channel, and keep their own feature channels."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from .own_models import check_drawable, drawn
 def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: bool = True) -> Method:
     """FedAvg of the structure channel; each client keeps its own feature channel (FedStar, Eq. 6).
 
-    Every client draws its own feature channel in its first round. It uses its own model with the
-    structure channel that it is sent. The authors' clients keep their Adam between rounds
-    (``Training(keep_optimizer=True)``); here as `fedavg` has it.
+    Every client initialises its own feature channel in its first round. A client uses its own model
+    with the received structure channel. The authors' clients keep their Adam state between rounds
+    (``Training(keep_optimizer=True)``); here `fedavg` decides this.
 
     Args:
-        fedavg: what clients train, and how they are weighted; its model is a `fgl.nn.Star`, or has
-            the layers of `shared`.
-        shared: names of the modules that travel.
-        draw: whether clients draw what does not travel; else all start from the common model.
+        fedavg: FedAvg of a task; its model is a `fgl.nn.Star`, or has the layers of `shared`.
+        shared: names of the modules that clients send.
+        draw: whether clients initialise the other modules; else all start from the common model.
 
     Raises:
-        TypeError: if `shared` is a string, or a module that would be drawn cannot be, see `drawn`.
+        TypeError: if `shared` is a string, or a module cannot be re-initialised, see `drawn`.
         ValueError: if the model has no such layer, or `shared` names none.
 
     Example:

@@ -1,4 +1,4 @@
-"""FedTAD: the server distils into the mean what clients know of each class, on made-up graphs."""
+"""FedTAD: the server distils the clients' models into the mean model, on generated graphs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Topology = Callable[[Graph], Tensor]
 
 
 def walks(graph: Graph) -> Tensor:
-    """Probability that a random walk is back after 1 to 5 steps, FedTAD's features of topology."""
+    """Probability that a random walk returns after 1 to 5 steps, FedTAD's features of topology."""
     return walk_returns(graph.edge_index, graph.num_nodes, steps=5)
 
 
@@ -49,39 +49,42 @@ def fedtad(
 ) -> Method:
     """FedAvg; the mean model then learns each client's reliable classes on generated graphs.
 
-    A client also sends its reliability for each class, see `class_reliability`; ``w_kc`` is
-    its share in the sum over the participants. The server takes `epochs` turns. In each it draws
-    noise z, and a graph is generated: `num_nodes` nodes, as many of each class, features ``x =
-    G(z, c)``, each joined to its `neighbours` most similar ones, itself included (cosine). Adam
-    takes `generator_steps` steps of G on ``fit L_CE - L_div + diversity L_dis``, then
-    `distil_steps` of the mean model on ``L_div``:
+    A client also sends its reliability for each class, see `class_reliability`. ``w_kc`` is client
+    k's reliability divided by the sum over the participants. The server runs `epochs` turns. In
+    each turn the server samples noise z and generates a graph of `num_nodes` nodes with classes of
+    equal size. Their features are ``x = G(z, c)``, and each node is joined to its `neighbours` most
+    similar nodes (cosine), which include the node itself. Adam takes `generator_steps` steps of G
+    on ``fit L_CE - L_div + diversity L_dis``, then `distil_steps` steps of the mean model on
+    ``L_div``:
 
-    - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, f_k being client k's model;
-    - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, the mean over the outputs too;
+    - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, where f_k is client k's model;
+    - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, where the mean is also over
+      the outputs;
     - ``L_dis = sum_k exp(-mean_ij ||z_i - z_j||^2 / d_z  |x_i - x_j| / d_x)``.
 
-    G and both Adams go on from round to round at the server. Everything else is FedAvg's. It is
-    for nodes with class labels, one graph a client. (Section 4 of the paper.)
+    The server keeps G and both Adam states from round to round. Everything else is as in FedAvg.
+    The method needs nodes with class labels and one graph per client. (Section 4 of the paper.)
 
-    The public code differs in three places, where it does not do what the paper says. It multiplies
-    A and D^-1 entry by entry, so that its "walks" are ids of random nodes, which drown the
-    features; here the topology is the paper's, how probably walks return, and `topology` takes
-    another. Its GCN drops units in evaluation too; here only the mean model does, while it learns.
-    A class that nobody has divides 0 by 0 there; here it has weight 0. Its clients are weighed by
-    their nodes and keep their Adam, which the task decides here.
+    The public code differs in three places, where the code contradicts the paper. It multiplies A
+    and D^-1 entry by entry, so its "walks" are ids of random nodes, which dominate the features.
+    Here the topology features are the paper's return probabilities, and `topology` accepts another
+    function. Its GCN also applies dropout in evaluation; here only the mean model applies dropout,
+    while it learns. If no client has a class, it divides 0 by 0; here the class has weight 0. In
+    addition, its clients are weighted by their numbers of nodes and keep their Adam state; here the
+    task decides both.
 
     Args:
-        fedavg: what clients train; its server averages.
-        generator: G, for this number of features and of classes.
-        topology: ``graph -> [num_nodes, d]``, beside the features where nodes are compared.
-        num_nodes: of a generated graph, at least the number of classes.
-        neighbours: how many nodes each is joined to, at least 1; the first is itself.
+        fedavg: FedAvg of a task; its server only averages.
+        generator: G, for the clients' numbers of features and classes.
+        topology: ``graph -> [num_nodes, d]``, added to the features when nodes are compared.
+        num_nodes: nodes of a generated graph, at least the number of classes.
+        neighbours: number of nodes that each node is joined to, itself included; at least 1.
         epochs: turns of generator and model in a round.
-        generator_steps: of G in a turn.
-        distil_steps: of the mean model in a turn.
-        generator_lr: the rate of G's Adam.
-        distil_lr: the rate of the mean model's Adam.
-        distil_decay: weight decay of both.
+        generator_steps: steps of G in a turn.
+        distil_steps: steps of the mean model in a turn.
+        generator_lr: learning rate of G's Adam.
+        distil_lr: learning rate of the mean model's Adam.
+        distil_decay: weight decay of both Adam optimisers.
         fit: weight of L_CE, lambda_1.
         diversity: weight of L_dis, lambda_2.
 
@@ -111,7 +114,7 @@ def fedtad(
     def accept(message: Message, client: int, state: State) -> None:
         fedavg.accept(message, client, state)
         reliable = check_entry(message, "reliability", [classes])
-        if reliable.abs().max() > fedavg.rules.max_examples:  # a node's is at most 1
+        if reliable.abs().max() > fedavg.rules.max_examples:  # a node adds at most 1
             raise ValueError(
                 f"Expected reliability to be at most {fedavg.rules.max_examples:g}, but got "
                 f"{float(reliable.abs().max()):g}"
@@ -140,7 +143,7 @@ def fedtad(
         return mean, {name: value for name, value in new.items() if value}
 
     def turn(lesson: Lesson, net: Params, mean: Params, adams: list[Any]) -> Any:
-        """The generator, the mean model and their moments after one turn."""
+        """The generator, the mean model and their Adam moments after one turn."""
         z = noise(num_nodes, generator.noise, lesson.weight)
         with fed.in_mode(model, False):
             loss = partial(lesson.of_generator, fit=fit, diversity=diversity)
@@ -163,16 +166,16 @@ def fedtad(
 
 @dataclass(frozen=True)
 class Lesson:
-    """Losses of the server in one round, on graphs that its generator makes for given labels.
+    """Losses of the server in one round, on graphs that the generator creates for given labels.
 
     Args:
-        model: of the mean and of the teachers.
+        model: the architecture of the mean model and of the teachers.
         generator: G.
         teachers: the clients' models.
-        labels: of the nodes of a generated graph, int64 ``[n]``.
-        weight: ``w_kc`` over the number of nodes of class c, for each node, float ``[K, n]``.
-        present: number of clients that know a class; a client that knows nothing is no teacher.
-        neighbours: how many nodes each is joined to.
+        labels: labels of a generated graph's nodes, int64 ``[n]``.
+        weight: ``w_kc`` divided by the number of nodes of class c, for each node, float ``[K, n]``.
+        present: number of teachers: clients with a nonzero reliability.
+        neighbours: number of nodes that each node is joined to.
     """
 
     model: nn.Module
@@ -184,7 +187,7 @@ class Lesson:
     neighbours: int
 
     def graph(self, net: Params, z: Tensor) -> Graph:
-        """The graph that G makes of noise."""
+        """The graph that G generates from noise."""
         return joined(functional_call(self.generator, net, (z, self.labels)), self.neighbours)
 
     def taught(self, graph: Graph) -> Tensor:
@@ -219,7 +222,7 @@ def lesson_of(
     num_nodes: int,
     neighbours: int,
 ) -> Lesson:
-    """The losses of a round, for generated graphs with as many nodes of each class."""
+    """The losses of a round, for generated graphs with classes of equal size."""
     classes = generator.num_classes
     labels = torch.arange(num_nodes, device=reliable.device)
     labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
@@ -230,12 +233,12 @@ def lesson_of(
 
 @typed
 def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator:
-    """FedTAD's generator for a client's graph: its features and classes.
+    """FedTAD's generator for the features and classes of a client's graph.
 
     Args:
-        like: with class labels; dtype and device are its features'.
-        seed: decides the first parameters.
-        sizes: of a `fgl.nn.node_generator.NodeGenerator`.
+        like: a graph with class labels; the generator has the dtype and device of its features.
+        seed: seed of the initial parameters.
+        sizes: sizes of a `fgl.nn.node_generator.NodeGenerator`.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 1]))
@@ -256,13 +259,13 @@ def graph_classes(graph: Graph) -> int:
 
 
 def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = walks) -> Tensor:
-    """Reliability of a client for each class: how its training nodes resemble their neighbours.
+    """Reliability of a client for each class: similarity of its training nodes to their neighbours.
 
     ``r_c = sum_{i of c} (1 + sum_{j in N(i)} cos(h_i, h_j)) / (1 + |N(i)|)`` over the training
     nodes, ``h = [x || topology]``.
 
     Args:
-        graph: with class labels.
+        graph: a graph with class labels.
         num_classes: number of classes.
         topology: ``graph -> [num_nodes, d]``.
 
@@ -270,7 +273,7 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
         float ``[num_classes]``, in the dtype of the features.
 
     Raises:
-        ValueError: if the graph is a collection, or its labels are no classes.
+        ValueError: if the graph is a collection, or its labels are not classes.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -293,7 +296,7 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
 
 
 def shares(reliable: Tensor) -> Tensor:
-    """Each client's share of a class, float ``[K, C]``; 0 if no client knows the class."""
+    """Each client's fraction of a class's reliability, float ``[K, C]``; 0 if the sum is 0."""
     total = reliable.sum(0)
     return torch.where(total == 0, 0, reliable / torch.where(total == 0, 1, total))
 

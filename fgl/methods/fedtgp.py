@@ -1,4 +1,4 @@
-"""FedTGP: the server learns prototypes that keep the classes apart, from the clients' own."""
+"""FedTGP: the server learns well-separated class prototypes from the clients' prototypes."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ def fedtgp(
 ) -> Method:
     """FedProto whose server trains the prototypes before it sends them (FedTGP, Eq. 5 to 9).
 
-    A row per class, a hidden layer and an output layer give ``z_c``. On the clients' prototypes
-    ``C_i^c`` they minimise ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``: near the own
-    class by a margin. ``delta`` is the largest distance of a class's mean prototype to its nearest
-    other one, `margin` at most. Then all clients get the ``z_c`` of every class. Clients work
-    as in `fedproto`.
+    The server computes ``z_c`` by a trainable row per class, a hidden layer and an output layer. It
+    trains all three on the clients' prototypes ``C_i^c`` to minimise ``-log softmax_c'(-||C_i^c -
+    z_c'|| - delta [c' = c])``, which keeps classes apart by a margin. ``delta`` is the largest
+    distance of a class's mean prototype to the nearest other mean prototype, but at most `margin`.
+    Then all clients get the ``z_c`` of every class. Clients work as in `fedproto`.
 
-    As the authors' code, except for two things: their clients predict by the nearest prototype,
-    here by the model's own output, since what is deployed is a model; and two rows that are equal
-    have a gradient of 0 there, not NaN.
+    This follows the authors' code, except for two things. The authors' clients predict by the
+    nearest prototype; here clients predict by the model's output, since `deploy` returns a model.
+    The distance of two equal rows has the gradient 0 here, and NaN in the authors' code.
 
     Args:
-        fedavg: what clients train; see `fedproto`.
-        weight: lambda, the clients' pull to the prototypes, at least 0; the authors' script has 10.
+        fedavg: FedAvg of a task; see `fedproto`.
+        weight: lambda, weight of the clients' distance to the prototypes, at least 0; 10 in the
+            authors' script.
         margin: tau, the largest margin, at least 0.
-        server_lr: rate of the server's SGD, above 0; in the authors' script it is the clients'.
+        server_lr: learning rate of the server's SGD, above 0; the clients' rate in the authors'
+            script.
         server_epochs: S, passes over the clients' prototypes in a round.
-        server_batch: prototypes in a step of the server.
+        server_batch: number of prototypes in a step of the server.
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
@@ -84,7 +86,7 @@ def fedtgp(
 
 
 def drawn_like(rows: Tensor) -> Params:
-    """The network that makes prototypes, drawn anew: rows ``[C, d]`` and two layers ``[d, d]``.
+    """A newly initialised network of prototypes: rows ``[C, d]`` and two layers ``[d, d]``.
 
     Example:
         >>> made(drawn_like(torch.zeros(3, 4))).shape
@@ -110,14 +112,14 @@ def made(params: Mapping[str, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
-    """The largest distance of a class's mean prototype to its nearest other one (FedTGP, Eq. 7).
+    """The largest distance of a class's mean prototype to the nearest other mean (FedTGP, Eq. 7).
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
-        has: bool ``[K, C]``, which there are.
+        has: bool ``[K, C]``, marks the prototypes that exist.
 
     Returns:
-        Scalar; infinite where there is one class.
+        Scalar; infinite if there is only one class.
 
     Example:
         >>> rows = torch.tensor([[[0.0], [3.0], [8.0]]])
@@ -140,7 +142,7 @@ def contrast(rows: Tensor, classes: Tensor, centres: Tensor, margin: Tensor) -> 
         margin: scalar.
 
     Returns:
-        Scalar, the mean.
+        Scalar, the mean over the prototypes.
 
     Example:
         >>> rows, classes = torch.tensor([[0.0]]), torch.tensor([0])

@@ -31,34 +31,37 @@ def fggp(
 ) -> Method:
     """FedAvg of a GCN trained on two views, with prototypes that the server clusters (FGGP).
 
-    The second view joins each node to its nearest others by the cosine of the received model's
-    embeddings, renewed every few rounds. An augmentor, two convolutions R with ``l = R R^T``, draws
-    its edges: 1 with probability ``(l / max l + A) / 2``, straight through (Eq. 10). The loss is
+    The second view joins each node to the nearest other nodes by the cosine of the received model's
+    embeddings; the nearest nodes are recomputed every few rounds. An augmentor, two
+    convolutions with output R and ``l = R R^T``, samples the view's edges: an edge is kept with
+    probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``:
 
-    the P are means of embeddings by class, of labels where a node trains and elsewhere of
-    predictions, weighted by their probability; `align` contrasts a class's two means with all other
-    classes' (Eq. 13). Model and augmentor are averaged. Clients send P_1, and the server sends the
-    means of each class's clusters (FINCH, Eq. 4 to 6), by which `by_prototypes` predicts.
+    where P_1 and P_2 are the class means of the embeddings in the two views. A training node's
+    class is its label. Other nodes have their predicted class, weighted by its probability. `align`
+    contrasts a class's two means with the means of all other classes (Eq. 13). Model and augmentor
+    are averaged. Clients send P_1, and the server sends the means of each class's clusters (FINCH,
+    Eq. 4 to 6); `by_prototypes` predicts with these means.
 
-    As the authors' code, except for these. What is deployed is a model, so scores are of its own
-    output; theirs are of `by_prototypes`, over the last rounds' prototypes. So their last layer
-    starts every round from its first weights; here it is averaged. Their network has three layers
-    and a batch norm without parameters; here it is a `GCN`. Clients weigh as in `fedavg`, there by
-    their nodes. P_1 is taken after training, without dropout, as are the embeddings that nearest
-    nodes are found by. A client that lacks a class sends the others under their own labels; there
-    those of later classes move up.
+    This follows the authors' code, except for five things. Here `deploy` returns a model, and
+    scores are of the model's output; the authors score `by_prototypes` with the last rounds'
+    prototypes. So the authors' last layer starts every round from its initial weights; here it is
+    averaged. The authors' network has three layers and a batch norm without parameters; here it is
+    a `GCN`. Clients are weighted as in `fedavg`; the authors weight them by numbers of nodes. Here
+    P_1 is computed after training. P_1 and the embeddings for the nearest nodes are computed
+    without dropout. If a client lacks a class, it sends the other prototypes under their own
+    labels; in the authors' code the prototypes of later classes move up by a label.
 
     Args:
-        fedavg: what clients train; its model is a `fgl.nn.GCN` that normalises its edges.
-        neighbours: nearest others of a node, at least 1; the authors' 3.
-        every: rounds of a client between two searches for them, at least 1; the authors' 20, and
-            10 for graphs of citations.
-        temperature: of the alignment, above 0; the authors' 0.5.
+        fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.
+        neighbours: number of nearest other nodes of a node, at least 1; the authors use 3.
+        every: rounds of a client between two searches for nearest nodes, at least 1; the authors
+            use 20, and 10 for citation graphs.
+        temperature: temperature of the alignment, above 0; the authors use 0.5.
 
     Raises:
-        TypeError: if the model is no `fgl.nn.GCN`.
+        TypeError: if the model is not a `fgl.nn.GCN`.
         ValueError: if a number is out of range, the server of `fedavg` does more than average, or
             clients train more than the model; when a client has no node.
 
@@ -139,7 +142,7 @@ def fggp(
 
 
 def drawn(method: Method) -> Params:
-    """The augmentor's first matrices ``[d, F]`` and ``[d, d]``, always the same for the same sizes.
+    """The augmentor's initial matrices ``[d, F]`` and ``[d, d]``, which depend only on the sizes.
 
     Example:
         >>> [list(w.shape) for w in drawn(fgl.fedavg(fgl.nn.GCN(4, 8, 2))).values()]
@@ -153,7 +156,7 @@ def drawn(method: Method) -> Params:
 
 
 def both_views(graph: Graph, nearest: Tensor) -> Tensor:
-    """The graph's edges, those to the nearest others, and each node's own: ``[E, 2]``, each once.
+    """The distinct edges of the graph, edges to nearest nodes, and self-loops: ``[E, 2]``.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -168,7 +171,7 @@ def both_views(graph: Graph, nearest: Tensor) -> Tensor:
 
 
 def dense(edges: Tensor, mask: Tensor, like: Tensor) -> Tensor:
-    """A 0-1 matrix ``A[source, target]`` of these edges, with as many rows as `like`, its dtype."""
+    """A 0-1 matrix ``A[source, target]`` of these edges, with the rows and dtype of `like`."""
     size = like.shape[0]
     places = edges[:, 0] * size + edges[:, 1]
     return sum_rows(mask.to(like), places, size * size).view(size, size)
@@ -180,10 +183,10 @@ def uniform_noise(like: Tensor) -> Tensor:
 
 
 def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The augmentor's logits of all pairs, and edges drawn by them, normalised (Eq. 10).
+    """The augmentor's logits of all pairs, and normalised edges sampled with them (Eq. 10).
 
     Returns:
-        float ``[n, n]`` each; the second's gradient goes straight through the draw.
+        Two tensors, float ``[n, n]``; the edges have a straight-through gradient.
     """
     x: Any = graph.x
     scale = matrix.sum(1).clamp(min=1).rsqrt()
@@ -206,7 +209,7 @@ def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Ten
 def second_view(
     model: GCN, params: Params, graph: Graph, drawn_edges: Tensor, matrix: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A GCN's logits and embedding: hidden layers on the drawn edges, the last on all of them."""
+    """A GCN's logits and embedding: sampled edges in hidden layers, all edges in the last."""
     h: Any = graph.x
     last = len(model.convs) - 1
     for depth in range(last):
@@ -220,7 +223,7 @@ def second_view(
 
 
 def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
-    """Binary cross-entropy of all pairs, edges weighing as much as the others together."""
+    """Binary cross-entropy of all pairs; edges and non-edges have the same total weight."""
     real = graph.node_mask.to(logits)
     pairs, edges = real.sum() ** 2, matrix.sum()
     free = (pairs - edges).clamp(min=1)
@@ -253,10 +256,10 @@ def class_means(
 def align(
     one: Tensor, has: Tensor, other: Tensor, _: Tensor, *, temperature: float = 0.5
 ) -> Tensor:
-    """Contrast of the classes' means in two views (FGGP, Eq. 13), the mean over the classes there.
+    """Contrast of class means in two views (FGGP, Eq. 13), averaged over the classes that occur.
 
     ``-log exp(<a_c, b_c>) / (exp(<a_c, b_c>) + sum_{k != c} exp(<a_c, a_k>) + exp(<a_c, b_k>))``,
-    rows being of length 1 and exponents divided by the temperature.
+    where rows have length 1 and exponents are divided by the temperature.
 
     Example:
         >>> rows, has = torch.eye(2), torch.tensor([True, True])
@@ -278,8 +281,8 @@ def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
-        has: bool ``[K, C]``, which there are.
-        most: clusters that there is place for, at least K.
+        has: bool ``[K, C]``, marks the prototypes that exist.
+        most: capacity for clusters, at least K.
 
     Example:
         >>> rows = torch.tensor([[[1.0, 0.0]], [[1.0, 0.2]]])
@@ -301,13 +304,13 @@ def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
 def by_prototypes(
     embedding: Tensor, rows: Tensor, has: Tensor, *, k: int = 30, temperature: float = 0.1
 ) -> Tensor:
-    """Scores of classes by the k nearest prototypes: shares of ``exp(cos / temperature)``.
+    """Scores of classes by the k nearest prototypes, with weights ``exp(cos / temperature)``.
 
     Args:
         embedding: float ``[n, d]``.
         rows: float ``[C, M, d]``, prototypes.
-        has: bool ``[C, M]``, which there are.
-        k: how many count, all where there are fewer.
+        has: bool ``[C, M]``, marks the prototypes that exist.
+        k: number of nearest prototypes; all if there are fewer.
         temperature: above 0.
 
     Example:

@@ -1,4 +1,4 @@
-"""GCFL and GCFL+: clusters of clients that split where their updates disagree."""
+"""GCFL and GCFL+: clusters of clients that split if the clients' updates diverge."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
     """Similarity of the clients' updates: ``cos(Delta_i, Delta_j) + 1`` (GCFL).
 
     Args:
-        updates: float ``[k, P]``, what each client changed.
+        updates: float ``[k, P]``, each client's update.
         sequences: not used.
 
     Returns:
-        float ``[k, k]`` in [0, 2]; an update of 0 is at 1 from all.
+        float ``[k, k]`` in [0, 2]; an update of 0 has similarity 1 to all others.
 
     Example:
         >>> cosine(torch.tensor([[1.0, 0.0], [-2.0, 0.0]]), torch.zeros(2, 0))
@@ -42,11 +42,12 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
 
 
 def trends(updates: Tensor, sequences: Tensor) -> Tensor:
-    """Similarity of the clients' sequences: ``max_kl d_kl - d_ij``, d their `dtw_distances`.
+    """Similarity of the clients' sequences: ``max_kl d_kl - d_ij``, with d from `dtw_distances`.
 
     Args:
         updates: not used.
-        sequences: float ``[k, L]``, a number of each client's last L rounds, the newest last.
+        sequences: float ``[k, L]``, one number per client and round, for the last L rounds in
+            order.
 
     Returns:
         float ``[k, k]``, at least 0 (GCFL+).
@@ -62,7 +63,7 @@ def trends(updates: Tensor, sequences: Tensor) -> Tensor:
 
 
 def update_norms(inbox: Inbox, updates: Tensor) -> Tensor:
-    """The length of each client's update, float ``[k]``: GCFL+'s variant "dWs".
+    """The norm of each client's update, float ``[k]``: GCFL+'s variant "dWs".
 
     Example:
         >>> update_norms(fgl.federation.Inbox({}, 1), torch.tensor([[3.0, 4.0]]))
@@ -85,37 +86,41 @@ def gcfl(
 ) -> Method:
     """FedAvg within clusters; a cluster splits if its clients' updates diverge (GCFL, Algorithm 1).
 
-    A cluster Q splits where ``||mean_{i in Q} Delta_i|| < eps1``, ``max_{i in Q} ||Delta_i|| >
-    eps2`` and Q has more than two clients: along the minimum cut of `similarity`. Delta_i has the
-    parameters, not the statistics of a batch norm. Then every cluster does FedAvg. Only the clients
-    that are here count. An absent one stays in the part that keeps the cluster's number, the larger
-    one (of equals, the smallest client's), and is sent that part's model next.
+    A cluster Q splits along the minimum cut of `similarity` if ``||mean_{i in Q} Delta_i|| <
+    eps1``, ``max_{i in Q} ||Delta_i|| > eps2`` and Q has more than two clients. Delta_i is the
+    update of the parameters, without batch norm statistics. Then every cluster runs FedAvg. Only
+    the clients present in the round are used for this. The larger part keeps the cluster's number;
+    if both have the same size, it is the part of the client with the smallest number. An absent
+    client stays in that part and receives its model next.
 
-    As the public code, except for two things. Its clients share and compare convolutions alone, see
-    `fedper`, and keep their Adam (``Training(keep_optimizer=True)``): here as `fedavg` has it. And
-    it scores a client with the best of the models that its clusters had; here with the last.
+    This follows the public code, except for two things. The public code's clients share and compare
+    only convolutions (see `fedper`), and keep their Adam state (``Training(keep_optimizer=True)``);
+    here `fedavg` decides both. The public code scores a client with the best model that its
+    clusters had; here the client is scored with the last model.
 
     Args:
-        fedavg: what clients train and send; its server works for each cluster alone, with a state
-            of its own, which a new cluster copies.
-        eps1: a cluster's mean update is shorter than this before it splits, at least 0; the public
-            code's .025 to .08, one for each dataset.
-        eps2: its longest update is longer than this, at least 0; the public code's .045 to .4.
-        first_round: how many rounds pass before the first split.
+        fedavg: FedAvg of a task. Its server runs separately for each cluster with the cluster's
+            state; a new cluster starts with a copy of the state.
+        eps1: a cluster splits only if its mean update has a smaller norm than this, at least 0;
+            .025 to .08 in the public code, depending on the dataset.
+        eps2: a cluster splits only if an update has a larger norm than this, at least 0; .045 to .4
+            in the public code.
+        first_round: number of rounds before the first split.
         similarity: ``(updates [k, P], sequences [k, seq_length]) -> [k, k]``, symmetric and at
-            least 0, of the clients of a cluster that are here.
-        seq_length: how many rounds a client's sequence has; one with fewer keeps its cluster from
-            splitting, and after a split all sequences begin again. So one cluster splits in a
-            round, of several that could the first by its number; with 0 all do.
+            least 0, for the clients of a cluster that are present.
+        seq_length: number of rounds in a client's sequence. A cluster with a shorter sequence does
+            not split, and after a split all sequences are cleared. So at most one cluster splits
+            per round, the one with the smallest number. With 0 all clusters can split.
         measure: ``(inbox, updates [k, P]) -> [k]``, the next entry of each client's sequence.
 
     Returns:
         A method whose server keeps ``"clusters"``, int64 ``[num_clients]``; ``"rounds"``, int64;
-        ``"sequences"``, float64 ``[num_clients, seq_length]``, of which the last ``"lengths"``,
-        int64 ``[num_clients]``, count; and under ``"0/..."`` what `fedavg` keeps of cluster 0.
+        ``"sequences"``, float64 ``[num_clients, seq_length]``, of which the last ``"lengths"``
+        (int64 ``[num_clients]``) entries are valid; and under ``"0/..."`` the server state of
+        `fedavg` for cluster 0.
 
     Raises:
-        TypeError: if an argument is no number.
+        TypeError: if an argument is not a number.
         ValueError: if a number is out of range, or `fedavg` is a `scaffold`.
 
     Example:
@@ -180,16 +185,16 @@ def gcfl_plus(
     """GCFL that splits clusters by the clients' update norms over the last rounds (GCFL+).
 
     Args:
-        fedavg: what clients train and send.
-        eps1: a cluster's mean update is shorter than this before it splits, at least 0.
-        eps2: its longest update is longer than this, at least 0.
-        first_round: how many rounds pass before the first split.
-        seq_length: how many rounds are compared, at least 1.
-        sequence: the sequences to compare: the lengths of the updates, or of the gradients at their
-            ends, which a client sends as ``"gradient_norm"``.
+        fedavg: FedAvg of a task.
+        eps1: a cluster splits only if its mean update has a smaller norm than this, at least 0.
+        eps2: a cluster splits only if an update has a larger norm than this, at least 0.
+        first_round: number of rounds before the first split.
+        seq_length: number of rounds that are compared, at least 1.
+        sequence: the sequences to compare: norms of the updates, or norms of the gradients after
+            local training, which a client sends as ``"gradient_norm"``.
 
     Raises:
-        TypeError: if an argument is no number.
+        TypeError: if an argument is not a number.
         ValueError: if a number is out of range, or `sequence` is unknown.
 
     Example:
@@ -238,11 +243,11 @@ def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) ->
 
 
 def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
-    """Flatten the update of each client that is here into a row: float ``[k, P]``.
+    """Flatten the update of each participant into a row: float ``[k, P]``.
 
     Args:
         inbox: the clients' models.
-        without: names that do not count.
+        without: names of tensors to leave out.
 
     Example:
         >>> sent = {0: {"model": {"w": torch.ones(2, 2)}}}
@@ -254,7 +259,7 @@ def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
 
 
 def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:
-    """Whether a cluster has come to rest as a whole, while some of its clients have not.
+    """Whether a cluster's mean update is small while some client's update is large.
 
     Example:
         >>> opposite = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])

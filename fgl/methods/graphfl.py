@@ -1,4 +1,4 @@
-"""GraphFL: a model that a few gradient steps on a client's own examples make good (MAML)."""
+"""GraphFL: a model that adapts to a client by a few gradient steps on its examples (MAML)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..federation import Message, Method, Params, Ragged, State
 from ..graph import Graph
 
 Query = Literal["half", "all", "validation"]
-EXAMPLES = "train_mask"  # the name of the examples that a loss finds by the graph's mask
+EXAMPLES = "train_mask"  # the name of the examples that a loss reads from the graph's mask
 
 
 @fed.layer(checks=[fed.check_model_alone, fed.check_one_architecture])
@@ -32,36 +32,37 @@ def graphfl(
 ) -> Method:
     """FedAvg of the loss after some support steps: ``L_query(theta - a grad L_support - ...)``.
 
-    Each of the task's local steps is an episode: from the model a client takes `adapt_steps` steps
-    of gradient descent on its support set, and the local optimiser steps on the gradient of the
-    query set's loss after them (MAML; GraphFL, Algorithm 1). A client uses the model after such
-    steps on all of its training examples, in evaluation mode, minibatch by minibatch where the task
-    draws them (always the same ones).
+    Each of the task's local steps is an episode. First a client adapts the model by `adapt_steps`
+    steps of gradient descent on its support set. Then the local optimiser takes a step along the
+    gradient of the adapted model's loss on the query set (MAML; GraphFL, Algorithm 1). A client
+    uses the model after adaptation to all of its training examples, in evaluation mode. If the task
+    samples minibatches, this adaptation runs over minibatches that are always the same.
 
-    The public code's meta-step, a new Adam with weight decay in each round, is
+    The public code's meta-step is a new Adam with weight decay in each round. It corresponds to
     ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999, tau=1e-8, weight_decay=5e-4,
-    bias_correction=True, anew=True)`` of a task with one local step of SGD at rate 1. The code then
-    lets clients fine-tune the new model, and goes on from the mean of that. Here the server keeps
-    the model that is good to adapt from, which a mean of adapted ones is not.
+    bias_correction=True, anew=True)`` for a task with one local step of SGD at rate 1. In the
+    public code clients then fine-tune the new model, and the next round starts from the mean of the
+    fine-tuned models. Here the server keeps the model before fine-tuning, since it is trained for
+    adaptation and the mean of adapted models is not.
 
     Args:
-        fedavg: its loss is the one adapted to.
+        fedavg: FedAvg of a task; clients adapt to its loss.
         adapt_steps: steps of the adaptation, at least 0; with 0 this is `fedavg` on the query set.
-        adapt_lr: their rate a, at least 0.
-        query: Which examples the loss is asked on after the adaptation. ``"half"``: of each step's
-            examples a random half is the support set and the rest the query set, drawn anew.
-            ``"all"``: both are all of them. ``"validation"``: all training nodes are the support
-            set and the validation nodes the query set; then a score on the validation nodes is one
-            of training data.
-        second_order: whether the gradient goes through the adaptation's gradients, as in MAML; the
-            public code takes the query loss's gradient at the adapted model.
-        equal: whether all clients with an example weigh the same, as in the public code; else they
-            weigh as in `fedavg`.
+        adapt_lr: learning rate a of the adaptation, at least 0.
+        query: the query set. ``"half"``: in each step a new random half of the step's examples is
+            the support set, and the rest is the query set. ``"all"``: both sets are all examples of
+            the step. ``"validation"``: the training nodes are the support set and the validation
+            nodes the query set; in that case a score on the validation nodes is a score on training
+            data.
+        second_order: whether the gradient is propagated through the adaptation's gradients, as in
+            MAML; the public code uses the query loss's gradient at the adapted model.
+        equal: whether all clients with examples have the same weight, as in the public code; else
+            they are weighted as in `fedavg`.
 
     Raises:
         ValueError: if a number or `query` is out of range, the model has a batch norm with running
-            statistics, or clients train more than it; when called with ``"validation"``, if there
-            is no validation mask or a step brings examples besides the graph's nodes.
+            statistics, or clients train more than the model; when called with ``"validation"``, if
+            there is no validation mask or a step has examples other than the graph's nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
@@ -106,7 +107,7 @@ def graphfl(
         start, context = fedavg.receive(message, state, graph)
         context = {**context, "start": start}  # as in a round
         with torch.random.fork_rng([graph.device] if graph.device.type == "cuda" else []):
-            torch.manual_seed(0)  # the same minibatches whenever it is asked
+            torch.manual_seed(0)  # the same minibatches in every call
             steps = fed.local_steps(fedavg.train, graph, context)
             with fed.in_mode(fedavg.model, False):
                 for index in range(adapt_steps if steps else 0):
@@ -122,7 +123,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Refuse a batch norm with running statistics: second gradients allow no change in place."""
+    """Refuse a batch norm with running statistics: second gradients forbid in-place changes."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()
@@ -136,12 +137,13 @@ def _check_model(fedavg: Method) -> None:
 
 
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
-    """A random half of a step's training examples, and of the rows of whatever is `Ragged` in it.
+    """A random half of a step's training examples, and of each `Ragged` entry in its context.
 
-    Drawn from torch's global generator; of an odd number the query set has one more.
+    The halves are drawn from torch's global generator. For an odd number of examples the query set
+    has one more.
 
     Returns:
-        ``"train_mask"`` and the names of the context's entries: the support set as a mask.
+        The support set as masks, by ``"train_mask"`` and the names of the context's entries.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -154,7 +156,7 @@ def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
 
 
 def half_of(mask: Tensor) -> Tensor:
-    """A random half of what is in a mask, rounded down."""
+    """A random half of the entries in a mask, rounded down."""
     inside = mask.nonzero().squeeze(1)
     order = torch.randperm(inside.numel()).to(mask.device)
     chosen = inside[order[: inside.numel() // 2]]
@@ -167,7 +169,7 @@ def with_halves(graph: Graph, before: Any, context: Any) -> dict[str, Any]:
 
 
 def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[str, Any]]:
-    """A step's graph and context with the support set alone, or with the query set alone."""
+    """A step's graph and context, restricted to the support set or to the query set."""
 
     def part(mask: Tensor, name: str) -> Tensor:
         chosen: Tensor = context["support"][name].values
@@ -189,12 +191,12 @@ def all_of_it(graph: Graph, context: Any) -> tuple[Graph, Any]:
 
 
 def validation_nodes(graph: Graph, context: Any) -> tuple[Graph, Any]:
-    """A step's graph and context, with the validation nodes in the training nodes' place."""
+    """A step's graph and context, with the validation nodes as training nodes."""
     return fed.with_train_mask(graph, graph.val_mask), context  # type: ignore[arg-type]
 
 
 def with_validation(graph: Graph, before: Any, context: Any) -> Any:
-    """A step's context; raise a ValueError where a loss would not see the validation nodes."""
+    """A step's context; raise a ValueError if a loss would not see the validation nodes."""
     reject_if(graph.val_mask is None, "graph to have a validation mask to query", "none")
     fresh = [k for k, v in context.items() if isinstance(v, Ragged) and before.get(k) is not v]
     reject_if(fresh, f"query to be half or all where a step brings {fresh}", "validation")

@@ -1,4 +1,4 @@
-"""Prototypes of a client's nodes: an encoder's embeddings in groups, as FedDEP makes them."""
+"""Prototypes of a client's nodes: group means of an encoder's embeddings, as in FedDEP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FANOUTS, BATCH = (5, 5), 64
 
 
 def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> dict[str, Tensor]:
-    """A client's prototypes, how many of its nodes each has, and the prototype of each node."""
+    """A client's prototypes, the number of nodes of each, and the prototype of each node."""
     encoder = DeepEncoder(
         graph.num_features,
         model.hidden_channels,
@@ -35,7 +35,7 @@ def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> di
 def embeddings(encoder: DeepEncoder, graph: Graph, epochs: int) -> Tensor:
     """Embeddings of all nodes by an encoder that has learned the client's labels, ``[n, d]``.
 
-    The public code gives probabilities to a cross-entropy of logits, and so does this.
+    As in the public code, a cross-entropy of logits is applied to probabilities.
     """
     sampler, nodes = NeighbourSampler(graph, FANOUTS), training_examples(graph)
     adam = ADAM(encoder.parameters())
@@ -56,13 +56,13 @@ def embeddings(encoder: DeepEncoder, graph: Graph, epochs: int) -> Tensor:
 
 @torch.no_grad()
 def clusters(rows: Tensor, number: int, *, starts: int = 20, steps: int = 300) -> Tensor:
-    """Groups of alike rows: k-means with k-means++, the best of some starts.
+    """Groups of similar rows: k-means with k-means++, the best of several starts.
 
     Args:
         rows: float ``[n, d]``.
-        number: how many groups; some stay empty where there are fewer rows.
-        starts: how often it begins anew.
-        steps: at most, of one start.
+        number: number of groups; some are empty if there are fewer rows.
+        starts: number of starts.
+        steps: largest number of steps per start.
 
     Returns:
         int64 ``[n]``, the group of each row.
@@ -88,7 +88,7 @@ def clusters(rows: Tensor, number: int, *, starts: int = 20, steps: int = 300) -
 
 
 def group_means(rows: Tensor, cluster: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """The mean row of each group, 0 of an empty one, and how many rows each has.
+    """The mean row of each group (0 for an empty group), and the number of rows of each group.
 
     Example:
         >>> group_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), 2)
@@ -101,7 +101,7 @@ def group_means(rows: Tensor, cluster: Tensor, number: int) -> tuple[Tensor, Ten
 
 
 def first_centres(rows: Tensor, number: int) -> Tensor:
-    """Drawn rows, each with a probability that grows with its squared distance from the others."""
+    """Random rows for k-means++: the probability grows with the squared distance."""
     chosen = [int(torch.randint(len(rows), ()))]
     for _ in range(number - 1):
         apart = torch.cdist(rows, rows[chosen]).amin(1).square()

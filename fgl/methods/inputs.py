@@ -1,4 +1,4 @@
-"""Checks of what methods are given: a network of one kind, a client's one graph, an upload."""
+"""Checks of methods' inputs: the kind of network, a client's graph, an upload."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Network:
-    """The model that clients train, which is of this class.
+    """The model that clients train, if it is of this class.
 
     Args:
-        method: what `outer` is given.
+        method: the argument of `outer`.
         kind: a class of `fgl.nn`.
-        outer: name of the builder that asks.
+        outer: name of the calling builder.
         way: how to get such a method, for the error.
 
     Raises:
@@ -49,7 +49,7 @@ def check_one_graph(graph: Graph, outer: str) -> None:
 
 
 def check_entry(message: Message, key: str, shape: Sequence[int]) -> Tensor:
-    """Raise a ValueError unless an upload has a tensor of this shape, which is returned.
+    """Return an upload's tensor; raise a ValueError unless it exists and has this shape.
 
     Example:
         >>> check_entry({"energy": torch.tensor(2.0)}, "energy", [])
@@ -63,7 +63,7 @@ def check_entry(message: Message, key: str, shape: Sequence[int]) -> Tensor:
 
 
 def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
-    """Raise a ValueError unless an upload has rows, and a count of examples for each of them.
+    """Raise a ValueError unless an upload has rows, and a count of examples for each row.
 
     Args:
         message: the upload, with ``"prototypes"`` and ``"counts"``, which are returned.

@@ -1,4 +1,4 @@
-"""Local training: every client alone, nothing is shared."""
+"""Local training: every client trains by itself, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from ..graph import Graph
 def local(fedavg: Method) -> Method:
     """Local training: every client continues with its own model and sends nothing.
 
-    It is sent the initial model, once. What `fedavg` aggregates does not matter.
+    The server sends the initial model to each client a single time. The aggregation of `fedavg` is
+    not used.
 
     Args:
-        fedavg: what clients train, and how.
+        fedavg: FedAvg of a task, for its local training.
 
     Raises:
-        ValueError: if clients train more than the model, or say something when they join.
+        ValueError: if clients train more than the model, or send a message when they join.
 
     Example:
         >>> method = local(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -49,5 +50,5 @@ def local(fedavg: Method) -> Method:
 
 
 def with_own(message: Message, state: State) -> Message:
-    """The message with the client's own model in it, once it has one."""
+    """The message with the client's own model, as soon as the client has one."""
     return {**message, "model": state["model"]} if "model" in state else message

@@ -1,4 +1,4 @@
-"""Mixing models by a client matrix: what the server of a personal method sends."""
+"""Mixing models by a client matrix: the messages of a personalised method's server."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..federation import Inbox, Message, Method, Params, State, pick, trainable
 def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Message], State]:
     """Send each participant a mix of the received models: ``u_i = sum_j A_ij theta_j``.
 
-    The participants alone are mixed: an absent client has no part in this round's mixes,
-    and keeps the last message that it was sent.
+    Only the participants' models are mixed. An absent client keeps the last message that it
+    received.
 
     Args:
         inbox: the clients' models.
-        matrix: A, float ``[K, K]``, of the clients that are here.
-        more: further stacks ``[K, ...]``, or dicts of them, to be mixed by the same matrix.
+        matrix: A, float ``[K, K]``, for the participants.
+        more: further stacks ``[K, ...]``, or dicts of stacks, to be mixed by the same matrix.
 
     Returns:
-        One message per client, ``{"model": u_i, "num_clients": K}`` and what is mixed of `more`;
-        and the server's state, ``{"matrix": A}``.
+        One message per client, ``{"model": u_i, "num_clients": K}`` and the mixed entries of
+        `more`; and the server's state, ``{"matrix": A}``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(4.0 * k)}}
@@ -48,7 +48,7 @@ def mean_for_strangers(
     Args:
         inbox: the clients' models.
         outbox: the messages to the participants.
-        state: of the server; its ``"seen"`` marks earlier participants.
+        state: the server's state; its ``"seen"`` marks earlier participants.
 
     Returns:
         The messages, and the new ``"seen"``.
@@ -74,8 +74,8 @@ def moved(inbox: Inbox, initial: Params) -> Tensor:
     """Difference of each client's model to the initial model: ``theta_i - theta_0``.
 
     Args:
-        inbox: the clients' models, or what travels of them.
-        initial: theta_0; a tensor that it lacks does not count, as a batch norm's statistics.
+        inbox: the clients' models, or the sent parts.
+        initial: theta_0; tensors that it lacks are ignored, such as a batch norm's statistics.
 
     Returns:
         float ``[K, P]``, one client per row.

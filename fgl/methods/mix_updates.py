@@ -22,14 +22,15 @@ Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -> Method:
     """Change every client's model by a weighted mix of all updates (GPFL, Eq. 4 and 16).
 
-    ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, dW_j being what client j changed.
+    ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, where dW_j is client j's update.
 
     Args:
-        fedavg: what clients train and send; its server averages.
-        network: ``(inbox, known) -> matrix, known``: the matrix ``[K, K]`` to mix by, of the
-            clients that are here, and the network ``[K, K]`` to remember of them. `known` is the
-            one remembered, -1 where two clients never took part together.
-        self_weight: rho in [0, 1], what a client takes of its own update beside the matrix.
+        fedavg: FedAvg of a task; its server only averages.
+        network: function ``(inbox, known) -> matrix, known``. It returns the matrix ``[K, K]`` that
+            mixes the participants' updates, and the network ``[K, K]`` to remember for later
+            rounds. Its argument `known` is the remembered network, with -1 for clients that never
+            took part in the same round.
+        self_weight: rho in [0, 1], weight of a client's own update in addition to the matrix.
 
     Raises:
         ValueError: if `self_weight` is not in [0, 1], or the server of `fedavg` does more than
@@ -56,7 +57,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
         matrix, learned = _checked(network(inbox, remembered[clients][:, clients]), len(clients))
         if len(clients) < size:  # shares of the participants
             matrix = normalize_rows(matrix)
-        matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # of a client like no other
+        matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # for a client like no other
         mixed = mix(updates, matrix, self_weight=self_weight)
         new = {name: models[name] + (mixed[name] - updates[name]) for name in models}
         remembered = remembered.index_put((clients[:, None], clients), learned)
@@ -66,7 +67,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
 
 
 def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
-    """Check that a network returned two matrices of the clients that are here."""
+    """Check that a network returned two matrices for the participants."""
     both = pair(result, "network", "matrix, known")
     for name, each in zip(("matrix", "known"), both, strict=True):
         reject_if(
@@ -82,7 +83,7 @@ def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
     """Network for `mix_updates` in which every client learns from all clients.
 
     Returns:
-        A matrix ``[K, K]`` with ``1 / K`` everywhere, to mix by and to remember.
+        The matrix ``[K, K]`` with entries ``1 / K``, for mixing and as the network to remember.
 
     Example:
         >>> inbox = fgl.federation.Inbox({0: {}, 1: {}}, num_clients=2)

@@ -1,4 +1,4 @@
-"""MOON: embeddings close to the received model's, and far from the client's earlier models'."""
+"""MOON: embeddings near the received model's and far from those of the client's last model."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from ..nn import observed
 def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5) -> Method:
     """FedAvg with a contrastive loss between models (MOON, Eq. 3; FedVGAE, Eq. 10).
 
-    The embeddings of the model in training are those that its loss computes, in the same pass. A
-    client's first round has no contrast; later ones push away its own last model.
+    The embeddings of the trained model come from the forward pass of the loss. A client's first
+    round has no contrast. In later rounds the contrast pushes embeddings away from those of the
+    client's last model.
 
-    As the authors' code, except for these. Its contrast is over a minibatch of training examples;
-    here over all nodes of a client, since it needs no label. It compares a projection head's
-    output, which its last layer reads; here the model's embedding. An absent client's last
-    embedding stays as it is; there its last model is pushed again, which at first is a net that
-    never trained. And the code can hold a queue of earlier models, of which it uses one.
+    This follows the authors' code, except for four things. The authors' contrast is over a
+    minibatch of training examples; here it is over all nodes of a client, since it needs no labels.
+    The authors compare the output of a projection head, which is the input of the last layer; here
+    the model's embedding is compared. The stored embedding of an absent client is not changed here;
+    the authors recompute it from the client's last model, which is an untrained network at first.
+    The authors' code can store a queue of earlier models, but uses only one of them.
 
     Args:
-        fedavg: its loss gets the term; its model takes ``return_embedding=True`` and its loss sees
-            all nodes at once.
-        contrast: weight of the term, at least 0; 0 turns it off.
-        temperature: of the contrast, above 0.
+        fedavg: FedAvg of a task; the term is added to its loss. Its model takes
+            ``return_embedding=True``, and its loss sees all nodes in each step.
+        contrast: weight of the term, at least 0; 0 turns the term off.
+        temperature: temperature of the contrast, above 0.
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
@@ -55,7 +57,7 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
     fed.check_one_architecture(fedavg, "moon")
     frozen = copy.deepcopy(fedavg.model).eval()
     with observed(fedavg.model):
-        pass  # raises where the model has no embeddings
+        pass  # raises if the model has no embeddings
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:

@@ -1,4 +1,4 @@
-"""O-pFGL: one round of class sums, a model of what they say, then each client alone."""
+"""O-pFGL: one round of class sums, a model trained on them, then local training only."""
 
 from __future__ import annotations
 
@@ -52,62 +52,63 @@ def opfgl(
 ) -> Method:
     """Communicate in one round only, then personalise the model at each client (O-pFGL).
 
-    In the first round nobody trains. A client sends, for each class with two labelled nodes or
-    more, how many they are and the sums of ``h`` and of ``h^2``, ``h = [x || S x || ...]`` of
-    `propagations` steps with ``S = D^-1/2 (A + I) D^-1/2``. The server reads their sums over
-    clients alone, so a `fgl.transforms.secure_sum` fits around (the sums of a class that one client
-    alone has are that client's, and with two nodes they are these nodes' features); it makes a
-    graph whose classes have these means and deviations (`surrogate.Condensation`), trains the
-    initial model on it, and sends the result, ``f_g``, to all. From the second round on nothing is
-    sent. A client goes on from f_g, or from its own model, down
+    In the first round no client trains. For each class with at least two labelled nodes, a client
+    sends their number and the sums of ``h`` and of ``h^2``. Here ``h = [x || S x || ...]`` has
+    `propagations` steps, with ``S = D^-1/2 (A + I) D^-1/2``. The server reads only sums over
+    clients, so `fgl.transforms.secure_sum` can wrap this method. (If only one client has a class,
+    the sums of the class are that client's sums; for two nodes they reveal the nodes' features.)
+    The server generates a graph whose classes have these means and deviations
+    (`surrogate.Condensation`). Then the server trains the initial model on this graph and sends the
+    result, ``f_g``, to all clients. From the second round on nothing is sent. A client starts from
+    f_g, later from its own model, and minimises
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``,
 
-    over its n nodes v, ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. ``F`` are
-    labels after some steps of propagation, see `propagated_labels`, and ``H_c`` sums, over the
-    training nodes of class c, the share of their training neighbours that have this class: a client
-    may learn frequent classes from its own labels, and remembers the others.
+    over its n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. ``F`` are
+    propagated labels, see `propagated_labels`. ``H_c`` is the sum, over the training nodes of class
+    c, of the fraction of their training neighbours that have this class. So a client learns
+    frequent classes more from its own labels, and rare classes more from f_g.
 
-    Nodes that are no training nodes are labelled too, before the sums, where propagation is
-    `sure` of one of the `expand` classes with the largest H_c and the degree is at least
-    `min_degree`.
+    Before the sums, some other nodes get labels too. A node is labelled if its fraction of
+    propagated labels is at least `sure` for one of the `expand` classes with the largest H_c, and
+    if its degree is at least `min_degree`.
 
-    The public code differs in these places. Its clients upload means and deviations, not
-    sums. Each of its clients trains the initial model on the
-    server's graph, and takes the step that validates best on its own nodes; here the server does
-    it once, and takes the last. Its fine-tuning ends where validation is best; here the caller
-    chooses the round. Its loops take one step more. It is sure of a node by ``F / (sum F +
-    1e-9)``, which is 1 in float32 alone, and only where sum F is above about .03: here more nodes
-    are labelled where `min_degree` is small. Of a directed graph it counts other ends of the edges.
-    On ogbn-arxiv a class has ``ceil(rate n_c)`` nodes. Its features are 0 and 1; the server's rates
-    are too small for much smaller ones, such as rows that were divided by their sums.
+    The public code differs in these places. Its clients upload means and deviations, not sums. Each
+    of its clients trains the initial model on the server's graph and keeps the step with the best
+    validation on its own nodes; here the server trains a single time and keeps the last step. Its
+    fine-tuning ends at the best validation; here the caller chooses the round. Its loops run one
+    more step. It labels a node by ``F / (sum F + 1e-9)``, which reaches 1 only in float32, and only
+    if sum F is above about .03; so here more nodes are labelled if `min_degree` is small. In a
+    directed graph it counts degrees at the other ends of the edges. On ogbn-arxiv its server's
+    graph has ``ceil(rate n_c)`` nodes of class c. Its features are 0 and 1. The server's learning
+    rates are too small for much smaller features, such as rows divided by their sums.
 
     Args:
-        fedavg: its model is trained; its loss and its local training are a client's from the second
-            round on. The optimiser's state is kept between rounds. Published is Adam with a rate of
-            5e-5 on Cora.
-        propagations: steps of S in what is summed.
-        expand: how many classes are expanded; 0 expands none.
-        sure: from which share of a node's propagated labels on, in [0, 1].
-        min_degree: of a node that is labelled.
+        fedavg: FedAvg of a task; clients use its loss and local training from the second round on.
+            The optimiser's state is kept between rounds. The published setting for Cora is Adam
+            with a rate of 5e-5.
+        propagations: steps of S in the summed rows.
+        expand: number of classes whose labels are expanded; 0 expands none.
+        sure: smallest fraction of a node's propagated labels that gives a label, in [0, 1].
+        min_degree: smallest degree of a node that gets a label.
         label_steps: steps of label propagation.
-        label_share: the neighbours' share in a step, in [0, 1].
-        nodes_per_class: nodes of a class in the server's graph.
-        condense_steps: of that graph.
-        feature_lr: the rate of the Adam of its features.
-        edge_lr: the rate of the Adam of its edges.
-        condense_width: of the network of its edges.
-        alignment: weight of how far its classes are from the clients'.
-        smoothness: weight of how alike joined nodes are.
-        fit_steps: of the server's training on it.
-        fit_lr: the rate of that Adam.
+        label_share: weight of the neighbours in a step, in [0, 1].
+        nodes_per_class: nodes of each class in the server's graph.
+        condense_steps: steps of the generation of that graph.
+        feature_lr: learning rate of the Adam for its features.
+        edge_lr: learning rate of the Adam for its edges.
+        condense_width: width of the edge network.
+        alignment: weight of the distance between its classes' moments and the clients'.
+        smoothness: weight of the similarity of joined nodes.
+        fit_steps: steps of the server's training on that graph.
+        fit_lr: learning rate of the server's training.
         distil: weight of the distillation.
         distil_least: smallest weight of a node.
         distil_most: largest weight of a node.
 
     Raises:
         ValueError: if a number is out of range, or the server of `fedavg` does more than average;
-            when a client holds a collection of graphs, or a local step sees a part of the nodes.
+            when a client holds a collection of graphs, or a local step sees only some of the nodes.
 
     Example:
         >>> opfgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), distil=0.5)
@@ -141,7 +142,7 @@ def opfgl(
             answers = fed.predict(model, teacher, graph).softmax(1)
         weight = distil * class_weights(graph)[None] * propagate(graph)
         weight = weight.sum(1).clamp(distil_least, distil_most).to(answers)
-        weight = weight * bool(graph.num_train)  # alone the divergence's gradient is rounding
+        weight = weight * bool(graph.num_train)  # else gradients are only rounding
         targets = {"answers": Ragged(answers), "weight": Ragged(weight)}
         return params, {**context, **targets, "teacher": teacher}
 
@@ -204,13 +205,13 @@ def opfgl(
 
 
 def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
-    """Raise a ValueError if steps are of a sampler: other nodes, in another order."""
+    """Raise a ValueError if local steps see sampled nodes."""
     if len(steps) and steps[0][0].x is not graph.x:
         raise ValueError("Expected opfgl's local steps to see all nodes, but got sampled ones")
 
 
 def check_sees_all(logits: Tensor, answers: Ragged) -> None:
-    """Raise a ValueError unless a step has logits for each node that has an answer."""
+    """Raise a ValueError unless a step has logits for each node with a teacher's answer."""
     if len(logits) != len(answers):
         raise ValueError(
             f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
@@ -239,12 +240,12 @@ def known_labels(graph: Graph) -> Tensor:
 def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
     """Labels along edges: ``F <- clamp(share D^-1/2 A D^-1/2 F + (1 - share) Y, 0, 1)``, from Y.
 
-    Y are the training nodes' labels, one-hot. If no label arrives all classes are alike.
+    Y are the training nodes' one-hot labels. If no label reaches a node, all classes are equal.
 
     Args:
-        graph: with class labels.
-        steps: how often.
-        share: the neighbours'.
+        graph: a graph with class labels.
+        steps: number of steps.
+        share: weight of the neighbours.
 
     Returns:
         double ``[n, C]``; rows do not sum to 1.
@@ -273,10 +274,10 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
 
 
 def class_weights(graph: Graph) -> Tensor:
-    """Weight of remembering each class: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
+    """Distillation weight of each class: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
 
-    ``H_c`` sums, over the training nodes of class c, the share of their training neighbours that
-    have this class, 0 where there is no such neighbour.
+    ``H_c`` is the sum, over the training nodes of class c, of the fraction of their training
+    neighbours that have this class. The fraction is 0 for a node without a training neighbour.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -296,14 +297,14 @@ def class_weights(graph: Graph) -> Tensor:
 def expanded(
     graph: Graph, spread: Tensor, chosen: Tensor, *, sure: float, min_degree: int
 ) -> Tensor:
-    """Labels of the training nodes, and of nodes where propagation is sure of a chosen class.
+    """Labels of the training nodes, and of nodes whose propagated labels agree on a chosen class.
 
     Args:
-        graph: with class labels.
+        graph: a graph with class labels.
         spread: propagated labels, double ``[n, C]``.
-        chosen: int64 ``[k]``, classes.
-        sure: from which share of a row on.
-        min_degree: of such a node.
+        chosen: int64 ``[k]``, the chosen classes.
+        sure: smallest fraction of a row that gives a label.
+        min_degree: smallest degree of a node that gets a label.
 
     Returns:
         int64 ``[n]``, -1 for all other nodes.

@@ -1,4 +1,4 @@
-"""Own models: clients keep what they trained, complete what they receive with it, and use it."""
+"""Own models: clients keep and use the models that they trained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..checks import reject_if
 from ..federation import Means, Message, Method, Models, Outbox, Params, State
 from ..graph import Graph
 
-# They ask a copy of the model, or know its parameters by name.
+# They call a copy of the model, or use its parameters by name.
 ONE_ARCHITECTURE = ["moon", "graphfl", "fedpub", "fedselect", "fedsage_plus"]
 ONE_ARCHITECTURE += ["per_example_gaussian"]
 
@@ -32,24 +32,25 @@ def own_models(
 ) -> Method:
     """Every client keeps and uses the model that it trained.
 
-    A message may hold a part of a model: the rest is the client's own.
+    A message may hold a part of a model; the client adds its own other parts.
 
     Args:
-        fedavg: what clients train, send and aggregate. With `models` its model only says what all
-            clients have in common, and its loss calls the client's own.
-        draw: whether every client draws an initial model of its own, and starts from it until the
-            server has aggregated once; default the common initial model.
+        fedavg: FedAvg of a task. With `models` its model only defines the parts that all clients
+            have in common, and its loss calls the client's own model.
+        draw: whether every client initialises its own model, and starts from this model until the
+            server has aggregated for the first time. Default: all start from the common initial
+            model.
         before: whether a client's state also keeps the model that its last round started from,
             under ``"adopted"``.
-        own: names of modules that are each client's own and never travel, where clients differ.
-        models: ``graph -> module``, each client's model: it has what is not `own`, in these shapes.
-            Its first tensors are drawn with a seed that the common initial model decides. Default:
-            all clients have the model of `fedavg`.
+        own: names of modules that differ between clients and are never sent.
+        models: ``graph -> module``, each client's model. Modules outside `own` have the same names
+            and shapes as in the common model. Its own modules are initialised with a seed that is
+            derived from the common initial model. Default: all clients have the model of `fedavg`.
 
     Raises:
-        TypeError: if a model is to be drawn that cannot be, see `drawn`.
-        ValueError: if clients train more than the model, `own` names what the model has not, or one
-            of `own` and `models` is given without the other, or beside `draw`.
+        TypeError: with `draw`, if the model cannot be re-initialised, see `drawn`.
+        ValueError: if clients train more than the model, `own` names modules that the model lacks,
+            only one of `own` and `models` is given, or both are combined with `draw`.
 
     Example:
         >>> method = own_models(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -81,7 +82,7 @@ def own_models(
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = fedavg.send(params, context, state, graph)
-        if before:  # without what is personal
+        if before:  # without the personal part
             state = {**state, "adopted": fed.pick(context["start"], first(graph))}
         return message, {**state, "model": params}
 
@@ -111,7 +112,7 @@ def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool)
 
 
 def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
-    """The method for clients with models of their own, which keep all parts that are not common.
+    """The method for clients with different models, which keep all parts that are not common.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Linear(2, 2))
@@ -123,7 +124,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     plain = fedavg
 
     def at(graph: Graph) -> AbstractContextManager[None]:
-        """Stand the client's own model in, unless the caller has already done this."""
+        """Substitute the client's own model, unless the caller has already substituted it."""
         stands_in = fed.stand_in(plain.model) is not plain.model
         return nullcontext() if stands_in else fed.standing_in(plain.model, models(graph))
 
@@ -161,7 +162,7 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:
-    """Raise a TypeError if the model, without some of its modules, cannot be drawn anew.
+    """Raise a TypeError if the model, without some of its modules, cannot be re-initialised.
 
     Example:
         >>> check_drawable(torch.nn.Linear(2, 1))
@@ -171,14 +172,14 @@ def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:
 
 
 def drawn(model: nn.Module, *, but: Collection[str] = ()) -> Params:
-    """Initial parameters drawn anew, from torch's global generator.
+    """New initial parameters, sampled with torch's global generator.
 
     Args:
-        model: the architecture; its modules have `reset_parameters`, or it has that itself.
-        but: names of modules that stay as they are.
+        model: the architecture; `reset_parameters` is defined by the model or by its modules.
+        but: names of modules that are left unchanged.
 
     Raises:
-        TypeError: if a module has parameters and no `reset_parameters`: it would stay as it is.
+        TypeError: if a module has parameters but no `reset_parameters`, and would not change.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)

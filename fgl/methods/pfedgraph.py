@@ -1,4 +1,4 @@
-"""pFedGraph: a learned graph holds the share that each client takes of each other's model."""
+"""pFedGraph: a learned graph holds the weight of each client's model in each client's mix."""
 
 from __future__ import annotations
 
@@ -17,27 +17,30 @@ from ..graph import Graph
 from ..sparse.rows import widened
 from .mix_models import initial_parameters, mix_models, moved
 
-ALIKE = 0.9  # models whose cosine is larger count as equal
+ALIKE = 0.9  # models whose cosine is larger are treated as equal
 
 
 @layer(checks=[check_averages])
 def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01) -> Method:
     """Mix models per client, with large weights for similar and for large clients (pFedGraph).
 
-    Row i of the graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over shares x, with
-    ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, -1 where that is below -0.9, and p the
-    shares of the training examples. Then ``theta_i <- sum_j x_j theta_j``, and a client's loss is
-    less ``mu <v_i, theta> / ||theta||``, ``v_i = sum_j x_j theta_j / ||theta_j||``, from its second
-    round on. An absent client has no part in this round's mixes.
+    Row i of the graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over weights x with sum 1.
+    Here ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, set to -1 if it is below -0.9, and p
+    are the clients' fractions of the training examples. Then ``theta_i <- sum_j x_j theta_j``. From
+    its second round on, a client subtracts ``mu <v_i, theta> / ||theta||`` from its loss, with
+    ``v_i = sum_j x_j theta_j / ||theta_j||``. Models of absent clients are left out of the round's
+    mixes.
 
-    The public code makes a new SGD with momentum .9 in every round, and scores a client on the
-    model that it has just trained, before the server mixes; here the task decides on both.
+    The public code creates a new SGD with momentum .9 in every round, and scores a client with the
+    model after local training, before the server mixes. Here the task decides both.
 
     Args:
-        fedavg: what clients train, send and use; its server averages.
-        prior: lambda, above 0: how much the shares of the examples count. Large, it is FedAvg.
-        attraction: mu, how much a model is drawn to the direction of its mix. The public code adds
-            the term to the loss, so it pushes models away: a negative number does that.
+        fedavg: FedAvg of a task; its server only averages.
+        prior: lambda, above 0, weight of the fractions of examples. For large values the method is
+            FedAvg.
+        attraction: mu, weight of a model's attraction to the direction of its mix. The public code
+            adds the term to the loss, so it pushes models away; a negative number does the same
+            here.
 
     Raises:
         ValueError: if a number is out of range, or the server of `fedavg` does more than average.
@@ -62,7 +65,7 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         total = fedavg.loss(params, graph, context)
-        if "direction" not in context:  # nothing is mixed yet
+        if "direction" not in context:  # no mix yet
             return total
         return total - attraction * alignment(params, context["direction"])
 
@@ -77,11 +80,12 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
 
 
 def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 0.8) -> Tensor:
-    """Rows of shares: the nearest ones to ``p - d_i / (2 lambda)`` (pFedGraph).
+    """Weights of the mixes: each row is the nearest one to ``p - d_i / (2 lambda)`` (pFedGraph).
 
     Args:
         similarities: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
-        num_examples: ``[K]``, not negative; p is their share, or 0 if no client has one.
+        num_examples: ``[K]``, not negative; p are the fractions of the total, or 0 if no client has
+            examples.
         prior: lambda, above 0.
 
     Returns:
@@ -100,7 +104,7 @@ def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 
 
 
 def directions(models: Mapping[str, Tensor]) -> Params:
-    """Stacked models, each divided by its length: ``theta_j / ||theta_j||``; a model of 0 stays.
+    """Stacked models, divided by their norms: ``theta_j / ||theta_j||``; a zero model is unchanged.
 
     Example:
         >>> directions({"w": torch.tensor([[3.0], [0.0]]), "b": torch.tensor([4.0, 0.0])})
@@ -121,10 +125,11 @@ def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> 
 
     Args:
         params: theta, the model being trained, name to tensor.
-        direction: v, of some or all of the same names; theta is what has them. No gradient.
+        direction: v, with some or all of the names of `params`; theta is restricted to these names.
+            It gets no gradient.
 
     Returns:
-        Scalar, 0 for a model of 0; float32 for models in half precision.
+        Scalar, 0 for a zero model; float32 for models in half precision.
 
     Example:
         >>> theta = {"w": torch.tensor([3.0, 4.0])}

@@ -14,11 +14,12 @@ from ..federation import Inbox, Message, Method, State, check_averages, layer
 def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
-    An absent client has no part in a mean, and gets no message. Of two clients each counts once;
-    FedEgo's code, the only public one that is known, counts the other twice.
+    An absent client is left out of the means and gets no message. With two clients, each client is
+    in the mean a single time. FedEgo's code, the only known public implementation, adds the other
+    client twice.
 
     Args:
-        fedavg: what clients train and send; its server averages.
+        fedavg: FedAvg of a task; its server only averages.
 
     Raises:
         ValueError: if the server of `fedavg` does more than average.
@@ -39,7 +40,7 @@ def average_neighbours(inbox: Inbox, state: State) -> tuple[dict[int, Message], 
     """The mean of each client's own model and its neighbours' models on the ring.
 
     Returns:
-        ``{"model": mean, "num_clients": how many went into it}`` for every client that is here.
+        ``{"model": mean, "num_clients": number of averaged models}`` for every participant.
     """
     models, n = inbox.each("model"), inbox.num_clients
     position = {client: i for i, client in enumerate(inbox)}

@@ -1,4 +1,4 @@
-"""S2FGL: embeddings held to the received model's, against a book of classes and by frequency."""
+"""S2FGL: embeddings aligned with the received model's, by a class codebook and by frequency."""
 
 from __future__ import annotations
 
@@ -36,54 +36,58 @@ def s2fgl(
 ) -> Method:
     """FedAvg that aligns embeddings to the received model's, by codebook and by frequency (S2FGL).
 
-    A client ranks its nodes once by ``max_j P_ij t_j + restart sum_j P_ij t_j``, with ``P = (I - (1
-    - restart) D^-1 A)^-1`` and t_j 1 for a training node. Of the first third it sends each class's
-    mean embedding and count. The server makes `books`, each from a drawn share of the clients: the
-    mean of each class, 0 where nobody has it. With all rows c of all books, h a client's embeddings
-    and g those of the model that it received, the loss is, from the second round on,
+    A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``, with ``P = (I - (1 -
+    restart) D^-1 A)^-1`` and t_j = 1 for a training node. From the first third of this ranking the
+    client sends each class's mean embedding and count. The server computes `books`, each from a
+    random fraction of the clients. A book has the mean of each class, or 0 if none of its clients
+    has the class. Let c run over all rows of all books, let h be a client's embeddings, and let g
+    be the embeddings of the received model. From the second round on the loss is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 
-    ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the nodes. v_f are the
-    first and the last `frequencies` eigenvectors of the Laplacian of the graph that joins each node
-    to itself and the `neighbours` most similar ones (cosine of h), weighed by these cosines, and
-    u_f those of g. They have no gradient.
+    ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the ranked nodes. v_f
+    are the first and the last `frequencies` eigenvectors of the Laplacian of a similarity graph.
+    This graph joins each node to itself and to the `neighbours` most similar nodes by the cosine of
+    h, with these cosines as weights. u_f are the same eigenvectors for g. The eigenvectors have no
+    gradient.
 
-    The public code gives the Laplacian of a directed graph to a solver for symmetric matrices. What
-    comes back is no eigenvector, and differs from call to call. Here the weights of both directions
-    are averaged, and a ramp of 1e-6 along the nodes orders eigenvectors of the same eigenvalue,
-    such as 0 where the graph has parts. This makes A smaller than there, and its gradient another
-    one: h and g now have the same eigenvectors of 0, where there each has its own (decision 2841
-    has numbers). A client with fewer nodes than frequencies has as many frequencies as nodes; there
-    it is an error unless the first fifth has more nodes than that. So is a client without a
-    training node; here it has neither term and stays where it is: at its start both are smallest,
-    and Adam would follow the rounding.
+    The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. The
+    results are not eigenvectors, and differ from call to call. Here the weights of both directions
+    are averaged. A ramp of 1e-6 along the nodes orders eigenvectors of the same eigenvalue, such as
+    0 for a graph with several components. So A is smaller here than in the public code, and its
+    gradient is different: h and g have the same eigenvectors for 0 here, but different ones in the
+    public code (decision 2841 has numbers). A client with fewer nodes than `frequencies` uses as
+    many frequencies as nodes; the public code raises an error unless the first fifth has more nodes
+    than `frequencies`. The public code also raises an error for a client without training nodes.
+    Here such a client uses neither term and does not change its model: both terms are minimal at
+    its start, and Adam would follow rounding errors.
 
-    There a book also reads the labels of validation and test nodes, and lacks the classes above the
-    first client's largest; where a third of the nodes trains it reads the same labels as here. Its
-    embeddings are those before the last step, with dropout; here the sent model's, without. Its
-    server draws an order of the clients and weighs the i-th in it by the nodes of client i; weights
-    by how near test nodes are to training nodes (``LPS``) are computed and dropped. It scores with
+    In the public code a book also uses the labels of validation and test nodes, and lacks the
+    classes above the first client's largest class. If a third of the nodes trains, the book uses
+    the same labels as here. Its embeddings are computed before the last step, with dropout; here
+    they are the sent model's, without dropout. Its server shuffles the clients and weights the i-th
+    client of the shuffled order by the number of nodes of client i. It computes weights by the
+    distance of test nodes from training nodes (``LPS``), but does not use them. It evaluates with
     dropout. Its network is an ACM-GCN with a linear head. Here the task decides on weights and
     network.
 
     The public script trains with SGD, rate .2, 10 steps, width 128, dropout .1.
 
     Args:
-        fedavg: what clients train; its server averages. Its model takes ``return_embedding=True``,
-            and its loss sees all nodes at once.
-        knowledge: weight of the book's term; the public .05 times 100.
+        fedavg: FedAvg of a task; its server only averages. Its model takes
+            ``return_embedding=True``, and its loss sees all nodes in each step.
+        knowledge: weight of the books' term; the public code has .05 times 100.
         alignment: weight of A.
-        frequencies: how many eigenvectors at either end.
-        neighbours: how many nodes each is joined to, beside itself.
+        frequencies: number of eigenvectors at either end of the spectrum.
+        neighbours: number of nodes that each node is joined to, itself excluded.
         books: number of books.
-        book_share: share of the clients whose means are in a book; at least one client's are.
+        book_share: fraction of the clients whose means are in a book; at least one client.
         restart: alpha of the ranking, in [0, 1].
 
     Raises:
         TypeError: if the model has no embeddings.
         ValueError: if a number is out of range, or the server of `fedavg` does more than average;
-            when a client holds a collection, or trains on drawn nodes.
+            when a client holds a collection, or trains on sampled nodes.
 
     Example:
         >>> s2fgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), books=2)
@@ -94,7 +98,7 @@ def s2fgl(
     """
     frozen = copy.deepcopy(fedavg.model).eval()
     with observed(fedavg.model):
-        pass  # raises where the model has no embeddings
+        pass  # raises if the model has no embeddings
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:
@@ -121,7 +125,7 @@ def s2fgl(
         h, g, focus = passes[-1].embedding, context["before"].values, context["focus"]
         check_sees_all(h, g)
         book_loss = by_book(h, g, context["books"].flatten(0, 1), context["before"].mask)
-        some = graph.training_mask.any().to(total.dtype)  # alone the terms' gradients are rounding
+        some = graph.training_mask.any().to(total.dtype)  # else gradients are rounding
         total = total + some * knowledge * book_loss
         if not len(focus):
             return total
@@ -162,7 +166,7 @@ def s2fgl(
 
 
 def check_sees_all(h: Tensor, g: Tensor) -> None:
-    """Raise a ValueError unless a step sees as many nodes as the received model did."""
+    """Raise a ValueError unless a step sees the same number of nodes as the received model."""
     reject_if(
         h.shape != g.shape,
         f"s2fgl to see a client's {len(g)} nodes in every step",
@@ -171,14 +175,14 @@ def check_sees_all(h: Tensor, g: Tensor) -> None:
 
 
 def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
-    """Nodes from the one that training labels reach best to the least, int64 ``[num_nodes]``.
+    """Nodes ordered by their proximity to training nodes, nearest first, int64 ``[num_nodes]``.
 
     Args:
-        graph: one graph; a dense inverse of its size is made.
+        graph: one graph; a dense inverse ``[num_nodes, num_nodes]`` is computed.
         restart: alpha.
 
     Raises:
-        ValueError: if it is a collection, or its examples are pairs.
+        ValueError: if the graph is a collection, or its examples are pairs.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -189,7 +193,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
     if not graph.num_nodes:
         return torch.arange(0, device=graph.device)
     labelled = (graph.train_labels >= 0).double()
-    # The public code's rows are sources, an edge's value is 1.
+    # As in the public code, rows are sources and an edge's value is 1.
     matrix = (graph.adj.T.to_dense() != 0).double()
     walk = matrix / (matrix.sum(1, keepdim=True) + 1e-6)
     closeness = torch.linalg.inv(torch.eye(len(walk)).to(walk) - (1 - restart) * walk)
@@ -201,9 +205,10 @@ def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
     """Mean KL divergence between the softmaxes of g's and of h's cosines to a book's rows.
 
     Args:
-        h: float ``[n, d]``; g: likewise, without a gradient.
+        h: float ``[n, d]``.
+        g: float ``[n, d]``, without a gradient.
         rows: float ``[R, d]``.
-        mask: which nodes are there, bool ``[n]``.
+        mask: marks nodes that are not padding, bool ``[n]``.
 
     Example:
         >>> by_book(torch.eye(2), torch.eye(2), torch.eye(2), torch.ones(2, dtype=torch.bool))
@@ -221,10 +226,11 @@ def by_frequency(
     ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2``, see `s2fgl`.
 
     Args:
-        h: float ``[m, d]``; g: likewise, without a gradient.
-        mask: which nodes are there, bool ``[m]``.
-        frequencies: at either end, at most those that there are.
-        neighbours: of a node in the similarity graph.
+        h: float ``[m, d]``.
+        g: float ``[m, d]``, without a gradient.
+        mask: marks nodes that are not padding, bool ``[m]``.
+        frequencies: number at either end of the spectrum; all if there are fewer.
+        neighbours: neighbours of a node in the similarity graph.
 
     Example:
         >>> x = torch.rand(6, 3)
@@ -250,11 +256,11 @@ def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
 
     Args:
         x: float ``[m, d]``.
-        mask: which nodes are there, bool ``[m]``.
-        neighbours: how many most similar nodes a node is joined to, beside itself.
+        mask: marks nodes that are not padding, bool ``[m]``.
+        neighbours: number of most similar nodes that a node is joined to, itself excluded.
 
     Returns:
-        float64 ``[m, m]``, a column each.
+        float64 ``[m, m]``, one eigenvector per column.
     """
     x = x.double()
     cosine = torch.where(mask, cosines(x, x), -2)
@@ -270,7 +276,7 @@ def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
 
 
 def cosines(x: Tensor, y: Tensor) -> Tensor:
-    """The cosine of each pair of rows, float ``[n, m]``; 0 of a row of zeros."""
+    """The cosine of each pair of rows, float ``[n, m]``; 0 for a row of zeros."""
     unit, other = (torch.nn.functional.normalize(each, dim=1, eps=1e-8) for each in (x, y))
     return unit @ other.T
 

@@ -1,4 +1,4 @@
-"""SCAFFOLD: clients correct each gradient by the difference of the server's and their control."""
+"""SCAFFOLD: clients correct each gradient by the server's control variate minus their own."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ def scaffold(
 ) -> Method:
     """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
-    ``c_i`` is what client i knows of its own gradient, the control variate, and ``c`` the mean of
-    all of them. A client's next one is
+    The control variate ``c_i`` estimates client i's gradient, and ``c`` is the mean over all
+    clients. A client's next control variate is
 
-    - ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps of the rate eta (option II,
-      ``"path"``): the mean gradient on its way, where a step is ``-eta`` times what it is given;
-    - the mean of the gradients of S further steps' losses at ``theta^t`` (option I,
-      ``"gradient"``): also with momentum and Adam, whose steps are no gradients; it takes one more
-      gradient for each minibatch, without dropout.
+    - ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps with learning rate eta (option
+      II, ``"path"``). This is the mean gradient along the path if a step is ``-eta`` times its
+      gradient;
+    - or the mean gradient at ``theta^t`` of the losses of S further steps (option I,
+      ``"gradient"``). This also works with momentum and Adam, whose steps are not gradients. It
+      computes one more gradient for each minibatch, without dropout.
 
-    All clients with an example weigh the same: ``theta += eta_g mean_i (theta_i - theta^t)`` and
-    ``c += |S| / K mean_i (c_i^+ - c_i)`` over the participants. Uploads and downloads double. What
-    does not travel, as with FedPer, is not corrected.
+    All clients with examples have the same weight: ``theta += eta_g mean_i (theta_i - theta^t)``
+    and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the participants. Uploads and downloads double in
+    size. Tensors that are not sent, as with FedPer, are not corrected.
 
     Args:
-        fedavg: what clients train; its gradients are corrected before the optimiser's step.
-        control: how control variates are made; default option II with plain SGD, else option I.
-            ``"path"`` beside another optimiser divides the way by its rate all the same: after
-            momentum or Adam that is no mean gradient.
-        lr: eta of option II, which alone reads it; default the rate of the clients' optimiser, and
-            plain SGD has no other one.
+        fedavg: FedAvg of a task; its gradients are corrected before the optimiser's step.
+        control: how control variates are computed; default option II with plain SGD, else option I.
+            With momentum or Adam, ``"path"`` also divides the path by the learning rate, but the
+            result is not a mean gradient.
+        lr: eta, used only by option II; default the learning rate of the clients' optimiser. Plain
+            SGD accepts no other value.
         server_lr: eta_g, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, `lr` is not given and the optimiser has several, or
-            is not that of plain SGD, or `fedavg` is a `fedselect`.
+        ValueError: if a number is out of range, `lr` is not given and the optimiser has several
+            rates, `lr` differs from plain SGD's rate, or `fedavg` is a `fedselect`.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -85,7 +86,7 @@ def scaffold(
         own, start = {**zeros, **own}, context["start"]
         examples = message["num_examples"]
         if not context["trained"]["num_steps"] or not examples:
-            shift = zeros  # nothing was learned of the gradient
+            shift = zeros  # no estimate of the gradient
         elif by_path:
             scale = 1 / (eta * int(context["trained"]["num_steps"]))  # type: ignore[operator]
             shift = {name: scale * (start[name] - params[name]) - common[name] for name in zeros}
@@ -104,15 +105,15 @@ def scaffold(
     aggregate = fed.after(base.aggregate, controlled, equally=("shift",))
     train = replace(fedavg.train, adjust=adjust)
     method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
-    most = min(1, fedavg.rules.max_examples)  # all clients weigh the same
+    most = min(1, fedavg.rules.max_examples)  # all clients have the same weight
     return replace(method, rules=replace(method.rules, max_examples=most))
 
 
 def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bool, float | None]:
-    """Whether a client's control is made of its path, and the learning rate that this needs.
+    """Whether a client's control is computed from its path, and the learning rate for this.
 
     Raises:
-        ValueError: for another `control`, or if the rate is not positive, or not plain SGD's.
+        ValueError: if `control` is unknown, or the rate is not positive or not plain SGD's.
 
     Example:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)), "auto", None)
@@ -124,13 +125,13 @@ def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bo
     eta = learning_rate(fedavg) if by_path and lr is None else lr
     if eta is not None:
         check_number("lr", eta, above=0)
-        if by_path and plain and fedavg.train.settle is None:  # which may change a step's length
+        if by_path and plain and fedavg.train.settle is None:  # settle may change a step's length
             _check_rate(eta, rates(fedavg))
     return by_path, eta
 
 
 def _check_rate(eta: float, all_rates: list[float]) -> None:
-    """Raise unless a rate is among those of plain SGD, or between them, except for rounding."""
+    """Raise unless a rate is between plain SGD's smallest and largest rate, except for rounding."""
     if not all_rates[0] * (1 - 1e-6) <= eta <= all_rates[-1] * (1 + 1e-6):
         span = " to ".join(f"{rate:g}" for rate in sorted({all_rates[0], all_rates[-1]}))
         raise ValueError(
@@ -139,7 +140,7 @@ def _check_rate(eta: float, all_rates: list[float]) -> None:
 
 
 def common_control(means: Means, before: Params) -> Params:
-    """The clients' mean control after a round: ``c + |S| / N mean_S shift`` over those here.
+    """The mean control after a round with the participants S: ``c + |S| / N mean_S shift``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({1: {}, 3: {}}, num_clients=4)
@@ -167,7 +168,7 @@ def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) ->
     total = {name: torch.zeros_like(value) for name, value in params.items() if name in names}
     steps = fed.local_steps(method.train, graph, context)
     if steps and all(step is steps[0] for step in steps):
-        steps = steps[:1]  # all of the client, in every step
+        steps = steps[:1]  # every step uses all of the client's data
     for batch, batch_context in steps:
         for name, grad in fed.gradient(method, params, batch, batch_context).items():
             total[name] = total[name] + grad / len(steps)
@@ -181,7 +182,7 @@ def groups_of(method: Method) -> tuple[type, list[dict[str, Any]]]:
 
 
 def is_plain_sgd(method: Method) -> bool:
-    """Whether clients step by the gradient itself, except for weight decay.
+    """Whether a step is the learning rate times the gradient, except for weight decay.
 
     Example:
         >>> is_plain_sgd(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -192,10 +193,10 @@ def is_plain_sgd(method: Method) -> bool:
 
 
 def learning_rate(method: Method) -> float:
-    """The rate of a method's optimiser.
+    """The learning rate of a method's optimiser.
 
     Raises:
-        ValueError: if it has several.
+        ValueError: if the optimiser has several rates.
 
     Example:
         >>> learning_rate(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -207,7 +208,7 @@ def learning_rate(method: Method) -> float:
 
 
 def rates(method: Method) -> list[float]:
-    """The different rates of a method's optimiser, the smallest first.
+    """The distinct learning rates of a method's optimiser, in ascending order.
 
     Example:
         >>> rates(fgl.fedavg(torch.nn.Linear(1, 1)))

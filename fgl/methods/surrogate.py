@@ -1,4 +1,4 @@
-"""A small graph whose classes have given means and deviations: what O-pFGL's server trains on."""
+"""A small graph whose classes have given means and deviations, for O-pFGL's server."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..nn.adafgl import normalised
 from ..nn.pair_weights import PairWeights
 from ..sparse import sum_rows
 
-SUMS = ("count", "clients", "total", "square")  # of a client's classes
+SUMS = ("count", "clients", "total", "square")  # sums over a client's classes
 WEAKEST = 0.01  # least weight of an edge; a smaller one is dropped
-TURNS = 10, 40  # steps of the edges, then of the features, and so on
+TURNS = 10, 40  # alternating steps of the edges and of the features
 
 
 class Moments(NamedTuple):
-    """Moments of the classes of all clients, with D numbers a node.
+    """Moments of the classes of all clients, with D features per node.
 
     Args:
-        share: float ``[C]``, each class's share of the nodes that count.
+        share: float ``[C]``, each class's fraction of the labelled nodes.
         mean: float ``[C, D]``.
         deviation: float ``[C, D]``.
 
@@ -60,12 +60,12 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
 
     Args:
         rows: float ``[n, D]``.
-        labels: int64 ``[n]``, -1 for a node that does not count.
+        labels: int64 ``[n]``, -1 for a node to leave out.
         num_classes: C.
 
     Returns:
-        ``"count"``, float ``[C]``; ``"clients"``, float ``[C]``, 1 where there is a sum;
-        ``"total"`` and ``"square"``, float ``[C, D]``, of the rows and of their squares.
+        ``"count"``, float ``[C]``; ``"clients"``, float ``[C]``, 1 for a class with a sum;
+        ``"total"`` and ``"square"``, float ``[C, D]``, sums of the rows and of their squares.
 
     Example:
         >>> sums = class_sums(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([0, 0, 1]), 2)
@@ -85,7 +85,7 @@ def moments(sums: Params) -> Moments:
     """Means and pooled deviations of the classes, from the sums over all clients.
 
     ``sigma_c^2 = (sum_i x_i^2 - n_c mean_c^2) / (n_c - K_c)``, which is ``sum_k ((n_kc - 1) s_kc^2
-    + n_kc (m_kc - mean_c)^2) / (n_c - K_c)`` of K_c clients with means m_kc and deviations s_kc.
+    + n_kc (m_kc - mean_c)^2) / (n_c - K_c)`` for K_c clients with means m_kc and deviations s_kc.
 
     Example:
         >>> one = torch.ones(1)
@@ -105,7 +105,7 @@ def moments(sums: Params) -> Moments:
 
 
 def check_sums(sums: Any, most: float) -> None:
-    """Refuse anything but sums of a client's classes, each over at most `most` nodes."""
+    """Raise unless the upload has sums of a client's classes, each over at most `most` nodes."""
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
     same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
@@ -126,7 +126,7 @@ def check_sums(sums: Any, most: float) -> None:
 def what_lacks(sums: Params, num_clients: int) -> str:
     """Reason why sums over clients define no classes; empty if they do.
 
-    A server that a secure sum hides uploads from has these sums alone to look at.
+    With a secure sum the server sees only these sums, and no upload.
 
     Example:
         >>> one = torch.ones(1)
@@ -150,18 +150,18 @@ def what_lacks(sums: Params, num_clients: int) -> str:
 class Condensation:
     """Condensation of a graph whose classes have the clients' means and deviations.
 
-    A graph of `per_class` nodes a class is drawn: features from N(0, 1), and edges by a drawn
-    `PairWeights` W of these, where edges below .01 are dropped. In each of `steps` steps an
-    Adam moves the edges' network, 10 times, or the features, 40 times, and so on, down
-    ``alignment L_a + smoothness L_s``, see `apart` and `unlike`.
+    The initial graph has `per_class` nodes of each class. Its features are sampled from N(0, 1),
+    and a randomly initialised `PairWeights` W computes edge weights from the features; weights
+    below .01 are dropped. Each of `steps` Adam steps minimises ``alignment L_a + smoothness L_s``,
+    see `apart` and `unlike`. 10 steps on the edge network and 40 steps on the features alternate.
 
     Args:
-        hops: of the rows that were summed.
+        hops: hops of the summed rows.
         per_class: nodes of each class.
         steps: number of steps.
-        feature_lr: the rate of the features' Adam.
-        edge_lr: the rate of the edges' Adam.
-        width: of the edges' network.
+        feature_lr: learning rate of the Adam for features.
+        edge_lr: learning rate of the Adam for edges.
+        width: width of the edge network.
         alignment: weight of `apart`.
         smoothness: weight of `unlike`.
 
@@ -223,7 +223,7 @@ def trained_on(
     steps: int,
     optimizer: OptimizerFactory,
 ) -> Params:
-    """The parameters after steps on the cross-entropy of all of a graph's labels; `names` learn."""
+    """Train the parameters `names` on the cross-entropy of all of a graph's labels."""
 
     def loss(params: Params) -> Tensor:
         return cross_entropy(predict(model, params, graph), graph.labels)
@@ -234,11 +234,11 @@ def trained_on(
 def apart(rows: Tensor, aim: Moments) -> Tensor:
     """``L_a = sum_c n_c / n (mse(mean_c, mean of c's rows) + mse(sigma_c, their deviation))``.
 
-    A class of one row has no deviation, so that this term is left out.
+    For a class of one row the deviation is undefined, and its term is left out.
 
     Args:
-        rows: float ``[C p, D]``, class by class.
-        aim: of C classes.
+        rows: float ``[C p, D]``, sorted by class.
+        aim: moments of C classes.
 
     Example:
         >>> aim = Moments(torch.ones(1), torch.zeros(1, 1), torch.ones(1, 1))
@@ -266,7 +266,7 @@ def unlike(x: Tensor, weights: Tensor) -> Tensor:
 
 
 def first_features(number: int, width: int) -> Tensor:
-    """Drawn features, ``[number, width]``."""
+    """Random features, ``[number, width]``."""
     return torch.randn(number, width)
 
 

@@ -1,4 +1,4 @@
-"""Unlearning of clients: training again without them, and ascent on their loss in its place."""
+"""Unlearning of clients: retraining without them, or gradient ascent on their losses."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ..graph import Graph
 def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
     """The same method trained without some clients, as a reference for unlearning them.
 
-    A client's randomness depends on the seed, the round and its number alone. So this is bit for
-    bit the run in which these clients were never reached, by which approximate unlearning is
-    measured. The clients still get the same messages as all others.
+    A client's randomness depends only on the seed, the round and the client's number. So the result
+    is bit for bit the same as in a run that never reached these clients, and is a reference for
+    approximate unlearning. The clients still get the same messages as all others.
 
     Args:
         fedavg: any method.
-        client: whose uploads do not count, its number from 0, or several numbers.
+        client: number, from 0, of the client whose uploads are ignored, or several numbers.
 
     Raises:
-        ValueError: if a number is negative, or there is none.
+        ValueError: if a number is negative, or no number is given.
 
     Example:
         >>> method = retrained(fgl.fedavg(torch.nn.Linear(1, 1)), client=0)
@@ -68,31 +68,33 @@ def unlearned(
 ) -> Method:
     """FedAvg that unlearns clients by gradient ascent on their losses (PGA, Alg. 1).
 
-    After `at` rounds the server makes ``w_ref``, the mean of the others' models. In the next round
-    the client that is to be forgotten maximises its loss from there, with its own steps and a new
-    optimiser, and after each step ``w`` is projected to ``||w - w_ref|| <= radius``. It stops after
-    the first step that leaves ``||w - w_k||^2 > far``, w_k being the model that it last trained.
-    Its result is everybody's model, and from then on only the others count. If it is absent, the
-    server repeats the request. Of several clients everybody's model is the mean of their results,
-    weighted as in `fedavg`, which is in the ball too; all must be there. The paper forgets one.
+    After `at` rounds the server computes ``w_ref``, the mean of the other clients' models. In the
+    next round the client to forget starts from ``w_ref`` and maximises its loss with its own local
+    steps and a new optimiser. After each step ``w`` is projected to ``||w - w_ref|| <= radius``.
+    The client stops after the first step with ``||w - w_k||^2 > far``, where w_k is the last model
+    that it trained. The result becomes the model of all clients, and from then on only the other
+    clients' uploads are used. If the client is absent, the server repeats the request. With several
+    clients to forget, all must take part; the model is the mean of their results, weighted as in
+    `fedavg`, and is also in the ball. The paper forgets one client.
 
-    The optimiser starts anew in every round, as in the authors' notebook: moments of the descent
-    would lead the ascent. As there, except for four things. The ascent has as many steps as a
-    round, there up to five times as many: the task decides on steps, for all clients alike. Clients
-    weigh as in `fedavg`; there all weigh the same. All clients train in the round of the ascent,
-    and the uploads of the others do not count: a method does not say who takes part. The usual
-    radius is what the authors' comes to on average, ``mean ||w_ref - w||^2 / 3`` over models w that
-    are drawn anew: their tensors have mean 0 and about the length of the initial model's, or are
-    constant, as a norm's weights.
+    The optimiser is reset in every round, as in the authors' notebook: otherwise moments of the
+    descent would influence the ascent. This follows the notebook, except for four things. The
+    ascent has the same number of steps as a round, since the task sets one number for all clients;
+    the authors use up to five times as many. Clients are weighted as in `fedavg`; the authors use
+    equal weights. All clients train in the round of the ascent, and the other clients' uploads are
+    ignored, since a method cannot choose participants. The default radius is the average of the
+    authors' radius, ``mean ||w_ref - w||^2 / 3`` over newly initialised models w. Tensors of such
+    models have mean 0 and about the norm of the initial model's tensors, or are constant, such as a
+    norm layer's weights.
 
     Args:
-        fedavg: what clients train; its server averages.
+        fedavg: FedAvg of a task; its server only averages.
         client: the number, from 0, of the client to forget, or several numbers.
-        at: rounds before, at least 1.
-        radius: of the ball, above 0; default `usual_radius`.
-        far: squared distance from w_k at which the client stops, at least 0; the authors' 2.2 is
+        at: number of rounds before the ascent, at least 1.
+        radius: radius of the ball, above 0; default `usual_radius`.
+        far: squared distance from w_k at which the client stops, at least 0; the authors use 2.2
             for a small network on MNIST.
-        max_norm: the ascent's gradients are clipped to this, above 0.
+        max_norm: largest gradient norm of the ascent, above 0; larger gradients are clipped.
 
     Raises:
         ValueError: if a number is out of range, the server of `fedavg` does more than average, or
@@ -150,8 +152,8 @@ def unlearned(
         return outbox, {**new, "rounds": torch.tensor(rounds + 1)}
 
     def new_model(inbox: Inbox, state: State, rounds: int) -> tuple[Any, State]:
-        """The model after a round, and the server's state; an empty model if no upload counts."""
-        if rounds == at:  # of the ascent
+        """The model after a round, and the server's state; an empty model if no upload is used."""
+        if rounds == at:  # start of the ascent
             model = {} if any(k not in inbox for k in leaving) else forgotten(inbox)
             return model, {**state, "model": model}
         counted = inbox if rounds < at - 1 else without(inbox, leaving)
@@ -159,7 +161,7 @@ def unlearned(
         return next(iter(outbox.values()), {}).get("model"), new
 
     def forgotten(inbox: Inbox) -> Params:
-        """The model of the only client that forgets itself, or the mean of all that do."""
+        """The model of the client to forget, or the mean over several such clients."""
         if len(leaving) == 1:
             own: Params = inbox[leaving[0]]["model"]
             return own
@@ -200,7 +202,7 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
 
 
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
-    """The model for all clients; some, if any, are asked to forget themselves."""
+    """The model for all clients, with a request for ascent to the clients to forget, if any."""
     device = next(iter(model.values())).device
     forget = torch.zeros((), dtype=torch.bool, device=device)
     if not clients:
@@ -229,7 +231,7 @@ def has_left(old: Params, start: Params, last: Params, far: float) -> Tensor:
 
 
 def square(tensors: Mapping[str, Tensor]) -> Tensor:
-    """Squared length of all tensors together.
+    """Squared norm of all tensors together.
 
     Example:
         >>> square({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})
@@ -239,10 +241,11 @@ def square(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def usual_radius(initial: Params, model: Params) -> Tensor:
-    """``sqrt(mean ||w - theta||^2 / 3)`` over models theta that are drawn as the initial one was.
+    """``sqrt(mean ||w - theta||^2 / 3)`` over newly initialised models theta.
 
-    A tensor of one value, such as a norm's weights, is drawn the same again. The others have mean
-    0 and about the length of the initial ones, so that ``||w||^2 + ||theta_0||^2`` is theirs.
+    A constant tensor, such as a norm layer's weights, is initialised to the same values. All other
+    tensors have mean 0 and about the norm of the initial tensors, so their part of ``mean ||w -
+    theta||^2`` is ``||w||^2 + ||theta_0||^2``.
 
     Example:
         >>> usual_radius({"w": torch.tensor([1.0, -1.0])}, {"w": torch.tensor([3.0, 1.0])})

@@ -322,19 +322,30 @@ class Study:
         """
         check_choice("what", what, ("curves", "differences"))
         pyplot = imported("matplotlib.pyplot", "for a plot", install("plots"))
-        count, curves = len(self.plan.settings), what == "curves"
-        size = {"figsize": (1.5 + 3.6 * count, 3.6), "layout": "constrained"}
-        figure, axes = pyplot.subplots(1, count, sharey=not curves, squeeze=False, **size)
-        for axis, setting in zip(axes[0], self.plan.settings, strict=True):
+        settings, curves = self._scored_settings(), what == "curves"
+        wide = min(3, len(settings))
+        high = math.ceil(len(settings) / wide)
+        size = {"figsize": (1.5 + 3.6 * wide, 3.6 * high), "layout": "constrained"}
+        figure, axes = pyplot.subplots(high, wide, sharey=not curves, squeeze=False, **size)
+        for axis in axes.flat[len(settings) :]:
+            axis.remove()
+        for axis, setting in zip(axes.flat, settings, strict=False):
             (self._draw_curves if curves else self._draw_differences)(axis, setting)
             axis.set_title(setting)
             axis.grid(alpha=0.25)
         if curves:
-            axes[0][0].legend(fontsize=8)
+            lines, names = axes[0][0].get_legend_handles_labels()
+            figure.legend(lines, names, loc="outside lower center", ncols=min(len(names), 4))
         if path is not None:
             save(figure, Path(path))
         pyplot.close(figure)
         return figure
+
+    def _scored_settings(self) -> list[str]:
+        """The settings with a finished test run; all of them if there is none."""
+        runs = {key: own.values() for key, own in self._tests.items()}
+        done = {s for (s, _), own in runs.items() if any(r["status"] == "finished" for r in own)}
+        return [setting for setting in self.plan.settings if setting in done or not done]
 
     def _draw_curves(self, axis: Any, setting: str) -> None:
         metric = self.metric(setting)

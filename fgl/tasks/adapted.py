@@ -1,4 +1,4 @@
-"""AdaFGL: a federated model first, then a task in which each client alone adapts to its graph."""
+"""AdaFGL: train a federated model, then a task in which each client adapts to its own graph."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ def adapted(
     own_beta: float = 0.2,
     own_dropout: float = 0.5,
 ) -> Task:
-    """AdaFGL: after rounds of the task's FedAvg, clients train networks of their own.
+    """AdaFGL: after rounds of the task's FedAvg, clients train their own networks.
 
-    The first step ends with the model of its best validation round; the public code's clients weigh
-    there by all of their nodes, here as in the task. The second step is `fgl.methods.adafgl` with
-    the task's local training; each client is scored on its own nodes.
+    The first step ends with the model of its best validation round. In the public code this step
+    weights clients by their numbers of nodes; here they are weighted as in the task. The second
+    step is `fgl.methods.adafgl` with the task's local training. Each client is scored on its own
+    nodes.
 
     Args:
-        task: of nodes; a client has a training mask, and masks to be scored by.
-        seed: of both steps.
+        task: a task of nodes; each client has a training mask and masks for scores.
+        seed: seed of both steps.
         first_rounds: rounds of the first step.
-        threshold: from which share of labels that propagate rightly on neighbours are alike.
+        threshold: smallest accuracy of propagated labels at which neighbours count as similar.
         own_hidden: width of the clients' own networks.
-        own_hops: how often features are propagated.
-        own_alpha: weight of a client's own edges there, in [0, 1].
-        own_beta: weight of the first step's answers where messages are signed, in [0, 1].
+        own_hops: number of propagation steps of features.
+        own_alpha: weight of a client's own edges in this propagation, in [0, 1].
+        own_beta: weight of the first step's predictions in signed messages, in [0, 1].
         own_dropout: dropout of the clients' own networks.
 
     Raises:
@@ -59,7 +60,7 @@ def adapted(
     Source: Li et al. 2024, https://arxiv.org/abs/2401.11750; https://github.com/xkLi-Allen/AdaFGL
     """
     own = task.clients[0]
-    _ = own.labels  # numbers have no classes
+    _ = own.labels  # raises if labels are numbers
     best: list[Any] = [task.fedavg.initial()]
 
     def keep_best(record: Round, result: Result) -> None:

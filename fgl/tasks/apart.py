@@ -1,7 +1,7 @@
-"""Checks that a task's examples which are scored are not those which train.
+"""Checks that scored examples of a task are not training examples.
 
-A score on answers that the model has read is no score. A check warns, since somebody may
-want to see how well a model remembers.
+A score on training labels does not measure generalisation. The checks only warn, since a user may
+want to measure memorisation.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SCORED = ("val_mask", "test_mask")
 
 
 def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> None:
-    """Warn if clients train on examples of their validation or test masks, or of the whole graph's.
+    """Warn if clients train on examples in their own or the whole graph's validation or test masks.
 
     Args:
-        clients: the clients' graphs; nodes are compared with the whole graph's by `node_id`.
-        whole: the graph that is scored, if one is.
+        clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
+        whole: the whole graph, if scores use it.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -58,14 +58,14 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Scored masks of a graph with examples that train, and their number of such examples."""
+    """Scored masks of a graph that contain training examples, and the number of these examples."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
 
 
 def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the whole graph's nodes that clients train on, as far as clients know node ids."""
+    """Mask of the whole graph's nodes that clients train on, for clients that have node ids."""
     ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     own = nodes if whole.node_id is None else whole.node_id
@@ -75,11 +75,11 @@ def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
-    Fewer are usual: of NCI1's molecules one of sixty stands there twice.
+    Fewer copies are normal: one of sixty molecules of NCI1 occurs two times.
 
     Args:
-        clients: collections; the graphs in the training mask train, without one all.
-        tests: collections; the graphs in the test mask are tested, without one all.
+        clients: collections; graphs in the training mask train, or all graphs without a mask.
+        tests: collections; graphs in the test mask are tested, or all graphs without a mask.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -106,7 +106,7 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
 
 
 def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if edges that are asked about are messages, train, or count as no edges.
+    """Warn if held-out edges are messages, training edges, or negatives.
 
     Example:
         >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])
@@ -151,10 +151,10 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit], ids: Sequence[Any]) ->
 
 
 def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
-    """Warn if most pairs that are tested are messages, reverses of messages, or train.
+    """Warn if most tested pairs are messages, reverses of messages, or training pairs.
 
-    Of answers 1 and 0 it is most if the share among pairs of answer 1 is larger by a half than the
-    share among the others.
+    For answers 1 and 0 the check compares two fractions: it warns if the fraction among pairs with
+    answer 1 exceeds the fraction among the other pairs by more than a half.
 
     Example:
         >>> edges, pairs = torch.tensor([[0], [1]]), torch.tensor([[1], [2]])
@@ -181,7 +181,7 @@ def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
     n, (source, target) = graph.num_nodes, graph.edge_index
     edges, key, back = source * n + target, pairs[0] * n + pairs[1], pairs[1] * n + pairs[0]
     if graph.edge_label_type is not None and graph.edge_type is not None:
-        edges = edges + graph.edge_type * n * n  # the same ends may have another relation
+        edges = edges + graph.edge_type * n * n  # the same ends may have several relations
         key, back = (own + graph.edge_label_type * n * n for own in (key, back))
     binary = y.is_floating_point() and y.dim() == 1 and bool(((y == 0) | (y == 1)).all())
     positive, negative = (mask & (y == 1), mask & (y == 0)) if binary else (mask, mask & ~mask)

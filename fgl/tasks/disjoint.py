@@ -1,4 +1,4 @@
-"""Base of own nodes and links: disjoint clients with variational encoders of their own."""
+"""Base of the tasks of own nodes and links: disjoint clients with variational encoders."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def task_of(
     score_of: Callable[..., Score],
     select: str,
 ) -> Task:
-    """A task whose clients keep the model that they trained and are scored with it.
+    """A task whose clients keep their trained models and are scored with them.
 
     Args:
         clients: the clients' graphs.
@@ -63,7 +63,7 @@ def task_of(
 
 @declares
 class Disjoint(Cut):
-    """Fields of both settings, their graphs and their model."""
+    """Fields of the settings of own nodes and links, with their graphs and their model."""
 
     clients: Count = 10
     features: Literal["raw", "normalized", "degree"] = "raw"
@@ -81,14 +81,14 @@ class Disjoint(Cut):
         """The whole graph, and whether its clients' features are degrees.
 
         Degrees of the whole graph would reveal edges that a client must not see. So each client
-        counts degrees in its own training edges.
+        computes degrees from its own training edges.
         """
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
         of_degrees = self.features == "degree" or _has_degrees(graph)
         return graph, of_degrees
 
     def scaled(self, graph: Graph) -> Graph:
-        """A graph with this setting's features; it is cut before, since scaled rows sum to 1."""
+        """A cut graph with this setting's features; scaling after the cut keeps row sums of 1."""
         return data.normalize_features(graph) if self.features == "normalized" else graph
 
     def encoder(self, graph: Graph, seed: int, num_classes: int | None = None) -> VGAE:

@@ -37,22 +37,22 @@ def ego_node_task(
     epochs: int = 5,
     batch_size: int = 32,
 ) -> Task:
-    """Classify nodes by their sampled ego-graphs; every client starts from a model of its own.
+    """Classify nodes by their sampled ego-graphs; every client starts from its own model.
 
-    A client keeps its optimiser's state and the model that it trained. All clients have equal
-    weights. A client is scored on its own test nodes and on a graph that no client trained on.
+    A client keeps its optimiser's state and its trained model. All clients have equal weights. A
+    client is scored on its own test nodes and on a graph that no client trained on.
 
     Args:
         clients: graphs with labels and masks.
         test: the common test graph with labels; all of its nodes are scored.
-        model: reads trees and graphs.
+        model: the model, which reads trees and graphs.
         optimizer: function from a list of tensors to a `torch.optim` optimiser.
-        epochs: number of passes in a round, each over a newly drawn fifth of the client's nodes.
-        batch_size: centres per step.
+        epochs: number of passes in a round, each over a newly sampled fifth of the client's nodes.
+        batch_size: number of centres per step.
 
     Raises:
-        ValueError: if a graph lacks labels, a client a validation or test node, the test graph
-            nodes, or a client has fewer training nodes than a batch.
+        ValueError: if a graph lacks labels, a client lacks a validation or test node, the test
+            graph has no nodes, or a client has fewer training nodes than a batch.
 
     Example:
         >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
@@ -102,19 +102,19 @@ def ego_steps(
     batch_size: int,
     num_nodes: int | None = None,
 ) -> Iterator[Mapping[str, Ragged]]:
-    """FedEgo's local steps: in each epoch, training nodes as many as a fifth of the client's nodes.
+    """FedEgo's local steps; in each epoch, training nodes numbering a fifth of the client's nodes.
 
-    ``"trees"`` (int64 ``[b, size]``) point into ``"x"``, the features of the nodes that occur in
-    them, so the first layer works on each node once; ``"labels"`` are one-hot, ``[b, C]``. All are
-    `Ragged`: a last step is short.
+    ``"trees"`` (int64 ``[b, size]``) index the rows of ``"x"``, the features of all nodes in the
+    trees. So the first layer processes each node a single time. ``"labels"`` are one-hot, ``[b,
+    C]``. All three are `Ragged`, since the last step can be short.
 
     Args:
-        sampler: of the client's graph.
-        graph: with labels and a training mask.
-        epochs: passes, each over ``num_nodes // 5`` fresh training nodes, at least one (or all, if
-            fewer).
-        batch_size: centres per step.
-        num_nodes: of the client, where its graph has generated ones besides.
+        sampler: the sampler of the client's graph.
+        graph: a graph with labels and a training mask.
+        epochs: passes, each over ``num_nodes // 5`` newly sampled training nodes: at least one, and
+            all if there are fewer.
+        batch_size: number of centres per step.
+        num_nodes: number of the client's own nodes, if its graph also has generated nodes.
 
     Raises:
         ValueError: if `batch_size` is not in ``[1, num_train]``, or there are no labels.
@@ -137,7 +137,7 @@ def ego_steps(
 
 
 def check_batch_size(batch_size: int, graph: Graph) -> None:
-    """A batch must not be larger than the client, nor empty."""
+    """Raise if a batch would be empty or larger than the client's training set."""
     reject_if(
         not 1 <= batch_size <= graph.num_train,
         f"batch_size to be in [1, {graph.num_train}], the client's training nodes",
@@ -154,7 +154,7 @@ def _check(clients: Sequence[Graph], test: Graph) -> None:
     if test.y is None or not test.num_nodes:
         raise ValueError("Expected the test graph to have nodes with labels, but got none")
     for graph in (*clients, test):
-        _ = graph.labels  # numbers have no classes
+        _ = graph.labels  # raises if labels are numbers
 
 
 @setting
@@ -168,17 +168,17 @@ class EgoNodes(Setting):
 
     clients: Count = 5
     share: Share = 0.5
-    """Share of the nodes in a client."""
+    """Fraction of the nodes in a client."""
     major_rate: Share = 0.8
-    """Share of a client's nodes that have its major labels."""
+    """Fraction of a client's nodes that have its major labels."""
     num_test: Count = 200
-    """Test nodes of a client."""
+    """Number of test nodes of a client."""
     fanouts: tuple[int, ...] = (6, 6)
-    """Neighbours drawn at each depth."""
+    """Number of sampled neighbours at each depth."""
     batch_size: Count = 32
-    """Centres of ego-graphs per step."""
+    """Number of ego-graph centres per step."""
     hidden: Count = 512
-    """Width of all layers but the last."""
+    """Width of all layers except the last."""
     dropout: Share = 0.0
     linear: bool = False
     """Leave out the ReLU between the SAGE layers."""
@@ -204,7 +204,7 @@ class EgoNodes(Setting):
         return ego_node_task(clients, test, model, self.local.optimizer_factory(), **steps)
 
     def network(self, graph: Graph) -> Any:
-        """The model, for graphs like this one, before it is moved to the device."""
+        """The model for graphs like this one, on the CPU."""
         sizes: Any = graph.num_features, self.hidden, graph.num_classes
         how: dict[str, Any] = {"dropout": self.dropout, "linear": self.linear}
         return EgoSAGE(*sizes, fanouts=self.fanouts, **how)

@@ -19,10 +19,10 @@ from .task import Local, Task
 
 
 class Forecaster(nn.Module):
-    """Two linear layers over what a node and its neighbours were at the times of a window.
+    """Two linear layers over the features of a node and its neighbours at the times of a window.
 
     ``out_v = W2 relu(W1 [x_v, m_v])``, where m_v are the weighted means over edges that end at v,
-    at each time. Edges with times count at their own time.
+    at each time. Edges with times are used only at their own times.
     """
 
     def __init__(self, num_features: int, hidden: int, *, steps: int, num_horizons: int) -> None:
@@ -55,7 +55,7 @@ class Forecaster(nn.Module):
 
 @setting
 class Forecast(Cut):
-    """A series of all nodes, such as traffic or cases, forecast by clients that have some nodes.
+    """Forecasts of a series, such as traffic or cases, by clients that each have some nodes.
 
     Windows are split in the order of time. Each client is scored on its own nodes, in the units of
     the series.
@@ -69,11 +69,11 @@ class Forecast(Cut):
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "ldg"
     """The division of nodes: a balanced cut (ldg, or metis), communities, or at random."""
     window: Count = 12
-    """Number of times that a window reads."""
+    """Number of times in a window."""
     horizons: tuple[int, ...] = (3, 6, 12)
     """Distances of the predicted times from a window's last time."""
     scaled: bool = True
-    """Whether each client standardises what the network reads, by its own training times."""
+    """Whether each client standardises the network's input by its own training times."""
     batch_size: Count = 64
     """Windows per step."""
     hidden: Count = 64

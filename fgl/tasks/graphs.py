@@ -1,4 +1,4 @@
-"""Graphs of a collection, cut into clients with skewed labels (GPFL's protocol)."""
+"""Graphs of a collection, divided among clients with skewed labels (GPFL's protocol)."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ def graph_task(
 ) -> Task:
     """Classify graphs; each client is scored on its own test graphs with the model that it deploys.
 
-    Of another target than class labels, the graphs in clients' validation masks select the round.
-    A warning says if graphs are tested that train, or copies of them.
+    For targets other than class labels, the graphs in the clients' validation masks select the
+    round. A warning is given if tested graphs are training graphs or copies of training graphs.
 
     Args:
         clients: the clients' training graphs, collections with labels.
-        tests: one collection with labels per client; the graphs in its test mask are scored, all of
-            them where it has no masks.
-        model: called as ``model(*graph.inputs)``, returns logits, or what the target needs.
+        tests: one collection with labels per client; the graphs in its test mask are scored, or all
+            graphs if it has no masks.
+        model: called as ``model(*graph.inputs)``, returns logits, or the output that the target
+            needs.
         train: local training.
         target: meaning of the values of ``graph.y``; default class labels.
-        whole: all clients' training graphs as one collection, for centralized training under
-            another target than class labels.
+        whole: all clients' training graphs as one collection, for centralized training with a
+            target other than class labels.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -75,7 +76,7 @@ def graph_task(
 
 @setting
 class Graphs(Setting):
-    """Graphs of a collection, dealt to clients by their labels, in folds; GPFL's protocol.
+    """Graphs of a collection, divided among clients by their labels, in folds; GPFL's protocol.
 
     Example:
         >>> len(Graphs(clients=4, hidden=8).load(seed=0).clients)
@@ -84,9 +85,9 @@ class Graphs(Setting):
 
     clients: Count = 25
     partition: Literal["authors", "dirichlet"] = "authors"
-    """The division among clients: the draw of the public code (seed 0), or of the run's seed."""
+    """The division among clients: the public code's (seed 0), or one by the run's seed."""
     alpha: Positive = 5.0
-    """The parameter of the Dirichlet draw: small makes clients of one class, large similar ones."""
+    """The Dirichlet parameter: small values give one class per client, large ones equal clients."""
     fold: int = 0
     """The test fold."""
     folds: int = 5
@@ -94,8 +95,8 @@ class Graphs(Setting):
     batch_size: Count = 128
     """Graphs per step."""
     model: Literal["gin", "star", "ssp"] = "gin"
-    """The network of the clients; star reads encodings of structure too, as FedStar's does; ssp
-    reads spectra, as FedSSP's does."""
+    """The network of the clients; star also reads encodings of structure, as in FedStar; ssp reads
+    spectra, as in FedSSP."""
     hidden: Count = 64
     dropout: Share = 0.5
     skew: Skew = Skew()

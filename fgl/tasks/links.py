@@ -1,4 +1,4 @@
-"""Links of clients that hold some of their edges out (FedVGAE's protocol for links)."""
+"""Links of clients with held-out edges (FedVGAE's protocol for links)."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def link_task(
     """Predict a client's links with a variational graph auto-encoder.
 
     ``L = reconstruction + kl / n KL``. A client's score compares its own held-out edges with pairs
-    without an edge. Otherwise as `own_node_task`.
+    without an edge. Everything else is as in `own_node_task`.
 
-    The sampled reconstruction is a mean over the pairs, and KL already a mean over the n nodes. So
-    the sum that the paper prints for the divergence is divided by n twice; ``kl=n`` divides it
-    once. Kipf and Welling's public code has the same two divisions.
+    The sampled reconstruction is a mean over the pairs, and KL is already a mean over the n nodes.
+    So the paper's sum for the divergence is divided by n twice; ``kl=n`` divides the sum a single
+    time. Kipf and Welling's public code also divides twice.
 
     Args:
-        splits: one per client; its graph has the training edges only. A warning says if it has
-            others.
-        model: without a classifier.
-        train: local training; each step draws new noise and new negative edges, which join nodes
-            of the types that the edges join, where nodes have types.
+        splits: one per client; its graph has only training edges. A warning is given if it has
+            other edges.
+        model: a model without a classifier.
+        train: local training; each step samples new noise and new negative edges. If nodes have
+            types, negative edges join the same types as the edges.
         kl: weight of the divergence, at least 0.
         recon: which pairs are reconstructed.
 
@@ -80,7 +80,7 @@ def link_task(
             "train and are not scored",
         )
 
-    def trained(graph: Graph) -> Tensor:  # a split's graph has the training edges alone, both ways
+    def trained(graph: Graph) -> Tensor:  # a split's graph has only training edges, both ways
         return each_once(graph.edge_index) if recon == "sampled" else graph.edge_index
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -114,11 +114,11 @@ def link_task(
 class Links(Disjoint):
     """Links of disjoint clients, 5 % of them to validate, 10 % for the test; FedVGAE's protocol.
 
-    By default held-out edges are drawn from the whole graph first, and the partition uses the
-    training edges only, so no held-out edge influences which client holds a node. A client is
-    scored on the held-out edges between its own nodes. Edges between clients are lost. More of the
-    held-out edges than of the training edges are lost, since communities are found in the latter.
-    So a client has less than 5 % and 10 %, and some clients have none.
+    By default held-out edges are first sampled from the whole graph. The partition then uses only
+    the training edges, so no held-out edge influences which client holds a node. A client is scored
+    on the held-out edges between its own nodes. Edges between clients are lost. A larger fraction
+    of held-out edges than of training edges is lost, since communities are computed from training
+    edges. So a client has less than 5 % and 10 % held-out edges, and some clients have none.
 
     Example:
         >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)
@@ -127,9 +127,9 @@ class Links(Disjoint):
     """
 
     partition_after_split: bool = True
-    """Whether held-out edges are kept from the partition; else each client draws its own."""
+    """Whether the partition ignores held-out edges; else each client samples its own."""
     features: Literal["raw", "normalized", "degree"] = "raw"
-    """Features of the nodes; degrees are those in a client's training edges."""
+    """Features of the nodes; degrees are computed from a client's training edges."""
     hidden: Count = 64
     """Width of the hidden layer."""
     latent: Count = 32
@@ -142,7 +142,7 @@ class Links(Disjoint):
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides partition, splits and initial model."""
         whole, of_degrees = self.graphs()
-        none = {"train_mask": None, "val_mask": None, "test_mask": None}  # every node is trained on
+        none = {"train_mask": None, "val_mask": None, "test_mask": None}  # all nodes train
         splits = self.splits(whole.replace(**none), seed)
         self.check_all_train()
         if self.damage.missing_labels or self.damage.label_noise:
@@ -154,7 +154,7 @@ class Links(Disjoint):
         return link_task(splits, model, self.local.training(), kl=self.kl, recon=self.recon)
 
     def splits(self, whole: Graph, seed: int) -> list[EdgeSplit]:
-        """The clients' splits: parts of one of the whole graph, or one of each client's own."""
+        """The clients' splits: parts of the whole graph's split, or a separate split per client."""
         seeds = [fold_in(seed, client, "split") for client in range(self.clients)]
         cut = partial(self.cut, seed=seed)
         if self.partition_after_split:

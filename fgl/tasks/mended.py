@@ -38,26 +38,27 @@ def generator_task(
     weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
     seed: int = 0,
 ) -> Task:
-    """Learn to generate missing neighbours of nodes, from nodes that are hidden (FedSage+).
+    """Learn to generate missing neighbours of nodes, from hidden nodes (FedSage+).
 
-    ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7): the predicted
-    count of missing neighbours, their features, and the labels on the graph with the generated
-    neighbours. Clients are the graphs without the hidden nodes, a share of their validation nodes.
+    ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7). The terms are
+    for the predicted count of missing neighbours, their features, and the labels on the graph with
+    the generated neighbours. A fraction of each client's validation nodes is hidden, and the
+    clients of the task are the graphs without hidden nodes.
 
     Args:
         clients: graphs with labels, a training and a validation mask.
         model: the generator.
-        train: local training; noise and dropout are drawn anew in each step.
-        share: of a client's validation nodes that are hidden.
+        train: local training; each step samples new noise and dropout.
+        share: fraction of a client's validation nodes that are hidden.
         weights: a, b and c'.
-        seed: decides the hidden nodes.
+        seed: seed that determines the hidden nodes.
 
     Returns:
-        A task that is scored by ``count_error``, the mean difference of the counts over all nodes,
-        and has no validation.
+        A task with the score ``count_error``, the mean difference of the counts over all nodes, and
+        without validation.
 
     Raises:
-        ValueError: if `share` is out of range or a weight negative, or a client lacks a mask.
+        ValueError: if `share` is out of range, a weight is negative, or a client lacks a mask.
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
@@ -125,10 +126,10 @@ def generator_loss(
 
 
 def _hide(graph: Graph, share: float, width: int, seed: int) -> HiddenNodes:
-    """A share of a graph's validation nodes hidden."""
+    """Hide a fraction of a graph's validation nodes."""
     if graph.val_mask is None or graph.train_mask is None or graph.y is None:
         raise ValueError("Expected each client to have y, train_mask and val_mask, but got none")
-    _ = graph.labels  # numbers have no classes
+    _ = graph.labels  # raises if labels are numbers
     nodes = graph.val_mask.nonzero().squeeze(1)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(nodes.numel(), generator=generator).to(nodes.device)
@@ -144,20 +145,21 @@ def mend(
     part: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Add the neighbours to a graph that a generator predicts, each joined to its node.
+    """Add a generator's predicted neighbours to a graph, each joined to its node.
 
-    Dropout is off; the public code never switches it off.
+    Dropout is off; the public code never turns dropout off.
 
     Args:
         model: the architecture.
         params: the trained generator.
         graph: a client's graph.
-        part: the part of it that the generator reads and gives neighbours to, which has a
-            `node_id`; default all of it.
-        seed: of the noise.
+        part: the subgraph that the generator reads and that gets neighbours. It has a `node_id`.
+            Default: the whole graph.
+        seed: seed of the noise.
 
     Returns:
-        The graph with the new nodes after its own; they are in no mask, and features are dense.
+        The graph, with new nodes after its own nodes. New nodes are in no mask, and features are
+        dense.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -182,7 +184,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """Index in `whole` of each node of `part`: its `node_id`, or the place of it in `whole`'s."""
+    """Index in `whole` of each node of `part`, by `node_id`."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
@@ -208,29 +210,29 @@ def mended(
 ) -> Task:
     """The same task on graphs to which trained generators have added missing neighbours (FedSage+).
 
-    Every client trains a generator of its own, first alone, then with a new optimiser and the
-    others' gradients (`fgl.methods.fedsage_plus`). What the generator makes of the graph without
-    its hidden nodes is joined to the graph that has them. The new nodes do not count in a client's
-    weight, in a divergence, or in the number of local steps. If no client gets one, a warning says
-    so and the task is unchanged.
+    Every client trains its own generator, first locally, then with a new optimiser and the other
+    clients' gradients (`fgl.methods.fedsage_plus`). The generator reads the graph without its
+    hidden nodes. The generated neighbours are added to the graph that includes the hidden nodes.
+    New nodes do not affect a client's weight, a divergence, or the number of local steps. If no
+    client gets a new node, a warning says so and the task is unchanged.
 
     Defaults are the public code's (src/utils/config.py), except for the clients' weights, as in
-    `fedsage`; see also `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the
-    public code calls no `eval()` there. All generators start from one draw; there each client draws
-    its own.
+    `fedsage`; see also `fgl.nn.NeighbourGenerator`. Dropout is off when a graph is mended; the
+    public code does not call `eval()`. All generators start from the same initial tensors; in the
+    public code each client initialises its own generator.
 
     Args:
-        task: of nodes; its clients have a training and a validation mask.
+        task: a task of nodes; its clients have a training and a validation mask.
         seed: seed of the hidden nodes and of the generators.
-        gen_epochs: epochs of the generators with the others' gradients, three rounds each.
-        gen_local_epochs: epochs of the generators before, alone.
-        gen_hide: share of a client's validation nodes that are hidden, for a generator to learn.
+        gen_epochs: epochs of the generators with other clients' gradients, three rounds each.
+        gen_local_epochs: earlier epochs of the generators without other clients.
+        gen_hide: fraction of a client's validation nodes that are hidden to train its generator.
         gen_lr: the learning rate of the generators' Adam.
-        gen_weight_decay: its weight decay.
+        gen_weight_decay: the weight decay of the generators' Adam.
         gen_hidden: width of the first layer of a generator's encoder, and of its classifier.
         gen_latent: width of a generator's embeddings.
-        gen_wide: width of the layer from which a generator makes features.
-        gen_rounded: whether counts are rounded; else their fraction is cut off.
+        gen_wide: width of the layer before generated features.
+        gen_rounded: whether counts are rounded; else they are truncated.
 
     Raises:
         ValueError: if a number is out of range, or a client lacks labels or a mask.
@@ -281,7 +283,7 @@ def mended(
 
 
 def _without_optimizers(result: Result) -> Result:
-    """A run whose clients start their optimisers anew."""
+    """A run whose clients reset their optimisers."""
     states = {
         client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
     }
@@ -289,7 +291,7 @@ def _without_optimizers(result: Result) -> Result:
 
 
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
-    """The method on mended graphs, where the clients' `own` nodes alone count.
+    """The method on mended graphs, where only the clients' `own` nodes count.
 
     A message depends on the client's own graph; the graph of local steps marks the new nodes.
     """
@@ -314,9 +316,9 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
 def _generator(
     task: Task, hidden: int, latent: int, wide: int, seed: int, rounded: bool
 ) -> NeighbourGenerator:
-    """The first generator, which all clients start from."""
+    """The initial generator, from which all clients start."""
     own = task.clients[0]
-    _ = own.labels  # numbers have no classes
+    _ = own.labels  # raises if labels are numbers
     sizes: Any = own.num_features, hidden, own.num_classes
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)

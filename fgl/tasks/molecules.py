@@ -1,4 +1,4 @@
-"""Molecules of several companies: predict a number, or answers of yes and no, per molecule."""
+"""Molecules of several companies: predict numbers, or yes-or-no answers, per molecule."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .settings import Setting, setting
 from .task import Local, Task
 
 TARGETS = {"regression": REGRESSION, "answers": ANSWERS}
-# What the columns of the known datasets are.
+# Targets of the known datasets' columns.
 KINDS = {"synthetic": "regression", "esol": "regression", "freesolv": "regression"}
 KINDS |= dict.fromkeys(["tox21", "bace", "clintox"], "answers")
 
 
 @setting
 class Molecules(Setting):
-    """Molecules of several companies; each has its own ring systems, or a random share.
+    """Molecules of several companies; each company has its own ring systems, or a random part.
 
     80 % of the molecules train, 10 % validate and 10 % are tested. ``"synthetic"`` is
     `fgl.data.small_molecules`.
@@ -39,11 +39,11 @@ class Molecules(Setting):
 
     clients: Count = 10
     partition: Literal["scaffold", "random"] = "scaffold"
-    """The division among clients: all molecules of a scaffold to one client, or each anywhere."""
+    """The division among clients: all molecules of a scaffold at one client, or at random."""
     split: Literal["random", "scaffold"] = "random"
-    """The test set: a share of each client's molecules, or scaffolds that no client trained on."""
+    """The test set: a part of each client's molecules, or scaffolds that no client trained on."""
     target: Literal["dataset", "regression", "answers"] = "dataset"
-    """The kind of target: numbers, or answers of yes and no; a known dataset has its own."""
+    """The kind of target: numbers, or yes-or-no answers; a known dataset defines its own."""
     batch_size: Count = 64
     """Molecules per step."""
     model: Literal["gine", "gin"] = "gine"
@@ -61,7 +61,7 @@ class Molecules(Setting):
         return self.of(self.damaged(clients, seed), whole, target=target, seed=seed)
 
     def clients_of(self, seed: int = 0) -> tuple[list[Graph], Graph]:
-        """The clients' collections, and all of them as one; both have the three masks."""
+        """The clients' collections, and one of all molecules; each collection has three masks."""
         graph, scaffolds = self._collection()
         if self.split == "scaffold":
             graph = data.splits.scaffold_split(graph, scaffolds)
@@ -91,7 +91,7 @@ class Molecules(Setting):
         return TARGETS[kind]
 
     def _collection(self) -> tuple[Graph, list[str]]:
-        """All molecules, and their scaffolds where these are asked for."""
+        """All molecules, and their scaffolds if the setting needs them."""
         scaffolds: list[str] = []
         if self.dataset == "synthetic":
             graphs, y, scaffolds = data.small_molecules()
@@ -110,7 +110,7 @@ class Molecules(Setting):
         return [part.to(graph.device) for part in parts]
 
     def _parts_of_split(self, graph: Graph, scaffolds: Sequence[str], seed: int) -> list[Tensor]:
-        """As `_parts`, for molecules that train; deal the others, with new scaffolds, at random."""
+        """Like `_parts` for training molecules; divide those with new scaffolds at random."""
         train, *others = (getattr(graph, name).nonzero().squeeze(1) for name in MASKS)
         own = [scaffolds[molecule] for molecule in train.tolist()]
         dealt = [

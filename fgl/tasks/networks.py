@@ -1,4 +1,4 @@
-"""Networks of nodes' tasks: which one the clients train, and what their graphs give it to read."""
+"""Networks of node tasks: the clients' network, and its input from the clients' graphs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Networks(Cut):
     """Options of tasks whose clients are cut from one graph and train one of these networks."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
-    """The network of the clients; star reads encodings of structure too, as FedStar's does; aux
+    """The network of the clients; star also reads encodings of structure, as in FedStar; aux
     is FedAux's, spa FedSPA's, deep FedDEP's."""
     hops: Literal[0, 1, 2] = 0
     """Hops over which clients sum neighbours' features before training; above 0 needs gcn."""
@@ -55,12 +55,12 @@ class Networks(Cut):
         seed: int,
         more: Mapping[str, Any] | None = None,
     ) -> tuple[Graph, list[Graph], nn.Module, int]:
-        """The whole graph and the clients' as the network reads them, the network, bytes sent.
+        """The whole graph and the clients' graphs as input of the network, the network, bytes sent.
 
         Args:
             whole: the graph that is cut.
             parts: ids of each client's nodes.
-            seed: of the first parameters and of the damage.
+            seed: seed of the initial parameters and of the damage.
             more: options of the network.
         """
         alone = len(parts) == 1 and parts[0].numel() == whole.num_nodes

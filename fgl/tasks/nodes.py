@@ -34,13 +34,13 @@ def node_task(
 ) -> Task:
     """Classify the nodes of clients, or predict another target; scored on the whole graph.
 
-    A warning says if nodes are scored that train.
+    A warning is given if scored nodes are training nodes.
 
     Args:
-        whole: the graph with all edges, labels, a validation and a test mask. None if nobody
-            has it: each client is then scored on its own nodes, and a score is their mean. If a
-            client's answers do not define a metric, ``pooled_test_`` metrics of all of them are
-            added, and a warning says why.
+        whole: the graph with all edges, labels, a validation and a test mask. None if there is no
+            such graph; in that case each client is scored on its own nodes, and a score is the mean
+            over clients. If a client's labels do not define a metric, ``pooled_test_`` metrics over
+            all clients are added, and a warning says why.
         clients: graphs with labels, and a training mask unless all nodes train.
         model: called as ``model(graph.x, graph.adj)``, returns logits, or the output that the
             target needs.
@@ -87,7 +87,7 @@ class Nodes(Networks):
     """
 
     split: Literal["random", "class_capped", "public"] = "random"
-    """Which nodes train, validate and test: 60, 20, 20 % at random is the paper's."""
+    """The split into training, validation and test nodes; the paper's is 60, 20, 20 % at random."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
         "cora": {"lr": 0.5},

@@ -1,4 +1,4 @@
-"""Nodes of one graph that clients draw and share, scored on their union (FedGL's protocol)."""
+"""Overlapping samples of one graph's nodes, scored on their union (FedGL's protocol)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def overlapping_node_task(
         union: the union of the clients' graphs, with labels and masks.
         clients: graphs with labels, masks and `node_id`.
         model: called as ``model(graph.x, graph.adj)``, returns logits; its first matrix is
-            ``convs.0.lin.weight`` where `l2` is not 0.
+            ``convs.0.lin.weight`` if `l2` is not 0.
         train: local training.
         l2: weight of half the squared norm of that matrix in the loss.
         target: meaning of the values of ``graph.y``; default class labels.
@@ -72,7 +72,7 @@ def overlapping_node_task(
 
 @setting
 class OverlappingNodes(Setting):
-    """Nodes of clients that draw them from one graph, and overlap; FedGL's protocol.
+    """Nodes of overlapping clients that are sampled from one graph; FedGL's protocol.
 
     Example:
         >>> task = OverlappingNodes(proportions=("0.3", "0.5"), per_class=20).load(seed=0)
@@ -83,11 +83,11 @@ class OverlappingNodes(Setting):
     clients: Count | None = None
     """Number of clients; by default the number of proportions."""
     proportions: tuple[str, ...] = ("table2",)
-    """Share of the nodes that each client draws: the paper's table2, D1 to D4, or numbers."""
+    """Fraction of the nodes that each client samples: the paper's table2, D1 to D4, or numbers."""
     overlap: Share | None = None
-    """Share of the nodes that all clients hold."""
+    """Fraction of the nodes that all clients hold."""
     per_class: Count | None = None
-    """Training nodes of a class, drawn; the public ones where this is not given."""
+    """Number of random training nodes of a class; default the public training nodes."""
     hidden: Count = 16
     """Width of the hidden layer."""
     dropout: Share = 0.5
@@ -107,7 +107,7 @@ class OverlappingNodes(Setting):
 
     @property
     def shares(self) -> list[float]:
-        """The share of each client."""
+        """The fraction of nodes of each client."""
         named = (
             data.partitions.PROPORTIONS.get(self.proportions[0])
             if len(self.proportions) == 1

@@ -1,4 +1,4 @@
-"""Nodes of clients that have test sets of their own (FedVGAE's protocol for nodes)."""
+"""Nodes of clients with their own test sets (FedVGAE's protocol for nodes)."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def own_node_task(
 ) -> Task:
     """Classify a client's nodes with a variational encoder and an MLP.
 
-    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, KL being the mean over the n nodes: the printed
-    sum is divided by n twice, as in `link_task`. A client's weight is its number of nodes. It keeps
-    the model that it trained, and is scored with it on its own test nodes; metrics that end in
-    ``_before`` score the model that it started its round from.
+    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, where KL is the mean over the n nodes: as in
+    `link_task`, the paper's sum is divided by n twice. A client's weight is its number of nodes. A
+    client keeps its trained model, and is scored with this model on its own test nodes. Metrics
+    that end in ``_before`` score the model at the start of the client's round.
 
     Args:
-        clients: graphs with labels and masks of their own.
-        model: with a classifier.
-        train: local training; in each of its steps the noise of z is drawn anew.
+        clients: graphs with their own labels and masks.
+        model: a model with a classifier.
+        train: local training; each step samples new noise of z.
         kl: weight of the divergence, at least 0.
 
     Example:
@@ -65,7 +65,7 @@ def own_node_task(
 
 @setting
 class OwnNodes(Disjoint):
-    """Nodes of disjoint clients, each with a split of its own; FedVGAE's node protocol.
+    """Nodes of disjoint clients, each with its own split; FedVGAE's node protocol.
 
     Example:
         >>> task = OwnNodes(clients=3, partition="random", hidden=8).load(seed=0)

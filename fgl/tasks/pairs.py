@@ -43,36 +43,39 @@ def pair_task(
     seed: int = 0,
     ranking: Callable[..., Score] | None = None,
 ) -> Task:
-    """Answer for pairs of nodes; each client is scored on its own pairs.
+    """Predict answers for pairs of nodes; each client is scored on its own pairs.
 
     The model reads `edge_label_index` and returns a row for each pair; the answer may depend on the
-    direction. `fgl.data.splits.split_by_time` makes such graphs.
+    direction. `fgl.data.splits.split_by_time` builds such graphs.
 
-    With `negatives` the model learns to predict edges. In each local step, for each training pair
-    that is an edge, a pair with the same source that is not an edge is drawn. For validation and
-    test pairs this is done once (`fgl.data.splits.with_negatives`). Targets have the type of
-    the pair's target and are known in the pair's time window. No pair that is asked about is ever
-    drawn.
+    With `negatives` the model learns to predict edges. Each local step samples, for each training
+    pair that is an edge, a pair with the same source that is not an edge. Negatives of validation
+    and test pairs are sampled before training (`fgl.data.splits.with_negatives`). The target of a
+    negative has the type of the pair's target and is known in the pair's time window. Validation
+    and test pairs are never negatives.
 
-    With `ranking` true pairs, such as the triples of a knowledge graph, are ranked among all nodes.
-    In each local step `negatives` pairs with another target and as many with another source are
-    drawn for each training pair, uniformly among the nodes; only what trains is left out.
+    With `ranking`, the true ends of pairs, such as triples of a knowledge graph, are ranked among
+    all nodes. For each training pair, each local step samples `negatives` pairs with another
+    target, and the same number with another source. They are sampled uniformly among the nodes, and
+    only training pairs are excluded.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
-        model: reads `edge_label_index`; returns one number per pair with `fgl.targets.ANSWERS`.
+        model: a model that reads `edge_label_index`; with `fgl.targets.ANSWERS` it returns one
+            number per pair.
         train: local training.
         target: meaning of the values of ``graph.y``; default answers, 1 for yes and 0 for no.
-        negatives: whether to draw pairs that are not edges; "degree" draws a target as often as
-            pairs end there, so that its degree does not tell them from edges. With `ranking` the
-            number of pairs at each end of a training pair, at least 1.
+        negatives: whether to sample pairs that are not edges. "degree" samples targets in
+            proportion to the number of pairs that end there, so a target's degree does not identify
+            negatives. With `ranking`: the number of negatives at each end of a training pair, at
+            least 1.
         seed: seed of the negatives for validation and test.
-        ranking: what `fgl.tasks.ranking` returns; the task then selects by ``val_mrr``.
+        ranking: the result of `fgl.tasks.ranking`; with it the task selects by ``val_mrr``.
 
     Raises:
-        ValueError: if a client has no pairs; with `negatives` if its `y` is not 0 or 1, local
-            training has batches of its own, or the target is another one; if `negatives` is a
-            number without `ranking`, or none beside it.
+        ValueError: if a client has no pairs; with `negatives`, if `y` is not 0 or 1, local training
+            defines its own batches, or the target is not answers; if `negatives` is a number
+            without `ranking`, or is not a number with `ranking`.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
@@ -111,7 +114,7 @@ def pair_task(
 
 
 def _with_negatives(clients: Sequence[Graph], seed: int, how: Negatives = True) -> list[Graph]:
-    """The clients with pairs without an edge, to validate and test with."""
+    """The clients, with negative pairs added for validation and test."""
     seeds = [fed.fold_in(seed, client, "negatives") for client in range(len(clients))]
     draw = partial(data.splits.with_negatives, negatives="degree" if how == "degree" else "uniform")
     return [draw(graph, seed=own) for graph, own in zip(clients, seeds, strict=True)]
@@ -124,7 +127,7 @@ def _task_of(
     target: Target,
     negatives: Negatives,
 ) -> Task:
-    """The task of clients whose pairs to validate and test with are all there."""
+    """The task of clients that already have all validation and test pairs."""
     if not negatives:
         method = fed.fedavg(model, train=train, target=target)
     else:
@@ -153,7 +156,7 @@ def _is_tested(graph: Graph) -> bool:
 
 
 def _drawn(train: Training, num_clients: int, *, by_degree: bool) -> Any:
-    """The steps of a client: its graph, and fresh negatives in the context."""
+    """The steps of a client: its graph, and newly sampled negatives in the context."""
 
     def own_window(graph: Graph) -> tuple[Window, Tensor]:
         positive = graph.training_mask & (checked_answers(graph) == 1)
@@ -173,7 +176,7 @@ def _drawn(train: Training, num_clients: int, *, by_degree: bool) -> Any:
 
 
 def _among_negatives(model: nn.Module) -> Loss:
-    """Binary cross-entropy of the training pairs and of those that were drawn."""
+    """Binary cross-entropy of the training pairs and of the sampled negatives."""
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         drawn = context["negatives"]
@@ -204,9 +207,9 @@ class Pairs(Cut):
     """
 
     asked: Literal["sign", "links"] = "sign"
-    """The question: whether a rating is positive, or whether there is a rating."""
+    """The question: whether a rating is positive, or whether a rating exists."""
     order: Literal["time", "random"] = "time"
-    """Whether later pairs are asked for than are known, or random ones."""
+    """Whether pairs to predict are later than known pairs, or random pairs."""
     hidden: Count = 32
     dropout: Share = 0.0
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)

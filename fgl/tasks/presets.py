@@ -41,8 +41,8 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
 def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     """A setting as a published method needs it.
 
-    FedSage is FedAvg on the task with a GraphSAGE network. FedGCN is FedAvg on the task whose
-    clients have summed their neighbours' features across all borders.
+    FedSage is FedAvg on the task with a GraphSAGE network. FedGCN is FedAvg on a task whose clients
+    have summed the features of their nodes' neighbours, including neighbours at other clients.
 
     Args:
         method: ``"fedaux"``, ``"feddep"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``,
@@ -64,13 +64,13 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
 @typed
 def fedgcn(fedavg: Method) -> Method:
-    """FedGCN: FedAvg after clients have summed their neighbours' features across all borders.
+    """FedGCN: FedAvg after clients have summed neighbours' features, also from other clients.
 
-    The public code weighs all clients the same, as `fgl.tasks.task.weighed_equally` does. Here
-    weights are the task's, so that a comparison with FedAvg is one of the sums alone.
+    The public code gives all clients equal weights, like `fgl.tasks.task.weighed_equally`. Here
+    weights are the task's, so that the sums are the only difference to FedAvg.
 
     Args:
-        fedavg: of a task whose network reads these sums; see `preset`.
+        fedavg: FedAvg of a task whose network reads these sums; see `preset`.
 
     Returns:
         `fedavg`; it checks that the network is FedGCN's.
@@ -94,16 +94,16 @@ def fedgcn(fedavg: Method) -> Method:
 def fedsage(fedavg: Method) -> Method:
     """FedSage: FedAvg of a GraphSAGE network.
 
-    The public code (zkhku/fedsage, src/fedsage.py) weighs all clients the same, as
-    `fgl.tasks.task.weighed_equally` does. Here weights are the task's, so that a comparison with
-    FedAvg is one of two networks alone. Its network is stellargraph's: half of a layer's outputs
-    are of a node and half of its neighbours, the last rows have length 1, and a linear layer
-    follows; 5 drawn neighbours a layer, minibatches of 32. It starts from the mean of the clients'
-    draws, and one Adam goes from client to client, each with the moments that the one before left.
-    Here network and training are the task's.
+    The public code (zkhku/fedsage, src/fedsage.py) gives all clients equal weights, like
+    `fgl.tasks.task.weighed_equally`. Here weights are the task's, so that the network is the only
+    difference to FedAvg. The public code's network is stellargraph's. Half of a layer's outputs
+    come from a node and half from its neighbours. The last rows have length 1, and a linear layer
+    follows. Each layer uses 5 sampled neighbours, and minibatches have 32 nodes. Training starts
+    from the mean of the clients' initial models. One Adam optimiser passes from client to client
+    and keeps its moments. Here network and training are the task's.
 
     Args:
-        fedavg: of a task whose network it is; see `preset`.
+        fedavg: FedAvg of a task with a GraphSAGE network; see `preset`.
 
     Returns:
         `fedavg`.

@@ -30,24 +30,25 @@ def ranking(
     both: bool = True,
     chunk: Count = CELLS,
 ) -> Callable[..., Score]:
-    """Scores of how high a model ranks the true end of a triple among all nodes of its graph.
+    """Scores of the rank that a model gives the true end of a triple among all nodes of its graph.
 
     A question is a triple ``(h, r, ?)`` or ``(?, r, t)`` of the validation or test mask whose
-    answer is 1. Each node of the graph is put in the place of the unknown end. The rank of the true
-    one is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``: ties count half, so a model
-    that gives all nodes one score has the mean rank and not the first.
+    answer is 1. Each node of the graph is scored as the unknown end. The rank of the true end is
+    ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. Ties have the weight one half, so a model
+    that gives all nodes the same score has the mean rank instead of the first.
     ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
 
     Args:
         ks: the k of Hits@k.
-        filtered: whether the other true answers of a question are left out: those of edges and
-            of all pairs, whichever mask they are in.
-        both: whether to ask for heads too, and not for tails alone.
+        filtered: whether to leave out a question's other true answers, from edges and from pairs in
+            any mask.
+        both: whether heads are also ranked; else only tails.
         chunk: number of triples that are scored at a time.
 
     Returns:
         ``(model, *, test=True) -> score``; a score is ``(params, graph) -> {"val_mrr", "test_mrr",
-        "test_hits@1", ...}``, without the names of masks without a question; NaN if a score is NaN.
+        "test_hits@1", ...}``, without metrics of masks that have no question; NaN if a score is
+        NaN.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.ones(1),
@@ -90,7 +91,7 @@ def ranking(
 
 
 def _questions(graph: Graph, prefix: str) -> Tensor:
-    """The pairs of a mask whose answer is 1, by their places."""
+    """Indices of the pairs of a mask whose answer is 1."""
     mask: Tensor | None = getattr(graph, f"{prefix}_mask")
     if graph.edge_label_index is None or mask is None:
         return torch.zeros(0, dtype=torch.int64)
@@ -111,7 +112,7 @@ def relation_of(graph: Graph) -> Tensor:
 
 
 def _is_true(graph: Graph) -> Tensor:
-    """Mask of the pairs that are an edge: whose answer is 1, or all where there is no answer."""
+    """Mask of the pairs that are an edge: pairs with answer 1, or all pairs without answers."""
     return graph.example_mask if graph.y is None else graph.example_mask & (graph.y == 1)
 
 
@@ -125,7 +126,7 @@ def _ranks(
     filtered: bool,
     chunk: int,
 ) -> Tensor:
-    """Ranks, float64 ``[m]``, of one end of the pairs `rows`: 0 of the head, 1 of the tail."""
+    """Ranks, float64 ``[m]``, of one end of the pairs `rows`; `end` is 0 for heads, 1 for tails."""
     n, pairs, relation = graph.num_nodes, graph.edge_label_index, relation_of(graph)
     facts = _facts(graph, end, _is_true(graph)) if filtered else relation[:0]
     nodes = torch.arange(n, device=graph.device)
@@ -204,10 +205,10 @@ def ranked_task(
 
 
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
-    """The steps of a client: its graph, and fresh triples with another tail or another head.
+    """The steps of a client: its graph, and sampled triples with another tail or another head.
 
-    Only what trains is no negative. Were pairs that validate or test none either, a model would
-    know them by never being told that they are false.
+    Only training triples are excluded from negatives. If validation and test triples were excluded
+    too, a model could recognise them, since they would never be negatives.
     """
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:

@@ -42,19 +42,19 @@ def sampled_node_task(
 ) -> Task:
     """Classify the nodes of clients; each local step uses a minibatch with sampled neighbours.
 
-    The loss is FedAvg's, the target's loss on the training nodes of a batch, which are its seeds
-    (`NeighbourSampler`). So a method whose loss adds a term sees the same batch. Scores use all
-    neighbours, on the whole graph.
+    The loss is FedAvg's: the target's loss on the training nodes of a batch, from which neighbours
+    are sampled (`NeighbourSampler`). So a method that adds a term to the loss sees the same batch.
+    Scores use all neighbours in the whole graph.
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask.
         clients: graphs with labels, and a training mask unless all nodes train.
-        model: returns a row of logits for each node; a node looks at most one hop farther than
-            `fanouts`, which is checked where a graph has more nodes than a block.
+        model: a model that returns a row of logits for each node. It may use at most one hop more
+            than `fanouts`; this is checked if a graph has more nodes than a block.
         optimizer: function from a list of tensors to a `torch.optim` optimiser.
-        fanouts: neighbours drawn per node, hop by hop; -1 means all.
+        fanouts: number of sampled neighbours per node, for each hop; -1 means all.
         epochs: passes over a client's training nodes in a round.
-        batch_size: training nodes per step; the last batch is kept, even if it is small.
+        batch_size: training nodes per step; a smaller last batch is used too.
         block_size: nodes per block of inference, see `logits_in_blocks`.
         target: meaning of the values of ``graph.y``; default class labels.
 
@@ -94,14 +94,14 @@ def sampled_node_task(
 def sampled_steps(
     sampler: NeighbourSampler, context: Any, *, epochs: int = 1, batch_size: int = 1024
 ) -> Steps:
-    """Shuffled minibatches of a graph's training nodes, each with newly drawn neighbours.
+    """Shuffled minibatches of a graph's training nodes, each with newly sampled neighbours.
 
-    The order of the nodes and one seed are drawn from torch's global generator at the call. A step
-    draws from its own generator when it is needed, so one batch is in memory at a time.
+    The call draws the order of the nodes and one seed from torch's global generator. A step samples
+    its batch with its own generator only when it is used, so only one batch is in memory.
 
     Args:
-        sampler: of the client's graph.
-        context: passed on as it is.
+        sampler: the sampler of the client's graph.
+        context: the context of all steps, unchanged.
         epochs: passes over the training nodes.
         batch_size: training nodes per step.
 
@@ -139,15 +139,15 @@ class SampledNodes(Cut):
     """
 
     split: Literal["random", "class_capped", "public"] = "random"
-    """Which nodes train, validate and test: 60, 20, 20 % at random."""
+    """The split into training, validation and test nodes: 60, 20, 20 % at random."""
     model: Literal["gcn", "gat", "sage"] = "sage"
-    """The network of the clients; it has as many layers as there are fan-outs."""
+    """The network of the clients, with one layer per fan-out."""
     fanouts: tuple[int, ...] = (10, 10)
-    """Neighbours drawn per node, hop by hop; -1 means all of them."""
+    """Number of sampled neighbours per node, for each hop; -1 means all."""
     batch_size: Count = 1024
     """Training nodes per step."""
     block_size: Count = 65536
-    """Nodes that are scored at a time."""
+    """Number of nodes that are scored at a time."""
     hidden: Count = 128
     dropout: Share = 0.5
     local: Local = Local("adam", lr=0.005, steps=1)

@@ -1,4 +1,4 @@
-"""Scores of clients' models: on nodes, held-out edges, ego-graphs and graphs, also pooled."""
+"""Scores of clients' models on nodes, held-out edges, ego-graphs and graphs, also pooled."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ def node_scores(
     Args:
         model: called as ``model(*graph.inputs)``, returns logits, or the output that the target
             needs.
-        test: whether to score the test nodes too; False for a method that only validates.
-        logits_of: ``(model, params, graph) -> logits``; default the model's forward on all of it.
+        test: whether to score the test nodes too; False if only validation is needed.
+        logits_of: ``(model, params, graph) -> logits``; default the model's output for the whole
+            graph.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
@@ -90,13 +91,13 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
     Args:
         model: called as ``model(graph.x, graph.adj)``, returns embeddings; inner products decode.
-        splits: one per client; the client is known by its ``split.graph``.
+        splits: one per client; ``split.graph`` identifies the client.
         test: whether to score the test pairs too.
 
     Returns:
-        ``(params, graph) -> {"val_auc", "val_ap", "test_auc", "test_ap"}``, without the names of
-        pairs that lack edges or negatives, so none for a client that only trains; NaN if
-        the model's scores are NaN, as after divergence.
+        ``(params, graph) -> {"val_auc", "val_ap", "test_auc", "test_ap"}``, without metrics that
+        lack edges or negatives, so empty for a client that only trains; NaN if the model's scores
+        are NaN, for example after divergence.
 
     Raises:
         ValueError: when called, if no split has this graph.
@@ -133,7 +134,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
 
 def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
-    """The split whose graph has the same nodes and edges: a copy's."""
+    """The split whose graph has the same nodes and edges, for a copy of a split's graph."""
     for split in splits:
         own = split.graph
         ids = (
@@ -151,7 +152,7 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
 def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
     """A client's own validation: one metric of its score, NaN if it has no validation examples.
 
-    Larger is better: for ``"-val_rmse"`` it is minus the metric.
+    Larger values are better: for ``"-val_rmse"`` the result is minus the metric.
     """
 
     def validate(params: Params, graph: Graph) -> float:
@@ -173,28 +174,29 @@ def evaluate_own(
 ) -> Evaluate:
     """Score each client with the model that it deploys, and with the start of its last round.
 
-    A method may keep that start in its clients' states as ``"adopted"``.
+    A method may keep the start of a round in its clients' states as ``"adopted"``.
 
     Args:
         score: ``(params, graph) -> metrics``, such as `link_scores` or `node_scores`.
         method: the method with `deploy`.
         clients: the clients' graphs.
         required: whether it is an error if no client has a metric.
-        each: whether to add each client's own metrics, ``test_accuracy/3`` of client 3, and the
-            worst, ``worst_test_accuracy``.
-        lower: names of metrics, without ``test_`` or ``val_``, for which smaller is better, beside
-            losses, rmse and mae, to know the worst.
+        each: whether to add each client's own metrics, such as ``test_accuracy/3`` of client 3, and
+            the worst, such as ``worst_test_accuracy``.
+        lower: names of further metrics, without ``test_`` or ``val_``, for which smaller values are
+            better; losses, rmse and mae are known.
 
     Returns:
-        ``(outbox, states) ->`` every metric as a mean over the clients that have it, then, where
-        clients keep it, the same with ``_before`` at the end, and ``scored_clients``, how many have
-        all of them. A mean over a client with NaN is NaN.
+        ``(outbox, states) ->`` every metric as a mean over the clients that have it; the same
+        metrics of the start with ``_before`` at the end, if clients keep the start; and
+        ``scored_clients``, the number of clients that have all metrics. A mean that includes NaN is
+        NaN.
 
     Warns:
-        UserWarning: with `each`, naming the clients that lack a metric, and why.
+        UserWarning: with `each`, naming the clients that lack a metric, with the reason.
 
     Raises:
-        ValueError: when called, if no client has a metric, or a model is not whole.
+        ValueError: when called, if no client has a metric, or a model is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -232,19 +234,19 @@ def evaluate_ego(
 ) -> Evaluate:
     """Score each client's model on its own test nodes and on a graph that no client trained on.
 
-    Micro-F1, which is accuracy where a node has one label. A client that has never taken part has
-    no model of its own yet, and is not scored.
+    The score is micro-F1, which equals accuracy if each node has one label. A client that has never
+    taken part has no own model yet, and is not scored.
 
     Args:
         method: its model is called as ``model(graph.x, graph.adj)``.
         clients: the clients' graphs, with labels and masks.
         test: the common test graph; all of its nodes are scored.
-        each: whether to add the worst client's metrics, and all of each client's.
+        each: whether to add the worst client's metrics and each client's own metrics.
 
     Returns:
         ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
-        ``scored_clients``; ``local_unseen_f1``, on own test nodes that no other client trains on
-        (`unseen_nodes`), a mean over the ``unseen_clients`` that have some, and left out where
+        ``scored_clients``; ``local_unseen_f1`` on own test nodes that no other client trains on
+        (`unseen_nodes`), a mean over the ``unseen_clients`` that have such nodes, or left out if
         there are none; each client's ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...;
         empty if no client has taken part.
 
@@ -296,7 +298,7 @@ def evaluate_ego(
 
 
 def one_hot(graph: Graph) -> Tensor:
-    """Labels as rows ``[num_nodes, C]`` of zeros and a one."""
+    """Labels in one-hot form, ``[num_nodes, C]``."""
     labels, classes = graph.labels, int(graph.num_classes or 0)
     return torch.eye(classes, dtype=graph.x.dtype, device=graph.device)[labels]
 
@@ -311,22 +313,22 @@ def evaluate_pooled(
 ) -> Evaluate:
     """Score all clients' test examples together, each by the model that its client deploys.
 
-    A metric that single clients' answers do not define, such as the AUC where a client has answers
-    of one kind alone, may be defined for all of them together.
+    A metric that is undefined for single clients may be defined for all clients together, such as
+    the AUC if a client has only one kind of answer.
 
     Args:
         method: the method with `deploy`; its model is called as ``model(*graph.inputs)``.
         clients: the clients' graphs.
-        tests: one graph with labels per client; those with a test mask are scored, by the first
+        tests: one graph with labels per client; graphs with a test mask are scored, by the first
             client's model if there are fewer clients. Default `clients`.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
-        ``(outbox, states) -> metrics``, every metric of the target with ``pooled_test_`` before its
-        name, without those that are not defined.
+        ``(outbox, states) -> metrics``, every defined metric of the target, with ``pooled_test_``
+        before its name.
 
     Raises:
-        ValueError: if no client has a test example; and, when called, if a model is not whole.
+        ValueError: if no client has a test example; and, when called, if a model is incomplete.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -372,7 +374,7 @@ def with_pooled(
     tests: Sequence[Graph],
     target: Target,
 ) -> Evaluate:
-    """The score, with `evaluate_pooled` beside it where a client's answers define no metric.
+    """The score, plus `evaluate_pooled` if the labels of some client define no metric.
 
     A warning names these clients.
     """
@@ -406,32 +408,33 @@ def evaluate_graphs(
 ) -> Evaluate:
     """Score each client's model on its own test graphs.
 
-    Class labels are scored by accuracy, beside a control that always answers with the most frequent
-    class of a client's training graphs, the smallest one if classes tie. Another target is scored
-    by the mean over the clients that have the metric, and by the pooled metric: over all clients'
-    test graphs together, each with its own client's output (or the only client's, in a centralized
-    run).
+    Class labels are scored by accuracy. A control always predicts the most frequent class of a
+    client's training graphs, and the smallest such class if classes tie. Other targets are scored
+    by the mean over the clients that have the metric, and by the pooled metric. The pooled metric
+    is over all clients' test graphs together, each with the output of its own client's model (in a
+    centralized run, of the only model).
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)`` and returns logits, or
             the output that the target needs.
-        tests: one collection with labels per client; with a test mask only the graphs in it are
-            scored, and without masks all.
-        clients: the clients' graphs, what they train on; with a validation mask, which only another
-            target reads, what they are validated on.
+        tests: one collection with labels per client; with a test mask only graphs in the mask are
+            scored, without masks all graphs.
+        clients: the clients' training graphs. Their validation masks are used only for targets
+            other than class labels.
         target: meaning of the values of ``graph.y``; default class labels.
         each: as for `evaluate_own`.
 
     Returns:
         ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients; the
-        second, the control's, is constant. With `fgl.targets.ANSWERS` ``{"val_auc", "test_auc",
-        "test_ap", "pooled_test_auc", "pooled_test_ap"}``, without what nothing can be scored by.
+        control's ``"majority_accuracy"`` is constant. With `fgl.targets.ANSWERS` ``{"val_auc",
+        "test_auc", "test_ap", "pooled_test_auc", "pooled_test_ap"}``, without metrics that are
+        undefined.
 
     Raises:
         TypeError: for numbers in ``y`` without a target that describes them.
-        ValueError: if a collection lacks labels or a `batch`, or a test mask beside its others, a
-            mask is empty, or `clients` and `tests` differ in number (a target allows one client);
-            and, when called, if a model is not whole.
+        ValueError: if a collection lacks labels or a `batch`, or has masks but no test mask, a mask
+            is empty, or `clients` and `tests` differ in number (with a target, one client is
+            allowed); and, when called, if a model is incomplete.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -465,7 +468,7 @@ def evaluate_graphs(
 def _evaluate_answers(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
-    """By client, and pooled over the clients; see `evaluate_graphs`."""
+    """Scores by client, and pooled over the clients; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     validated = {
@@ -504,7 +507,7 @@ def _evaluate_answers(
 def _evaluate_classes(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
-    """By accuracy, beside the control; see `evaluate_graphs`."""
+    """Scores by accuracy, and the control's; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
@@ -545,7 +548,7 @@ def _one_by_one(
     control: dict[str, float],
     each: bool,
 ) -> Evaluate:
-    """Clients one after the other, such as those whose models differ."""
+    """Score clients one after another, for example if their models differ."""
 
     def score(params: Params, graph: Graph) -> dict[str, Any]:
         y: Any = graph.y
@@ -561,7 +564,7 @@ def has_validation(graph: Graph) -> bool:
 
 
 def _masked(graph: Graph, name: str, client: int) -> Graph:
-    """The graphs of a collection that are in its mask, or all where it has none."""
+    """The graphs of a collection that are in its mask, or all graphs without a mask."""
     mask: Tensor | None = getattr(graph, name)
     if mask is not None:
         reject_if(not mask.any(), f"client {client}'s {name} to have a graph", "none")

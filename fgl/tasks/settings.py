@@ -1,4 +1,4 @@
-"""Settings: the fields that the settings of several tasks share; each is a flag of its task."""
+"""Settings: the common fields of several tasks' settings; each field is a flag of its task."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LAST = ("skew", "damage", "local", "device", "sparse")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def declares(kind: type[Kind]) -> type[Kind]:
-    """Mark a base class of settings, which only declares fields for `setting`."""
+    """Mark a base class of settings that only declares fields for `setting`."""
     return kind
 
 
@@ -47,7 +47,7 @@ def setting(kind: type[Kind]) -> type[Kind]:
     """A frozen dataclass of the fields that a class and its bases declare, in the order of flags.
 
     `dataset` and `clients` come first, `skew`, `damage`, `local`, `device` and `sparse` last. Any
-    other field stands where it is declared last, if only for another default.
+    other field has the position of its last declaration, even if that only changes the default.
 
     Example:
         >>> @setting
@@ -80,7 +80,7 @@ class Setting:
     hidden: Count
     """Width of a hidden layer."""
     dropout: Share = 0.5
-    """Share of units set to zero."""
+    """Fraction of units set to zero."""
     damage: Damage = Damage()
     local: Local = Local()
     device: str = "cpu"
@@ -91,7 +91,7 @@ class Setting:
     def __post_init__(self) -> None:
         check_device(self.device)
 
-    if not TYPE_CHECKING:  # or any name would do for mypy
+    if not TYPE_CHECKING:  # else mypy would accept any name
 
         def __getattr__(self, name: str) -> Any:
             of, task = type(self).__name__, name in Task.__dataclass_fields__
@@ -105,7 +105,7 @@ class Setting:
         seed: int,
         features: Callable[[Graph], Graph] | None = None,
     ) -> list[Graph]:
-        """The clients' graphs with what is missing and wrong in them, and features of edges."""
+        """The clients' graphs with missing and corrupted data, and features of edges."""
         chance = fold_in(seed, "damage")
         return data.damaged(clients, self.damage, seed=chance, features=features)
 
@@ -126,15 +126,15 @@ PARTITIONS: dict[str, Any] = {
 }
 
 
-REMEMBERED = 32  # partitions that a process remembers,
+REMEMBERED = 32  # number of remembered partitions per process,
 LARGE = 200_000  # of graphs with fewer nodes
 _partitions: dict[Any, tuple[Tensor, ...]] = {}
 
 
 def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[Tensor]:
-    """Cut a graph by a method of `PARTITIONS`: each client's node ids. Equal calls cut once.
+    """Cut a graph by a method of `PARTITIONS` into each client's node ids; results are cached.
 
-    Trials of a study load the same clients again and again, and Louvain takes seconds.
+    Trials of a study load the same clients repeatedly, and Louvain takes seconds.
 
     Example:
         >>> graph = fgl.data.load("synthetic")

@@ -1,4 +1,4 @@
-"""Structure as features: columns that a model reads beside a node's own features."""
+"""Structure as features: columns that a model reads in addition to a node's own features."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..properties import laplacian_spectrum, structure_encoding
 def with_structure(graph: Graph) -> Graph:
     """The graph, or the collection, with its `structure_encoding` as 32 more columns of features.
 
-    Features become dense. The encodings use the graph's own edges only, so a client's reveal
-    nothing about edges to other clients.
+    Features become dense. The encodings use only the graph's own edges, so a client's encodings
+    reveal nothing about edges to other clients.
 
     Args:
-        graph: a graph, or a collection, of which each graph is encoded alone.
+        graph: a graph, or a collection whose graphs are encoded separately.
 
     Returns:
-        A graph with ``x`` of shape ``[num_nodes, num_features + 32]``, of the dtype as before.
+        A graph with ``x`` of shape ``[num_nodes, num_features + 32]`` and the same dtype.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 4), torch.tensor([[0, 1], [1, 0]]))
@@ -38,15 +38,14 @@ def with_structure(graph: Graph) -> Graph:
 def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
     """The graph, or the collection, with its `laplacian_spectrum` as more columns of features.
 
-    Features become dense. The spectrum uses the graph's own edges only.
+    Features become dense. The spectrum uses only the graph's own edges.
 
     Args:
-        graph: a graph, or a collection, of which each graph has a spectrum of its own.
+        graph: a graph, or a collection whose graphs have separate spectra.
         width: number of columns for eigenvectors; default the size of the largest graph.
 
     Returns:
-        A graph with ``x`` of shape ``[num_nodes, num_features + 1 + width]``, of the dtype as
-        before.
+        A graph with ``x`` of shape ``[num_nodes, num_features + 1 + width]`` and the same dtype.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 4), torch.tensor([[0, 1], [1, 0]]))

@@ -1,4 +1,4 @@
-"""Nodes of clients that hold parts of one graph, each scored on its own (FED-PUB's protocol)."""
+"""Nodes of clients that hold parts of one graph; each is scored on its own nodes (FED-PUB)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .unseen import with_unseen
 
 @typed
 def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
-    """Classify a client's nodes; it keeps the model that it trained, and is scored on its own.
+    """Classify nodes; each client keeps its trained model, and is scored on its own nodes.
 
-    All clients weigh the same. Scores are means over clients; those that end in ``_before`` are of
-    the model that a client started its round from.
+    All clients have equal weights. Scores are means over clients. Scores that end in ``_before``
+    are of the model at the start of a client's round.
 
     Args:
-        clients: graphs with labels and masks of their own.
+        clients: graphs with their own labels and masks.
         model: called as ``model(graph.x, graph.adj)``, returns logits.
         train: local training.
 
@@ -53,7 +53,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
 
 
 def _scaled(graph: Graph) -> Graph:
-    """Scale rows of features to sum 1; features with negative values, as ogbn-arxiv's, stay."""
+    """Scale rows of features to sum 1; features with negative values (ogbn-arxiv) are unchanged."""
     x: Any = graph.x
     values = x.value if isinstance(x, SparseMatrix) else x
     if values is None or bool((values >= 0).all()):
@@ -65,11 +65,11 @@ def _scaled(graph: Graph) -> Graph:
 class SubgraphNodes(Networks):
     """Nodes of clients that hold parts of one graph; FED-PUB's protocol.
 
-    The largest component is cut by METIS, into clients, or into communities of which every client
-    draws half. ``"cora+citeseer"`` are clients of several domains, a dataset each, in
-    `fgl.data.one_space`. Features have rows of sum 1, unless some are negative. A fifth of the
-    nodes trains, two fifths validate, two fifths test. A client has two convolutions and a linear
-    layer, and takes one step of Adam in a round, whose moments it keeps.
+    METIS cuts the largest component into clients, or into communities of which every client samples
+    half. ``"cora+citeseer"`` gives clients of several domains, one dataset per client, in
+    `fgl.data.one_space`. Rows of features have sum 1, unless some features are negative. One fifth
+    of the nodes trains, two fifths validate and two fifths test. The network has two convolutions
+    and a linear layer. A client takes one Adam step per round and keeps the moments.
 
     Example:
         >>> task = SubgraphNodes(clients=3, partition="random", hidden=8).load(seed=0)
@@ -83,9 +83,9 @@ class SubgraphNodes(Networks):
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "metis"
     """The division of nodes among clients, or among communities."""
     overlap: Count = 1
-    """Clients of a community, of which each draws half; 1 gives all of it to one client."""
+    """Number of clients of a community, each with a random half; 1 gives the whole community."""
     train: Share = 0.2
-    """Share of the nodes that train; half of the others validate, half test."""
+    """Fraction of the nodes that train; half of the other nodes validate, half test."""
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gcn"
     """The network of the clients; gcn has a linear layer after its convolutions."""
     local: Local = Local("adam", lr=0.01, weight_decay=1e-6, steps=1)
@@ -106,7 +106,7 @@ class SubgraphNodes(Networks):
         )
 
     def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:
-        """Ids of each client's nodes; METIS cuts into all parts at once, as the generators say."""
+        """Ids of each client's nodes; METIS computes all parts in one call, as published."""
         if self.skew.skew_by != "nothing":
             return self.cut(graph, seed)
         count = self.clients // self.overlap
@@ -119,7 +119,7 @@ class SubgraphNodes(Networks):
         )
 
     def whole(self, name: str, seed: int) -> Graph:
-        """The largest component of a dataset, and which of its nodes train, validate and test."""
+        """The largest component of a dataset, with masks for training, validation and test."""
         graph = data.largest_component(data.load(name))
         graph = data.splits.random_split(
             graph, train=self.train, val=(1 - self.train) / 2, seed=seed

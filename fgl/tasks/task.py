@@ -27,14 +27,14 @@ class Task:
 
     Args:
         clients: the clients' graphs.
-        fedavg: FedAvg with the task's model, loss and local training; methods are made from it.
-        scores: ``(method, clients) -> evaluate``, see `evaluate`; takes `each` by name if the task
-            has each client's own scores.
-        select: the metric whose largest value decides which round is best, or with a minus before
-            it the smallest, ``"-val_rmse"``; "" if the protocol has no validation. With
-            ``"worst_val_accuracy"`` the worst client's decides.
-        validate: ``(params, graph) -> score``, a client's own validation of a model, larger is
-            better; NaN if it has no validation examples.
+        fedavg: FedAvg with the task's model, loss and local training; methods are built from it.
+        scores: ``(method, clients) -> evaluate``, see `evaluate`; it has a keyword `each` if the
+            task has each client's own scores.
+        select: the metric that selects the best round by its largest value, or with a minus, such
+            as ``"-val_rmse"``, by its smallest value; "" if the protocol has no validation.
+            ``"worst_val_accuracy"`` is the worst client's metric.
+        validate: ``(params, graph) -> score``, a client's own validation of a model. Larger values
+            are better; NaN without validation examples.
         whole: the graph for centralized training; default none.
         bytes_before: bytes that were sent to and from all clients before the first round.
         new_nodes: number of nodes that were generated for all clients; None without a generator.
@@ -57,8 +57,8 @@ class Task:
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate:
         """The score of a method, a function ``(outbox, client_states) -> metrics``.
 
-        With `each`, or if `select` is a worst client's metric, also each client's own metrics and
-        the worst, see `fgl.evaluate_on`.
+        With `each`, or if `select` is a worst client's metric, the metrics include each client's
+        own metrics and the worst, see `fgl.evaluate_on`.
         """
         if not (each or self.select.removeprefix("-").startswith("worst_")):
             return self.scores(method, self.clients)
@@ -72,7 +72,7 @@ def centralized(task: Task) -> Task:
     The task is scored as before.
 
     Raises:
-        ValueError: if the task does not say what everything is.
+        ValueError: if the task does not define the union of the data.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -92,8 +92,8 @@ def centralized(task: Task) -> Task:
 def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] = ()) -> Task:
     """The task before some clients join it, and before some classes appear.
 
-    Their examples do not train yet; all that is scored stays. A run of the whole task with
-    ``start=result`` of this one goes on from there.
+    Their examples do not train yet; scored examples are unchanged. A run of the whole task with
+    ``start=result`` continues from the result of this task.
 
     Args:
         task: the whole task.
@@ -101,7 +101,7 @@ def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] =
         classes: the labels that appear later, in no client's training mask.
 
     Raises:
-        ValueError: for a client that the task has not, or if no example is left to train.
+        ValueError: for a client that the task lacks, or if no training example is left.
         TypeError: for `classes` of a task whose labels are numbers.
 
     Example:
@@ -157,10 +157,10 @@ def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple
 
 
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
-    """The method, which refuses an upload that reports more examples than the largest client has.
+    """The method, which rejects uploads that report more examples than the largest client has.
 
-    Examples are nodes, graphs if clients hold collections, pairs if pairs have answers, or windows,
-    which count once for each node.
+    Examples are nodes, graphs (for collections), pairs (if pairs have answers), or windows. A
+    window has one example per node.
     """
     check_graphs(clients)
     return _bounded(fedavg, max((own.num_answers for own in clients), default=0))
@@ -176,7 +176,7 @@ class Local:
     """Local training: a client's optimizer and its steps in a round.
 
     Raises:
-        ValueError: if a number is out of range, or momentum is given beside adam.
+        ValueError: if a number is out of range, or momentum is combined with adam.
 
     Example:
         >>> Local("adam", lr=0.01).optimizer_factory().keywords
@@ -186,13 +186,13 @@ class Local:
     optimizer: Literal["sgd", "adam"] = "sgd"
     """The optimizer of the clients."""
     lr: Weight = 0.25
-    """Its learning rate."""
+    """Learning rate of the optimizer."""
     momentum: Weight = 0.0
     """Momentum of sgd."""
     weight_decay: Weight = 5e-4
     """Weight decay of the optimizer."""
     steps: Natural = 4
-    """Local steps in a round; epochs where a task draws minibatches."""
+    """Local steps in a round; epochs if the task samples minibatches."""
 
     def __post_init__(self) -> None:
         if self.momentum and self.optimizer != "sgd":
@@ -208,7 +208,7 @@ class Local:
         return partial(OPTIMIZERS[self.optimizer], **options)
 
     def training(self) -> Training:
-        """The `Training` with all of a client's graph in each step."""
+        """The `Training` with a client's whole graph in each step."""
         return Training(self.optimizer_factory(), num_steps=self.steps)
 
     def minibatches(self, batch_size: int) -> Training:
@@ -219,11 +219,12 @@ class Local:
 
 
 class Once:
-    """A function of a graph that remembers its latest results. A pickle leaves the results out.
+    """A function of a graph that caches its latest results; pickles do not contain the results.
 
     Args:
         function: ``graph -> result``.
-        most: number of results that are kept: copies of graphs, as an estimate makes them, go.
+        most: number of results that are kept; older results, such as those of copied graphs, are
+            dropped.
 
     Example:
         >>> Once(lambda graph: graph.num_nodes, 1)(fgl.data.load("synthetic"))

@@ -1,4 +1,4 @@
-"""Nodes of typed graphs, divided among clients that share publicly known nodes."""
+"""Nodes of typed graphs, divided among clients with common public nodes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ CONFERENCE = 2  # the type of nodes that clients share
 class TypedNodes(Cut):
     """Predict authors' areas; papers, authors and conferences are divided among clients.
 
-    A partition gives each conference to one client, so papers of other clients lose it. Therefore
-    clients may share conferences: each knows the conferences of its own papers.
+    A partition gives each conference to one client, so papers of other clients lose their
+    conference. Therefore clients may share conferences: each client knows the conferences of its
+    own papers.
 
     Example:
         >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)
@@ -29,9 +30,9 @@ class TypedNodes(Cut):
     """
 
     share_conferences: bool = True
-    """Whether each client knows all conferences of its papers; else one client has each."""
+    """Whether each client knows all conferences of its papers; else a conference has one client."""
     bases: Natural = 0
-    """Matrices that the relations of a layer share; 0 where each has its own."""
+    """Number of matrices that a layer's relations share; 0 if each relation has its own matrix."""
     hidden: Count = 16
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=3)
 

@@ -1,4 +1,4 @@
-"""Unseen clients: they never train, and are scored with models that the others are sent."""
+"""Unseen clients: they never train, and are scored with models that the server sends to others."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from .task import Task
 def with_unseen(task: Task, count: int) -> Task:
     """The task whose last clients never train; ``unseen_accuracy`` is their accuracy.
 
-    An unseen client comes after training, has no state, and receives what some other client
-    receives. Its score is averaged over the clients whose message it could receive; for a method
-    with one model for all there is no difference. The metric is the mean over unseen clients on
-    their own test nodes. It is left out if no client is sent a model (training alone). Centralized
-    training has the nodes of the other clients if they have `node_id`, else none.
+    An unseen client joins after training, has no state, and receives the same message as some other
+    client. Its score is averaged over the clients whose message it could receive; for a method with
+    one common model all these scores are equal. The metric is the mean over unseen clients on their
+    own test nodes. The metric is left out if the server sends no model (local training).
+    Centralized training uses only the nodes of the other clients if they have `node_id`; otherwise
+    there is no centralized training.
 
     Args:
-        task: that classifies nodes.
-        count: how many clients are unseen.
+        task: a task that classifies nodes.
+        count: number of unseen clients.
 
     Returns:
-        The task itself where `count` is 0.
+        The new task; the same task if `count` is 0.
 
     Raises:
-        ValueError: if no client is left to train, or an unseen one has no nodes to be tested on.
+        ValueError: if no client is left to train, or an unseen client has no test nodes.
         TypeError: if `y` of an unseen client is numbers.
 
     Example:
@@ -56,7 +57,7 @@ def with_unseen(task: Task, count: int) -> Task:
             raise ValueError(
                 f"Expected unseen clients to have nodes with a test_mask, but got {own}"
             )
-        _ = own.labels  # numbers have no accuracy
+        _ = own.labels  # raises if labels are numbers
 
     def scores(method: Method, clients: Sequence[Graph], **how: Any) -> Evaluate:
         score = node_scores(method.model)
@@ -81,7 +82,7 @@ def with_unseen(task: Task, count: int) -> Task:
 
 
 def _held_by(clients: Sequence[Graph], whole: Graph | None) -> Graph | None:
-    """The part of a graph that clients hold; None where they do not know their nodes in it."""
+    """The part of a graph that clients hold; None if clients have no node ids."""
     ids = [own.node_id for own in clients if own.node_id is not None]
     if whole is None or len(ids) < len(clients):
         return None

@@ -1,4 +1,4 @@
-"""Attacks, for tests and benchmarks: what hostile clients upload instead of their work."""
+"""Attacks for tests and benchmarks: forged uploads of hostile clients."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ Attack = Callable[[Inbox, list[int]], Outbox]
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
     """The method with some hostile clients, whose uploads are forged by `attack`.
 
-    The adversary sees all uploads before the server does. It must be the outermost wrapper, so that
-    the server gets the forgeries: ``attacked(robust(method, rule), ...)``. A run of a method around
-    it raises. Forgeries that are not finite or that `accept` refuses are left out.
+    The adversary sees all uploads before the server. This transform must be the outermost wrapper,
+    so that the server gets the forged uploads: ``attacked(robust(method, rule), ...)``. If another
+    wrapper is around it, a run raises an error. Forged uploads that are not finite, or that fail
+    `accept`, are left out.
 
     Args:
-        method: the method of all clients; attackers train by it too.
+        method: the method of all clients, attackers included.
         attackers: the numbers of the hostile clients.
-        attack: ``(inbox, attackers) -> messages``, of the attackers in the inbox.
+        attack: ``(inbox, attackers) -> messages``, the forged uploads of the attackers in the
+            inbox.
 
     Raises:
-        ValueError: if an attacker's number is negative, or `method` is a `secure_sum` or in a code.
+        ValueError: if an attacker's number is negative, or `method` is a `secure_sum` or has coded
+            uploads.
 
     Example:
         >>> method = attacked(fgl.fedavg(torch.nn.Linear(1, 1)), [1], negated_models)
@@ -67,7 +70,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """Whether a round would refuse a message: not finite, or refused by `accept`."""
+    """Whether a round would reject a message, because it is not finite or fails `accept`."""
     try:
         method.accept(forged, client, state)
     except Exception:
@@ -76,7 +79,7 @@ def _refused(method: Method, forged: Message, client: int, state: State) -> bool
 
 
 def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
-    """An attack in which every attacker alone changes its model.
+    """An attack in which every attacker changes its own model.
 
     Args:
         forge: ``(model, sent) -> model``, from the trained and the received model.
@@ -103,7 +106,7 @@ def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
 
 
 def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
-    """An attack on each floating-point tensor of a model alone, from the sent tensor beside it."""
+    """An attack on each floating-point tensor of a model, given the sent tensor."""
 
     def model(new: Params, sent: Params) -> Params:
         return {k: _floats(value, forge, sent.get(k, value)) for k, value in new.items()}
@@ -113,10 +116,10 @@ def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
 
 @typed
 def scaled_updates(factor: float = -10.0) -> Attack:
-    """Every attacker's update times a factor: -1 turns its sign, -10 drives the model away.
+    """Every attacker's update times a factor: -1 flips its sign, -10 drives the model away.
 
     Args:
-        factor: factor of its change.
+        factor: factor of the update.
 
     Example:
         >>> sent, came = {"model": {"w": torch.tensor(1.0)}}, {"model": {"w": torch.tensor(3.0)}}
@@ -129,7 +132,7 @@ def scaled_updates(factor: float = -10.0) -> Attack:
 
 @typed
 def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
-    """Every attacker's model with the other sign.
+    """Every attacker's model with the opposite sign.
 
     Example:
         >>> came = {"model": {"w": torch.tensor(3.0)}}
@@ -145,7 +148,7 @@ def noise(scale: Weight = 1.0) -> Attack:
     """Gaussian noise on every attacker's model, from torch's global generator.
 
     Args:
-        scale: its standard deviation, at least 0.
+        scale: standard deviation of the noise, at least 0.
 
     Raises:
         ValueError: if `scale` is negative.
@@ -163,7 +166,7 @@ def noise(scale: Weight = 1.0) -> Attack:
 def little_is_enough(z: float = 1.5) -> Attack:
     """All attackers send ``mean - z std`` of the honest models, entry by entry (ALIE).
 
-    These look like honest models with a small error, but all push to the same side.
+    The forged models look like honest models with a small error, but all have the same error.
 
     Args:
         z: number of standard deviations of the honest models.
@@ -198,7 +201,7 @@ def heavy(num_examples: Weight = 1e9) -> Attack:
         num_examples: the false number, at least 0.
 
     Raises:
-        ValueError: if it is negative.
+        ValueError: if `num_examples` is negative.
 
     Example:
         >>> heavy()(fgl.federation.Inbox({0: {"num_examples": torch.tensor(5)}}, 1), [0])
@@ -217,11 +220,11 @@ def heavy(num_examples: Weight = 1e9) -> Attack:
 
 @typed
 def flipped_labels(graph: Graph) -> Graph:
-    """A client's data with every label turned around: ``num_classes - 1 - y``.
+    """A client's data with every label flipped: ``num_classes - 1 - y``.
 
     Raises:
         ValueError: if the graph has no labels.
-        TypeError: if its answers are numbers and not labels.
+        TypeError: if `y` has numbers instead of labels.
 
     Example:
         >>> edges = torch.zeros(2, 0, dtype=torch.int64)
@@ -233,5 +236,5 @@ def flipped_labels(graph: Graph) -> Graph:
 
 
 def _floats(value: Tensor, forge: Callable[[Tensor, Any], Tensor], other: Any = None) -> Tensor:
-    """A tensor forged by an attack; a counter stays as it is."""
+    """A tensor forged by an attack; a counter is unchanged."""
     return forge(value, other) if value.is_floating_point() else value

@@ -1,4 +1,4 @@
-"""Clipped updates: a client's change has a bounded length, and it sends nothing else."""
+"""Clipped updates: a client's update has a bounded norm, and the client sends nothing else."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ COVERED = ("model", "num_examples")
 def clipped(method: Method, *, length: Positive) -> Method:
     """Make clients send ``sent + clip(model - sent)``, and give all clients the same weight.
 
-    The length is over the trained tensors together, from the model that the server sent. A buffer,
-    such as a mean of batch normalisation, goes back as it was sent. ``"num_examples"`` is 1: a
-    client's number is data too, though the history still gets it (`Rules.silent`). Clipping alone
-    protects nothing; noise needs it.
+    The bounded length is the norm of all trained tensors' differences from the sent model. A
+    buffer, such as a batch norm's mean, is returned as it was sent. ``"num_examples"`` is 1, since
+    a client's number of examples is private data too; the history still gets the true number
+    (`Rules.silent`). Clipping does not protect data by itself, but noise requires it.
 
     Args:
-        method: its messages have ``"model"`` and ``"num_examples"``, and nothing else.
+        method: its messages have only ``"model"`` and ``"num_examples"``.
         length: the bound, above 0.
 
     Returns:
-        The method. It must be the outermost wrapper: a wrapper around it could send more, so a run
-        of such a method raises.
+        The method. It must be the outermost wrapper. A wrapper around it could send more data, so a
+        run of such a method raises an error.
 
     Raises:
-        ValueError: if `length` is not positive, or the server declares to read a part that is not
-            covered; when called, if a message has such a part, no model, or a tensor that the
-            server has not sent.
+        ValueError: if `length` is not positive, or the server declares that it reads other entries;
+            when called, if a message has other entries, no model, or a tensor that the server has
+            not sent.
 
     Example:
         >>> method = clipped(fgl.fedavg(torch.nn.Linear(1, 1, bias=False)), length=0.5)
@@ -77,24 +77,24 @@ def clipped(method: Method, *, length: Positive) -> Method:
         return message, new_state
 
     clipping = replace(method, receive=receive, send=send)
-    most = min(1, method.rules.max_examples)  # all weigh the same
+    most = min(1, method.rules.max_examples)  # equal weights
     return replace(clipping, rules=replace(clipping.rules, max_examples=most))
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
-    """The sent tensors, with the update of each tensor that has one."""
+    """The sent tensors plus the update of each tensor that has an update."""
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 
 def _check_reads(method: Method) -> None:
-    """Refuse a server that declares to read entries which clipping and noise do not cover."""
+    """Raise if the server declares that it reads entries without clipping and noise."""
     served = method.aggregate
     if isinstance(served, OfMeans):
         _refuse_others(f"the server of {method} to read", (*served.equally, *served.reads))
 
 
 def _check_covered(message: Message) -> None:
-    """Refuse a message with parts that clipping and noise do not cover."""
+    """Raise if a message has entries without clipping and noise."""
     if not isinstance(message.get("model"), Mapping):
         raise ValueError(
             f"Expected the message to have a model to clip, but got keys {list(message)}"

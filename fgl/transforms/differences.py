@@ -1,4 +1,4 @@
-"""Differences in a code: clients send their changes in fewer bytes, the server decodes them."""
+"""Coded differences: clients send their changes in fewer bytes, and the server decodes them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Code(NamedTuple):
     """The code of differences on the wire.
 
     Args:
-        keys: suffixes: an entry is sent as tensors by its name with each suffix.
-        encode: ``(difference, left) -> tensors, left``, one tensor for each key. `left` is what the
-            client keeps of the difference for its next round; None if it keeps nothing.
-        decode: ``(tensors, like) -> difference``, of the shape and dtype of `like`; raises a
-            ValueError if the tensors are no code of such a difference.
+        keys: suffixes; an entry is sent as several tensors, named by the entry and a suffix.
+        encode: ``(difference, left) -> tensors, left``, one tensor for each key. `left` is the
+            remainder that the client keeps for its next round, or None.
+        decode: ``(tensors, like) -> difference``, with the shape and dtype of `like`; raises a
+            ValueError if the tensors do not encode such a difference.
     """
 
     keys: tuple[str, ...]
@@ -37,10 +37,10 @@ class Code(NamedTuple):
 
 
 def check_codable(method: Method, name: str) -> None:
-    """Refuse methods whose uploads must be exact, or are in a code already.
+    """Raise if a method's uploads must be exact, or are already coded.
 
-    Noise of clients (`local_gaussian`) protects as much after any code, and `central_gaussian`
-    clips the decoded updates.
+    Noise of clients (`local_gaussian`) gives the same protection after any coding, and
+    `central_gaussian` clips the decoded updates.
     """
     for layer in method.layers:
         if layer.name in REFUSED:
@@ -51,12 +51,13 @@ def check_codable(method: Method, name: str) -> None:
 
 
 def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
-    """The method whose clients send their differences from the received tensors in a code.
+    """The method whose clients send coded differences from the received tensors.
 
     Args:
-        method: its messages' `parts` are dicts of tensors with names of the model.
-        parts: entries of an upload. A tensor that the server has not sent counts as zeros.
-        code: the code. Tensors that are not floating-point travel as they are.
+        method: in its messages, `parts` are dicts of tensors with names of the model.
+        parts: entries of an upload. Differences are from zero for tensors that the server has not
+            sent.
+        code: the code. Tensors that are not floating-point are sent unchanged.
     """
     template = method.common()
     decoded = partial(_decoded, code, template, parts)
@@ -105,7 +106,7 @@ def _without_left(state: State, parts: Sequence[str]) -> State:
 
 
 def check_names(part: str, value: Any, template: Params) -> None:
-    """Raise a ValueError unless a part of an upload has names of the model alone."""
+    """Raise a ValueError unless all names in a part of an upload are names of the model."""
     unknown = drop(value, template) if isinstance(value, Mapping) else [part]
     reject_if(unknown, f"{part} to have names of the model", list(unknown))
 
@@ -117,7 +118,7 @@ def _encoded(
     sent: Mapping[str, Tensor],
     left: Mapping[str, Tensor],
 ) -> tuple[Message, Params]:
-    """A part's coded tensors by key, its tensors without a code, and the client's remainders."""
+    """A part's coded tensors by key, its uncoded tensors, and the client's remainders."""
     columns = [f"{part}_{key}" for key in code.keys]
     plain = {name: t for name, t in value.items() if not t.is_floating_point()}
     out: Message = {column: {} for column in columns} | ({part: plain} if plain else {})
@@ -134,7 +135,7 @@ def _encoded(
 def _decoded(
     code: Code, template: Params, parts: Sequence[str], message: Message, sent: Message
 ) -> Message:
-    """A message with whole parts instead of codes."""
+    """A message with decoded parts."""
     out = drop(message, [f"{part}_{key}" for part in parts for key in code.keys])
     for part in parts:
         names = [f"{part}_{key}" for key in code.keys]
@@ -148,7 +149,7 @@ def _decoded(
 def _whole(
     code: Code, template: Params, names: list[str], tables: list[Any], before: Mapping[str, Tensor]
 ) -> Params:
-    """The tensors of a part: what was sent before, and the decoded differences."""
+    """The tensors of a part: the tensors sent before plus the decoded differences."""
     if any(not isinstance(t, Mapping) or t.keys() != tables[0].keys() for t in tables):
         raise ValueError(f"Expected {names} to be dicts with the same names, but got others")
     check_names(names[0], tables[0], template)

@@ -44,11 +44,11 @@ def local_gaussian(
     ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server need not be
     trusted. Epsilon is for **replacing all data of one client**: with any two data sets its clipped
     updates differ by ``2 length`` at most, and the noise hides this difference
-    (`fgl.privacy.gaussian`). Clients are silent: they tell neither losses nor numbers of examples
-    beside the message, and a history's losses are NaN. A client whose own training raises does not
-    take part, and the server sees this. Any server may follow, since its results reveal no more
-    than the noisy uploads. The noise is large: the mean over K clients has one client's noise
-    divided by ``sqrt(K)``.
+    (`fgl.privacy.gaussian`). Clients report neither losses nor numbers of examples outside the
+    message, and losses in the history are NaN. If a client's training raises, the client does not
+    take part in the round, and the server sees this. Any server method is allowed, since its
+    results reveal no more than the noisy uploads. The noise is large: the noise in the mean over K
+    clients is one client's noise divided by ``sqrt(K)``.
 
     Args:
         method: as for `clipped`.
@@ -56,8 +56,8 @@ def local_gaussian(
         noise_multiplier: the noise's standard deviation over ``2 length``, above 0; see
             `fgl.privacy.noise_for`.
         delta: the delta for which `privacy_spent` computes epsilon.
-        unprotected: draw the noise from the run's seed. This repeats an experiment and protects
-            nothing: a warning says so, and epsilon is infinite.
+        unprotected: derive the noise from the run's seed. This makes an experiment repeatable but
+            protects nothing: a warning says so, and epsilon is infinite.
 
     Raises:
         ValueError: if a number is out of range; when called, as `clipped`.
@@ -79,7 +79,7 @@ def local_gaussian(
         message, new_state = base.send(params, context, state, graph)
         model = message["model"]
         sent = context["was_sent"]
-        # The change is clipped once more, since adding and subtracting rounds.
+        # The change is clipped again, since adding and subtracting rounds.
         update = clip(fed.combine(torch.sub, fed.pick(model, names), sent), length=length)
         noisy = _noisy(update, sigma, generator)
         return {**message, "model": added(sent, noisy, list(model))}, new_state
@@ -102,10 +102,10 @@ def central_gaussian(
     """Make the server average clipped updates with equal weights and add noise.
 
     ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K`` over the K clients of a
-    round. Clients clip, and the server clips again, since its noise hides changes of the sum up to
-    `length` only. Epsilon is for **one client's update or zeros in its place**; the number of
-    clients is public. It protects a client against everybody who sees the server's messages, not
-    against the server. The method's server reads this mean, as with `robust`.
+    round. Clients clip, and the server clips again, since its noise only hides changes of the sum
+    up to `length`. Epsilon is for **replacing one client's update by zeros**; the number of clients
+    is public. Clients are protected against recipients of the server's messages, but not against
+    the server. The method's server reads this mean, as with `robust`.
 
     Args:
         method: as for `clipped`; its `aggregate` is a `fgl.federation.OfMeans`.
@@ -142,7 +142,7 @@ def central_gaussian(
 
     multiplier = 0.0 if unprotected else noise_multiplier
     noised = robust(clipped(method, length=length), rule)
-    # No client is refused for its distance, which would reveal the others' data.
+    # No client is rejected by its distance, which would reveal other clients' data.
     noised = replace(noised, rules=replace(noised.rules, max_change=math.inf))
     return counted(noised, Noise(multiplier), _counted_once, kind="central_gaussian", delta=delta)
 
@@ -161,16 +161,16 @@ def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
 def privacy_spent(state: State) -> dict[str, float]:
     """The privacy that a run has spent, for ``fgl.run(..., watch=privacy_spent)``.
 
-    Epsilon is for the client that has spent most. At client level it bounds what all messages
-    together reveal about all data of one client; with `per_example_gaussian` about one example.
-    Each transform documents the neighbours that it compares. Scores are not covered, nor are losses
-    with `central_gaussian`.
+    Epsilon is for the client that has spent most. At client level, epsilon bounds the information
+    in all messages together about all data of one client; with `per_example_gaussian`, about one
+    example. Each transform documents which data sets it compares. Scores are not covered; with
+    `central_gaussian`, losses are not covered either.
 
-    A run with a `start` goes on counting: answers under other noise, and rounds without noise, are
-    composed with its own.
+    A run with a `start` continues the count: earlier answers under other noise, and rounds without
+    noise, are composed with the run's own answers.
 
     Args:
-        state: the server's state under a method of this module or its like.
+        state: the server's state under a method with noise, as in this module.
 
     Returns:
         ``"epsilon"``, 0 before the first answer and infinite if the noise protects nothing, and
@@ -178,7 +178,7 @@ def privacy_spent(state: State) -> dict[str, float]:
 
     Raises:
         ImportError: without the extra `private`.
-        ValueError: if the state is of another method.
+        ValueError: if the state belongs to another method.
 
     Example:
         >>> numbers = {"noise_multiplier": torch.tensor(1.0), "delta": torch.tensor(1e-5)}
@@ -196,9 +196,9 @@ def privacy_spent(state: State) -> dict[str, float]:
 
 
 def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
-    """The method with clients whose noise costs `numbers` an answer; they and the server count.
+    """The method whose clients and server record the noise's cost `numbers` per answer.
 
-    Lost and refused answers count too, since the client sent them.
+    Lost and rejected answers are included, since the client sent them.
     """
 
     def costs(message: Message) -> Mapping[str, float]:
@@ -220,14 +220,15 @@ def counted(
     delta: float,
     colluders: int = 0,
 ) -> Method:
-    """The method whose server records how often each client paid for this noise.
+    """The method whose server records the number of each client's answers under this noise.
 
-    All transforms count here, so that costs carried over ``start=`` are composed once.
+    All transforms use this function, so that earlier costs from ``start=`` are composed a single
+    time.
 
     Args:
         method: the method.
         noise: the noise of a client's answer.
-        paid: ``(inbox, state) -> answers by client`` of a round.
+        paid: ``(inbox, state) -> number of answers by client`` in a round.
         kind, delta, colluders: see `fgl.privacy.record.with_noise`.
     """
 
@@ -254,7 +255,7 @@ def counted(
 
 
 def _without_record(aggregate: Any) -> Any:
-    """The server's function, without the record of the rounds in its state."""
+    """The server's function, with the record of the rounds hidden from its state."""
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:
@@ -268,7 +269,7 @@ def _without_record(aggregate: Any) -> Any:
 
 
 def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:
-    """The tensors with noise; a warning about the run's seed was given when the method was made."""
+    """The tensors with noise; building the method has already warned about the run's seed."""
     if generator is None:
         return gaussian(update, sigma=sigma)
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""A robust mean instead of FedAvg's, in any method whose server averages models."""
+"""A robust mean instead of FedAvg's mean, in any method whose server averages models."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ def robust(
 ) -> Method:
     """Replace the mean of updates by a robust mean, so that hostile clients have little influence.
 
-    The server reads the sent model plus ``rule(updates)`` in place of the mean of the models. A
-    client's number of examples decides only whether it counts, so a false number gains no weight.
-    The rules' docstrings give their cost without an attack; all rules ignore the clients' weights.
+    The server reads the sent model plus ``rule(updates)`` instead of the mean of the models. A
+    client's number of examples only decides whether the client is included, so a false number gains
+    no weight. All rules ignore the clients' weights. The rules' docstrings give their cost without
+    an attack.
 
     Args:
-        method: its `aggregate` is a `fgl.federation.OfMeans`, as those of FedAvg, and of methods
-            that do more with the mean (FedOpt).
-        rule: ``updates -> update``, name to ``[K, ...]`` of the clients with an example to name to
-            ``[...]``, e.g. ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
-        bucket: clients in a bucket; the rule then gets means of random buckets. Honest means differ
-            less, but as many bad clients are among fewer means.
-        untouched: keys of an upload that the server reads besides, by `OfMeans.equally` or
-            `OfMeans.reads`. They reach the server unchanged, so no rule protects them.
+        method: its `aggregate` is a `fgl.federation.OfMeans`, as in FedAvg and in methods that
+            process the mean further (FedOpt).
+        rule: ``updates -> update``, from a dict of ``[K, ...]`` over the clients with examples to a
+            dict of ``[...]``, e.g. ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
+        bucket: number of clients in a bucket; the rule gets the means of random buckets. Honest
+            means differ less, but the same number of hostile clients is among fewer means.
+        untouched: other keys of an upload that the server reads by `OfMeans.equally` or
+            `OfMeans.reads`. The server gets these entries unchanged, so no rule protects them.
 
     Returns:
-        The method. In a round in which too few clients are left for the rule everybody keeps the
-        old model, and a warning says so.
+        The method. If a round has too few clients for the rule, all clients keep the old model, and
+        a warning says so.
 
     Raises:
-        ValueError: if `bucket` is not positive, or the server reads the whole inbox, or keys beside
-            the model that `untouched` does not name; when called, if clients were sent different
-            models, or if the rule would refuse all clients together.
-        TypeError: if `rule` is no function, or `untouched` is one string.
+        ValueError: if `bucket` is not positive, the server reads the whole inbox, or the server
+            reads keys other than the model that are not in `untouched`; when called, if clients
+            received different models, or if the rule fails for the number of all clients.
+        TypeError: if `rule` is not a function, or `untouched` is one string.
 
     Example:
         >>> method = robust(fgl.fedavg(torch.nn.Linear(1, 1)), fgl.aggregate.robust.median)
@@ -87,11 +88,12 @@ def mean_server(method: Method, outer: str) -> OfMeans:
     """The method's server, which reads means; raise if it reads the whole inbox.
 
     Args:
-        method: what `outer` is given.
-        outer: the name of the transform that puts another mean instead of the models'.
+        method: the argument of `outer`.
+        outer: name of the transform that replaces the mean of the models.
 
     Raises:
-        ValueError: if the server reads more, or belongs to a transform that must be outermost.
+        ValueError: if the server reads the whole inbox, or belongs to a transform that must be
+            outermost.
 
     Example:
         >>> mean_server(fgl.fedavg(torch.nn.Linear(1, 1)), "robust") is fgl.federation.average
@@ -115,7 +117,7 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
 
 def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
-    """Raise if an entry reaches the server unprotected that the user has not named."""
+    """Raise if the server reads an unprotected entry that is not in `untouched`."""
     if isinstance(untouched, str):
         raise TypeError(f"Expected untouched to be several keys, but got the string {untouched!r}")
     others = [key for key in (*served.equally, *served.reads) if key not in untouched]

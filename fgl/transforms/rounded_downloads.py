@@ -1,4 +1,4 @@
-"""Rounded downloads: the server sends its models with half of the bytes."""
+"""Rounded downloads: the server sends its models in half of the bytes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def rounded_downloads(
 ) -> Method:
     """Make the server send models in 16 bits per entry.
 
-    Clients train and are scored from the rounded model, in the model's own precision; their changes
-    are measured from it too. The first message of a run is the initial model, as it is. bfloat16
-    has float32's range and 8 bits of precision, float16 11 bits and a range to 65,504.
+    Clients train and are scored with the rounded model, in the model's own precision. Updates are
+    differences from the rounded model. The first message of a run is the unrounded initial model.
+    bfloat16 has float32's range and 8 bits of precision, float16 11 bits and a range to 65,504.
 
     Args:
-        method: any method; entries beside ``"model"`` travel unchanged.
-        dtype: of the entries on the wire.
+        method: any method; entries other than ``"model"`` are sent unchanged.
+        dtype: dtype of the sent entries.
 
     Returns:
         The method. It must be the outermost wrapper.
 
     Raises:
-        ValueError: if `dtype` is another one; when called, if an entry does not fit into float16.
+        ValueError: if `dtype` is not supported; when called, if an entry does not fit into float16.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=2).load(seed=0)
@@ -73,7 +73,7 @@ def rounded_downloads(
         packed_by_id: dict[int, Message] = {}
 
         def once(message: Message) -> Message:
-            if id(message) not in packed_by_id:  # one message for several clients stays one
+            if id(message) not in packed_by_id:  # keep a common message common
                 packed_by_id[id(message)] = packed(message)
             return packed_by_id[id(message)]
 

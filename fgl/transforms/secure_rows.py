@@ -1,4 +1,4 @@
-"""FedGCN's exchange through a secure sum: each client learns its own rows, the server no row."""
+"""FedGCN's exchange through a secure sum: each client learns only its own rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..kinds import typed
 from ..privacy import masks as parts
 from .secure_sum.transform import secure_sum
 
-BITS = 20  # of the fraction: a row is exact to 2^-21 for each client
-PAD = 46  # bits of a pad, which the mean of float64 numbers keeps whole
+BITS = 20  # bits of the fraction: the error of a row is at most 2^-21 per client
+PAD = 46  # bits of a pad; means of float64 numbers keep them exact
 
 
 class AddsUp(Protocol):
@@ -34,25 +34,26 @@ class AddsUp(Protocol):
 def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     """A `total` for `fgl.data.neighbour_sums` under which no client's part of a row is revealed.
 
-    All clients' parts of all rows are summed by `secure_sum`, so that the server learns no part.
-    The client that asks for a row also adds a pad to it, random numbers that it alone knows, of
-    ``+-2^45`` digits; so neither the server nor other clients learn the sum. Then it subtracts its
-    pad. The requests are public: ids of a client's nodes with neighbours elsewhere, and with two
-    hops the ids of these neighbours.
+    `secure_sum` adds all clients' parts of all rows, so the server learns no part. The client that
+    requests a row also adds a pad: secret random numbers of ``+-2^45`` digits. So neither the
+    server nor other clients learn the sum. Then the requesting client subtracts its pad. The
+    requests are public: the ids of a client's nodes with neighbours at other clients, and with two
+    hops also the ids of these neighbours.
 
-    A row of one neighbour still gives that neighbour's features to the client that asks. Pads are
-    bounded: a number x in a sum shows through with a probability of ``|x| / 2^26``.
+    If a row has only one neighbour, the requesting client still learns that neighbour's features.
+    Pads are bounded: the masked value reveals information about a number x with probability ``|x| /
+    2^26``.
 
     Args:
         threshold: as for `secure_sum`.
-        unprotected: as for `secure_sum`; pads are of the run's seed too.
+        unprotected: as for `secure_sum`; pads come from the run's seed too.
 
     Returns:
-        A function of the graphs of `fgl.data.asked_rows`: the rows that each client is told,
-        float64 ``[rows, F + 1]``, and the bytes of all messages, up and down.
+        A function of the graphs of `fgl.data.asked_rows`. It returns the rows for each client,
+        float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
 
     Raises:
-        ValueError: as `secure_sum`; when called, if a client was lost on the way.
+        ValueError: as `secure_sum`; when called, if a client dropped out.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -94,12 +95,12 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
     """The method whose clients send their parts of rows, with a pad on their own rows.
 
     A round is an exchange without training. `deploy` returns the sums of the client's own rows, and
-    zeros for the other rows.
+    zeros for all other rows.
 
     Args:
-        num_rows: number of rows that all clients ask for together.
-        width: of a row.
-        unprotected: draw pads from the run's seed; they hide nothing.
+        num_rows: total number of rows that clients request.
+        width: width of a row.
+        unprotected: derive pads from the run's seed; such pads hide nothing.
 
     Example:
         >>> padded_rows(3, 2).initial()["rows"].shape
@@ -136,7 +137,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
         rows[mine] = total - _pad(seed, int(mine.sum()), width)
         return {"rows": rows}
 
-    # Pads are as large as they are meant to be, and the weights are all 1.
+    # The size of pads is intended, and the weights are all 1.
     changed: dict[str, Any] = {"send": send, "deploy": deploy}
     changed["aggregate"] = fed.after(base.aggregate, with_count)
     rules = replace(base.rules, max_change=math.inf, max_examples=1)

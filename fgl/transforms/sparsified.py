@@ -1,4 +1,4 @@
-"""Sparsified uploads: only the largest changes now, and the others in later rounds."""
+"""Sparsified uploads: clients send the largest changes now, and the others in later rounds."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ def sparsified(
 ) -> Method:
     """Make clients send only the largest entries of their model changes.
 
-    ``top_k(model - sent + left)``, k being a share of each tensor's entries; the rest stays as
-    `left` in the client's state for its next round (error feedback). An entry that is sent costs 64
-    bits, its place and its value. The method's `accept` sees the change, not the model. Noise of
+    Clients send ``top_k(model - sent + left)``, where k is a fraction of each tensor's entries. The
+    client's state keeps the rest as `left` for its next round (error feedback). A sent entry costs
+    64 bits for its index and its value. The method's `accept` sees the change, not the model.
     `local_gaussian` may be inside.
 
     Args:
-        method: its uploads have a ``"model"``, as FedAvg's.
-        share: share of each tensor's entries, above 0 and at most 1; at least one entry is sent.
-        feedback: whether clients keep the rest; otherwise it is lost.
-        parts: entries of an upload to be sent so; SCAFFOLD has ``"shift"`` too.
+        method: its uploads have a ``"model"``, as in FedAvg.
+        share: fraction of each tensor's entries, above 0 and at most 1; at least one entry is sent.
+        feedback: whether clients keep the rest for the next round; otherwise the rest is lost.
+        parts: entries of an upload to sparsify; SCAFFOLD also has ``"shift"``.
 
     Returns:
         The method. It must be the outermost wrapper except for `rounded_downloads`.
 
     Raises:
-        ValueError: if `share` is out of range, or an upload of the method must be exact: clipped,
-            or in a secure sum; when called, if a part has other names than the model's.
+        ValueError: if `share` is out of range, or uploads of the method must be exact (clipped, or
+            in a secure sum); when called, if a part has names that the model lacks.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=2).load(seed=0)

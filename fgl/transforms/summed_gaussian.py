@@ -1,4 +1,4 @@
-"""Gaussian noise inside a secure sum: each client adds a share of it, and no server is trusted."""
+"""Gaussian noise inside a secure sum: each client adds a part; no server is trusted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .secure_sum.messages import told_shares
 from .secure_sum.signed import Signatures
 from .secure_sum.transform import secure_sum
 
-EXACT = 2.0**53  # up to it a float64 has every whole number
+EXACT = 2.0**53  # up to this number a float64 represents every integer
 
 
 @layer(
@@ -54,30 +54,30 @@ def summed_gaussian(
 ) -> Method:
     """Make the server learn only a noisy sum of clipped updates.
 
-    ``(sum_k clip(update_k) + g_k) / K`` over the K clients in a `secure_sum`. A client
-    puts its clipped update on the grid of ``2^-bits``, rounding towards 0, and adds a share of the
-    noise before it masks: ``g_k`` is discrete Gaussian with the standard deviation
-    ``length noise_multiplier / sqrt(threshold - colluders)``. So at least ``(length
-    noise_multiplier)^2`` is the variance of noise that neither the server nor the colluders know.
+    ``(sum_k clip(update_k) + g_k) / K`` over the K clients in a `secure_sum`. A client rounds its
+    clipped update towards 0 on the grid of ``2^-bits``, and adds part of the noise before masking.
+    Its part ``g_k`` is discrete Gaussian with the standard deviation ``length noise_multiplier /
+    sqrt(threshold - colluders)``. So the noise that neither the server nor the colluders know has
+    at least the variance ``(length noise_multiplier)^2``.
 
-    Epsilon is for **one client's update or zeros in its place**, at client level, as with
-    `central_gaussian`; the list of a sum is public. It protects against everybody who follows the
-    protocol, the server included, and with `signed` against a server that lies, as long as at most
-    `colluders` clients show the server their own noise. `privacy_spent` credits each sum with the
-    noise of its clients, less `colluders`: more clients than `threshold` make epsilon smaller, and
-    a client that dropped out adds nothing.
+    Epsilon is for **replacing one client's update by zeros**, at client level, as with
+    `central_gaussian`; the list of clients in a sum is public. The noise protects against all
+    parties that follow the protocol, including the server, and with `signed` also against a
+    dishonest server. At most `colluders` clients may show the server their own noise.
+    `privacy_spent` credits each sum with the noise of its clients minus `colluders`. So more
+    clients than `threshold` make epsilon smaller, and a client that dropped out adds no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.
-        threshold: number of clients that must stay to the end, as for `secure_sum`.
+        threshold: number of clients that must complete an exchange, as for `secure_sum`.
         length: the bound of an update, above 0.
         noise_multiplier: the least standard deviation of the noise in a sum, over `length`.
-        colluders: number of clients that may work with the server; at most ``threshold - 2``.
+        colluders: number of clients that may collude with the server; at most ``threshold - 2``.
         signed: as for `secure_sum`.
         delta: the delta for which `privacy_spent` computes epsilon.
         bits, bound: as for `secure_sum`; the grid must be at most a sixteenth of a client's noise.
-        unprotected: draw noise and masks from the run's seed. This repeats an experiment and
-            protects nothing: warnings say so, and epsilon is infinite.
+        unprotected: derive noise and masks from the run's seed. This makes an experiment repeatable
+            but protects nothing: warnings say so, and epsilon is infinite.
 
     Raises:
         ValueError: if a number is out of range; when called, as `clipped` and `secure_sum`.
@@ -127,7 +127,7 @@ def _with_shares(
     bound: float,
     unprotected: bool,
 ) -> Method:
-    """The method whose clients clip, put the update on the grid, and add a share of the noise."""
+    """The method whose clients clip, round the update to the grid, and add part of the noise."""
     generator = torch.default_generator if unprotected else None  # seeded by the round
     base, names = clipped(method, length=length), trainable(method)
 
@@ -135,7 +135,7 @@ def _with_shares(
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = base.send(params, context, state, graph)
         model, sent = message["model"], context["was_sent"]
-        # The change is clipped once more, since adding and subtracting rounds.
+        # The change is clipped again, since adding and subtracting rounds.
         update = clip(combine(torch.sub, pick(model, names), sent), length=length)
         # The server's message decides whether an upload fits, which reveals nothing.
         room = bound - length - FARTHEST * sigma
@@ -144,7 +144,7 @@ def _with_shares(
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
-        """The largest cost of a sum, with only as many shares of noise as are needed."""
+        """The largest cost of a sum, with the smallest sufficient number of noise parts."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, privacy=replace(base.privacy, costs=costs))
@@ -176,10 +176,10 @@ def _credit(
 ) -> Callable[[Inbox, State], Mapping[int, float]]:
     """A function that returns the cost of a sum for its clients, in rounds.
 
-    A sum of n clients, of whom q reveal their noise, has ``n - q`` shares of noise, and `planned`
-    shares give the noise multiplier. Gaussian mechanisms compose by the inverse squares of their
-    multipliers, so the sum costs ``planned / (n - q)`` rounds. It counts as soon as shares were
-    asked for, even if no sum follows.
+    In a sum of n clients, of which q reveal their noise, ``n - q`` parts of noise are secret;
+    `planned` parts give the noise multiplier. Gaussian mechanisms compose by the inverse squares of
+    their multipliers, so the sum costs ``planned / (n - q)`` rounds. The cost is added as soon as
+    shares are requested, even if no sum follows.
     """
 
     def paid(inbox: Inbox, state: State) -> Mapping[int, float]:

@@ -1,1 +1,1 @@
-"""Differentially private gradients: each example clipped, the sum noised."""
+"""Differentially private gradients: clipped for each example, with noise on the sum."""

@@ -1,4 +1,4 @@
-"""Examples of a client one by one, as graphs of their own, and checks that reveal none of them."""
+"""A client's examples as separate graphs, and checks that reveal no example."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...sparse import SparseMatrix
 from ...sparse.matrix import rows_of
 
 LOG = logging.getLogger("fgl")
-TRIED = 6  # made-up examples whose losses are compared with the loss of them all
+TRIED = 6  # made-up examples whose single losses are compared with their joint loss
 SIZE = 3  # nodes of a made-up graph
 NEAR = 1e-4
 NOT_ALONE = (
@@ -32,9 +32,9 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A client's graph that shows only its form, so that no example gets into a message.
+    """A view of a client's graph without its examples, so that no example gets into a message.
 
-    Every number of examples or nodes is 1, since the true numbers are private too.
+    All numbers of examples and nodes are 1, since the true numbers are private too.
 
     Args:
         graph: the client's graph.
@@ -68,13 +68,14 @@ class Unseen:
 
 
 def alone(graph: Graph, which: Tensor) -> Graph:
-    """Some examples of a client, or one, as a graph of their own.
+    """A separate graph of one or more examples of a client.
 
-    The number of classes follows from its own labels: the client's may follow from another example.
+    Its number of classes is inferred from its own labels, since the client's number may depend on
+    another example.
 
     Args:
         graph: a collection, or one without edges.
-        which: int64 ``[n]`` or a scalar.
+        which: indices of the examples, int64 ``[n]`` or a scalar.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0]))
@@ -96,7 +97,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
 
 
 def like_row(graph: Graph) -> Graph:
-    """A graph of one row, equal for all clients of a kind, to be filled by `of_row`."""
+    """A graph of one row, equal for all clients with the same kind of data; `of_row` fills it."""
     y: Any = graph.y
     return _like_row(graph.num_features, graph.x.dtype, y.dtype, graph.device)
 
@@ -107,19 +108,19 @@ def _like_row(width: int, dtype: torch.dtype, of_y: torch.dtype, device: torch.d
     none = torch.zeros(2, 0, dtype=torch.int64)
     row = Graph(x, none, y=y).to(device)
     row.__dict__["num_classes"] = None
-    _ = row.adj  # vmap cannot make it
+    _ = row.adj  # vmap cannot create it
     return row
 
 
 def of_row(like: Graph, x: Tensor, y: Tensor) -> Graph:
-    """A graph of one row; unchecked, so that it can be made under vmap."""
+    """A graph of one row, without checks, so that it can be created under vmap."""
     row = copy.copy(like)
     row.__dict__.update(x=x[None], y=y[None])
     return row
 
 
 def check_method(method: Method) -> None:
-    """Raise a ValueError if the method mixes examples, or changes gradients, which is lost."""
+    """Raise a ValueError if the method mixes examples, or changes gradients (changes are lost)."""
     if method.train.adjust is not None:
         raise ValueError(
             "Expected the method's training to have no adjust, since gradients are clipped example "
@@ -139,18 +140,18 @@ def check_method(method: Method) -> None:
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
     """Raise unless the loss of some made-up examples is the mean of their single losses.
 
-    The outcome depends on the form of the client's graph, never on an example: an observer of the
-    error learns nothing. The loss is called in evaluation mode, at parameters where no term is 0 by
-    chance. Torch's random state stays as it was. A loss over known answers may give half the weight
-    to an example with half of its answers known, as the mean over all known answers does.
+    The result depends only on the form of the client's graph and never on an example, so an error
+    reveals no example. The loss is called in evaluation mode, at parameters where no term is 0 by
+    chance. Torch's random state is restored. A loss may give an example with half of its answers
+    known half the weight, like a mean over all known answers.
 
     Args:
-        method: its loss.
-        graph: the client's, of which only the form is read (`made_up`).
-        context: of this round.
+        method: the method, for its loss.
+        graph: the client's graph; only its form is read (`made_up`).
+        context: the context of this round.
 
     Raises:
-        ValueError: if it is not, if the loss fails for one example, or the graph has edges or
+        ValueError: if the losses differ, the loss fails for one example, or the graph has edges or
             pairs.
 
     Example:
@@ -186,10 +187,10 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
 
 @torch.no_grad()
 def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tensor:
-    """The examples whose loss does not raise, int64; the other examples do not count.
+    """The examples whose loss does not raise, int64; other examples are left out.
 
-    A label beyond the model's classes makes a loss raise. An error would show the server that this
-    example exists. The site's log has the number of such examples.
+    A loss raises, for example, for a label beyond the model's classes. An error would reveal to the
+    server that the example exists. The client's log has the number of such examples.
 
     Args:
         method, graph, context: as for `check_alone`.
@@ -235,7 +236,7 @@ def _asking(method: Method, graph: Graph) -> Iterator[Params]:
 
 
 def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
-    """Made-up examples with the known share of each one's answers: all, or half for some."""
+    """Made-up examples with the fraction of known answers of each: all, or half for some."""
     whole = made_up(graph)
     y: Any = whole.y
     yield whole, torch.ones(TRIED, device=graph.device)
@@ -246,9 +247,9 @@ def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
 
 
 def made_up(graph: Graph) -> Graph:
-    """Public examples of the form of a client's graph, with features of 0 and 1.
+    """Public examples in the form of a client's graph, with features of 0 and 1.
 
-    Its fields, their widths and dtypes are the client's; no number of it depends on an example.
+    Fields, widths and dtypes are those of the client's graph; no value depends on an example.
     Labels are 0 and 1.
 
     Args:
@@ -295,7 +296,7 @@ def made_up(graph: Graph) -> Graph:
 
 
 def _elsewhere(method: Method) -> Params:
-    """Parameters that differ from a client's initial ones and from the ones that it was sent."""
+    """Parameters that differ from a client's initial and received parameters."""
     torch.manual_seed(0)
     return combine(_perturbed, {**method.initial(), **method.own.personal})
 

@@ -20,7 +20,7 @@ from ..clipped import clipped
 from ..gaussian import NO_NOISE, local_noise, noise_source
 from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, of_row, usable
 
-LONG = 1e18  # no update is so long: examples are clipped, not clients
+LONG = 1e18  # longer than any update: examples are clipped, not updates
 
 
 @fed.layer(
@@ -40,50 +40,53 @@ def per_example_gaussian(
     """Make clients train by DP-SGD, which protects each example of a client.
 
     ``g = (sum_{i in B} clip(grad L_i) + N(0, (length noise_multiplier)^2)) / b`` in every local
-    step, ``L_i`` being the method's own loss on example i alone: a term that looks at no example,
-    such as FedProx's, is in each of them. Each of the client's training examples is in B with
-    probability q, drawn from the operating system too; the task's minibatches are not used.
+    step, where ``L_i`` is the method's own loss on example i only. A term that reads no example,
+    such as FedProx's, is part of each ``L_i``. Each of the client's training examples is in B with
+    probability q; its random numbers come from the operating system, like the noise. The task's
+    minibatches are not used.
 
     Epsilon is for **adding or removing one example**. So a client's number of examples is private:
-    b is an argument and the same for all clients, all of them weigh the same, and they are silent.
-    They tell neither losses nor numbers of examples, and a history's losses are NaN. Replacing one
+    b is an argument and the same for all clients, and all clients have equal weights. Clients
+    report neither losses nor numbers of examples, and losses in the history are NaN. Replacing one
     example costs at most twice epsilon, at ``(1 + e^epsilon) delta``.
 
     Clipped gradients and noise lie on one grid, so their sum is exact (`fgl.privacy.gaussian`).
-    Dropout is drawn from the operating system too. The division and the optimiser's step see the
-    noisy sum and nothing else of the client.
+    Random numbers for dropout also come from the operating system. The division and the optimiser's
+    step read only the noisy sum from the client's data.
 
     Examples must be independent: the graphs of a collection, or the rows of a graph without edges.
-    A graph with edges is refused, since a node is then in the gradients of its neighbours, and an
-    edge in the gradients of all nodes that see it. So is a method whose loss is not the mean of its
-    examples' (tried with made-up ones in each round), or whose `receive` or `send` reads an
-    example. Graphs are taken one after the other, so their clients cannot train as one batch.
+    A graph with edges raises an error, since a node then influences the gradients of its
+    neighbours, and an edge the gradients of all nodes that see it. A method also raises an error if
+    its loss is not the mean of its examples' losses (checked with made-up examples in each round),
+    or if its `receive` or `send` reads an example. Graphs are processed one after another, so
+    clients with graphs cannot train as one batch.
 
-    Only the noisy numbers depend on an example, so no error and no absence shows that it exists: an
-    example whose loss raises, or whose gradient is not finite, does not count, and the client's log
-    has the number of such examples. Answers may be half known (NaN); an example weighs as any
-    other, however many of its answers are known.
+    Only the noisy sums depend on an example, so no error and no absence reveals that it exists. If
+    the loss of an example raises, or its gradient is not finite, the example is left out; the
+    client's log has the number of such examples. Some answers of an example may be unknown (NaN).
+    Every example has the same weight, whatever its number of known answers.
 
-    `privacy_spent` bounds what all messages of a client reveal about one example.
+    `privacy_spent` bounds the information about one example in all messages of a client.
 
     Args:
-        method: the method; its optimiser takes the steps.
+        method: the method; its optimiser runs the steps.
         length: the bound of an example's gradient, above 0.
         noise_multiplier: the noise's standard deviation over `length`, above 0.
         sample_rate: q, in (0, 1].
-        expected_batch_size: b, above 0. Choose it from public knowledge, such as q times a client's
-            usual number of examples, since everybody can read it.
+        expected_batch_size: b, above 0. Choose b from public knowledge, such as q times a client's
+            usual number of examples, since b is public.
         num_steps: local steps of a round, at least 1.
         delta, unprotected: as for `local_gaussian`.
 
     Returns:
-        The method. It must be the outermost wrapper except for `secure_sum`: a loss of a wrapper
-        around it would be lost or without noise, so a run of such a method raises.
+        The method. It must be the outermost wrapper except for `secure_sum`. A loss term of a
+        wrapper around it would be ignored or have no noise, so a run of such a method raises an
+        error.
 
     Raises:
         ValueError: if a number is out of range, the method's training has an `adjust` or a
-            `max_grad_norm`, or its model a batch norm; when called, for a graph with edges, for a
-            method as above, or as `clipped`.
+            `max_grad_norm`, or its model a batch norm; when called, for a graph with edges, for an
+            unsuitable method (see above), or as `clipped`.
 
     Example:
         >>> how = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.1, "num_steps": 5}
@@ -109,12 +112,12 @@ def per_example_gaussian(
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         entries = fed.drop(context, ("still", "trained"))
-        if "trained" in context:  # the losses before each step are of the examples
+        if "trained" in context:  # the losses before each step depend on the examples
             entries["trained"] = {"num_steps": context["trained"]["num_steps"]}
         return method.send(params, entries, state, Unseen.of(graph))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        check_alone(method, graph, context)  # of the graph's form alone
+        check_alone(method, graph, context)  # depends only on the graph's form
         examples = usable(method, graph, context, fed.training_examples(graph))
         for _ in range(num_steps):
             drawn = examples[uniform(examples.shape, generator).to(examples.device) < sample_rate]
@@ -132,7 +135,7 @@ def per_example_gaussian(
         return {name: (total[name] + noise[name]) / expected_batch_size for name in grads}
 
     def loss(params: Params, graph: Graph, context: Any) -> torch.Tensor:
-        """The method's own loss; 0 in a local step, whose gradient comes from `adjust` alone."""
+        """The method's own loss; 0 in a local step, where the gradient comes only from `adjust`."""
         if "example_noise" not in context:
             return method.loss(params, graph, context)
         return 0 * torch.stack([params[name].sum() for name in sorted(names)]).sum()
@@ -159,7 +162,7 @@ def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
 def _clipped_sum(
     method: Method, params: Params, grads: Params, context: Any, length: float, sigma: float
 ) -> Params:
-    """``sum_i clip(grad L_i)`` over the examples of a step, on the noise's grid; as `grads`."""
+    """``sum_i clip(grad L_i)`` over a step's examples, on the noise's grid, like `grads`."""
     still = fed.drop(params, grads)
     free = {name: params[name] for name in grads}
     if "graphs" not in context:
@@ -175,7 +178,7 @@ def _clipped_sum(
     for graph in context["graphs"]:
         try:
             gradients = gradient(free, graph)
-        except Exception:  # no error may reveal this graph: it does not count
+        except Exception:  # no error may reveal this graph: leave it out
             LOG.warning("The loss of a graph raises: it counts for nothing", exc_info=True)
             continue
         exact = on_grid(clip(gradients, length=length), sigma=sigma)

@@ -1,4 +1,4 @@
-"""A client of a secure sum: it publishes keys, seals letters, masks its upload, reveals shares."""
+"""A client of a secure sum: publishes keys, encrypts letters, masks its upload, reveals shares."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Client:
         return local_steps(self.method.train, graph, context) if trains else []
 
     def costs(self, message: Message) -> Mapping[str, float]:
-        """The method's costs for a masked upload; nothing for answers that do not read the data."""
+        """The method's costs for a masked upload; empty for answers that do not read the data."""
         return self.method.privacy.costs(message) if wire.phase_of(message) == wire.MASKED else {}
 
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:
@@ -57,7 +57,7 @@ class Client:
     ) -> tuple[Message, State]:
         request = context[wire.ASKED]
         phase, plain = int(request["phase"]), wire.of_method(state)
-        if phase == wire.REST:  # its secrets are not needed any more
+        if phase == wire.REST:  # the client's secrets are no longer needed
             return wire.envelope(wire.REST, {}), {**plain, wire.TOLD: state[wire.TOLD]}
         if phase == wire.KEYS:
             own = {name: parts.as_tensor(self.draw(parts.KEY)) for name in ("seal", "mask")}
@@ -77,7 +77,7 @@ class Client:
             )
         exchange = {**exchange, "phase": torch.tensor(phase)}
         if phase == wire.LETTERS:
-            if not len(_rows(request["keys"], exchange)):  # its keys did not arrive as it sent them
+            if not len(_rows(request["keys"], exchange)):  # the client's keys were changed or lost
                 return wire.envelope(wire.LETTERS, {}), plain
             payload, exchange = self._letters(request, exchange, graph)
         elif phase == wire.LISTS:
@@ -97,13 +97,13 @@ class Client:
         }
 
     def _said(self, pair: Tensor, graph: Graph) -> Params:
-        """This client's public keys, and its signature under them in the signed mode."""
+        """This client's public keys, and in the signed mode its signature of them."""
         by = self.terms.signed
         sign = {"signature": by.sign(signed.of_keys(pair), graph)} if by else {}
         return {"keys": pair, **sign}
 
     def _letters(self, request: Params, exchange: Params, graph: Graph) -> tuple[Params, Params]:
-        """Shares of this client's secrets for everybody."""
+        """Encrypted shares of this client's secrets for all other clients."""
         keys = request["keys"]
         check_kind("keys", keys, torch.uint8, (len(keys), 2 * parts.KEY))
         self.terms.check(len(keys))
@@ -124,7 +124,7 @@ class Client:
         return {"letters": letters}, exchange
 
     def _masked(self, message: Message, request: Params, exchange: Params) -> tuple[Params, Params]:
-        """The method's message, in fixed point and masked; empty if it does not fit."""
+        """The method's message, masked and in fixed point; empty if it is out of range."""
         here, row = request["here"], _row(exchange["keys"], exchange)
         _check_among(here, row, self.terms.threshold, len(exchange["keys"]))
         letters = request["letters"].clone()
@@ -142,7 +142,7 @@ class Client:
     def _list(
         self, sent: Tensor, exchange: Params, message: Message, graph: Graph
     ) -> tuple[Params, Params]:
-        """A signature under the list of the sum. A client signs one list of an exchange."""
+        """A signature of the list of clients in the sum. A client signs one list per exchange."""
         keys = exchange["keys"]
         _check_among(sent, _row(keys, exchange), self.terms.threshold, len(keys))
         if bool((sent & ~exchange["here"]).any()):
@@ -163,7 +163,7 @@ class Client:
         return signed.of_list(about, exchange["clients"], sent, digest)
 
     def _shares(self, sent: Tensor, exchange: Params) -> Params:
-        """A share of one secret of each other client; this client forgets its own secrets."""
+        """Return shares of the other clients' secrets, and delete this client's own secrets."""
         keys, here, sealing = exchange["keys"], exchange["here"], parts.as_bytes(exchange["seal"])
         row = _row(keys, exchange)
         _check_among(sent, row, self.terms.threshold, len(keys))
@@ -200,14 +200,14 @@ def _told(state: State) -> Message:
 
 
 def _row(keys: Tensor, exchange: Params) -> int:
-    """A client's place in the list, by its own keys."""
+    """A client's row in the list of keys, by its own keys."""
     rows = _rows(keys, exchange)
     reject_if(len(rows) != 1, "the list of keys to have one's own once", len(rows))
     return rows[0]
 
 
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
-    """Places of the client's own keys in the list of keys."""
+    """Rows of the client's own keys in the list of keys."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
     rows: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
     return rows
@@ -223,5 +223,5 @@ def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:
 
 
 def of_seed(count: int) -> bytes:
-    """Bytes from torch's generator, which the run's seed decides: they protect nothing."""
+    """Bytes from torch's generator, which the run's seed determines: they protect nothing."""
     return parts.as_bytes(torch.randint(256, (count,), dtype=torch.uint8))

@@ -22,7 +22,7 @@ NAMES |= {LISTS: "signature"}
 PLAIN = (KEYS, LETTERS, MASKED, SHARES)  # the rounds of an exchange, in order
 SIGNED = (KEYS, LETTERS, MASKED, LISTS, SHARES)
 ROUNDS = len(PLAIN)
-ASKED, TOLD = "secure", "told"  # entries of contexts and states beside the method's own
+ASKED, TOLD = "secure", "told"  # entries of contexts and states, in addition to the method's own
 START: dict[str, Tensor] = {"phase": torch.tensor(KEYS)}
 
 
@@ -31,12 +31,12 @@ class Terms:
     """Terms that clients and server agree on.
 
     Args:
-        threshold: number of clients that must stay to the end.
+        threshold: number of clients that must complete an exchange.
         equally: keys that are summed without weights.
         bits, bound: bits and range of the fixed point.
-        colluders: number of clients that may work together with the server.
+        colluders: number of clients that may collude with the server.
         signed: the keys of signatures, in the signed mode.
-        models: whether clients send models; else sums alone, see `fgl.federation.OfSums`.
+        models: whether clients send models; else only sums, see `fgl.federation.OfSums`.
 
     Example:
         >>> Terms(threshold=3).names
@@ -79,8 +79,9 @@ class Terms:
     def check(self, number: int) -> None:
         """Raise unless the threshold is large enough for an exchange of `number` clients.
 
-        More than half keeps two groups without a common client from being asked for two secrets.
-        Overlapping lists are not excluded; `signed` demands more against them.
+        With a threshold of more than half, the server cannot request two secrets of a client
+        from two disjoint groups of clients. Overlapping groups are not excluded; against these,
+        `signed` requires a larger threshold.
         """
         reject_if(
             2 * self.threshold <= number,
@@ -102,7 +103,7 @@ class Terms:
         )
 
     def limit(self, num_clients: int) -> int:
-        """The largest weight of a client; raise if it is 0, since no client could send."""
+        """The largest weight of a client; raise if it is 0, so no client could send."""
         most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
         if most < 1:
             raise ValueError(
@@ -113,12 +114,12 @@ class Terms:
 
 
 def flat(tensors: Mapping[str, Tensor]) -> Tensor:
-    """All words in one row, in the order of their names."""
+    """All tensors flattened into one row, in the order of their names."""
     return torch.cat([tensors[path].flatten() for path in sorted(tensors)])
 
 
 def unflat(words: Tensor, like: Mapping[str, Tensor]) -> Params:
-    """The words in their places, with the names in the order of `like`."""
+    """Split a row of words into tensors with the names, order and shapes of `like`."""
     order = sorted(like)
     each = dict(zip(order, words.split([like[path].numel() for path in order]), strict=True))
     return {path: each[path].view(value.shape) for path, value in like.items()}
@@ -145,14 +146,14 @@ def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
 
 
 def phase_of(message: Message) -> Tensor:
-    """The phase that a message asks for; training and costs read it here alone."""
+    """The phase that a message requests; training and costs read it only here."""
     phase: Any = message.get("phase", START["phase"])
     check_kind("phase", phase, torch.int64, ())
     return phase  # type: ignore[no-any-return]
 
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
-    """The clients in the sum whose masks were asked for in this round, if any."""
+    """The clients in the sum whose masks were requested in this round, if any."""
     current = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:

@@ -1,4 +1,4 @@
-"""The server of a secure sum: it passes letters on, and takes the masks off the sum."""
+"""The server of a secure sum: it forwards letters, and removes the masks from the sum."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Server:
     terms: wire.Terms
 
     def accept(self, message: Message, client: int, state: State) -> None:
-        """Refuse a message that does not answer the request."""
+        """Raise if a message does not answer the request."""
         exchange = state.get(wire.ASKED, wire.START)
         phase, payload = int(exchange["phase"]), _check_phase(message, int(exchange["phase"]))
         number = _check_member(client, exchange)
@@ -120,7 +120,7 @@ class Server:
             return _restored(state), {**own, wire.ASKED: wire.at(wire.KEYS, summed=0)}
 
     def account(self, inbox: Inbox, state: State) -> State:
-        """The method's account, after clients were asked for shares, even if no sum followed."""
+        """The method's account after a request for shares, even if no sum followed."""
         summed = wire.told_shares(inbox, state, len(self.terms.rounds))
         if self.method.privacy.account is None:
             return state
@@ -153,7 +153,7 @@ class Server:
         return outbox, {**wire.of_method(state), wire.ASKED: exchange, wire.TOLD: sent}
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send every client the letters that were written to it."""
+        """Send every client the letters addressed to it."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
@@ -166,14 +166,14 @@ class Server:
             if here[row]:
                 payload = {"letters": sealed[:, row].clone(), "here": here}
                 outbox[client] = wire.envelope(wire.MASKED, payload)
-        committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # in the place of own letters
+        committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # instead of letters to oneself
         return outbox, {
             **state,
             wire.ASKED: {**exchange, **wire.at(wire.MASKED, here=here, committed=committed)},
         }
 
     def _masked(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Add up the masked uploads and forget them; send all clients the list of the sum."""
+        """Add up and delete the masked uploads; send all clients the list of clients in the sum."""
         exchange = state[wire.ASKED]
         counted = _of_one_layout(inbox)
         self._enough(len(counted), "masked uploads")
@@ -187,7 +187,7 @@ class Server:
         return outbox, {**state, wire.ASKED: exchange, "masked": wire.unflat(total, each[0])}
 
     def _lists(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send every client all signatures under the list of the sum."""
+        """Send every client all signatures of the list of clients in the sum."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "signatures")
         clients = exchange["clients"].tolist()
@@ -200,7 +200,7 @@ class Server:
         return outbox, {**state, wire.ASKED: exchange}
 
     def _shares(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Take the masks off the sum, and give the method the means."""
+        """Remove the masks from the sum, and pass the means to the method."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "shares")
         clients = exchange["clients"].tolist()
@@ -220,7 +220,7 @@ class Server:
         return outbox, {**new, wire.ASKED: wire.at(wire.KEYS, summed=len(summed))}
 
     def _means(self, total: Params, summed: int, members: int) -> Message:
-        """The means over the clients in the sum; without examples there is no model."""
+        """The means over the clients in the sum; without a model if the sum has no examples."""
         weight, limit = int(total["num_examples"]), self.terms.limit(members)
         if not 0 <= weight <= summed * min(limit, self.method.rules.max_examples):
             raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
@@ -238,7 +238,7 @@ class Server:
     def _served(
         self, means: Message, summed: list[int], inbox: Inbox, state: State
     ) -> tuple[Outbox, State]:
-        """The outbox and state that the method's server makes of the means, or of the sums."""
+        """The outbox and state that the method's server computes from the means or the sums."""
         served, own = self.method.aggregate, wire.of_method(state)
         if isinstance(served, fed.OfSums):
             sums = {name: len(summed) * value for name, value in means[served.key].items()}
@@ -268,7 +268,7 @@ def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
 
 
 def _check_public_keys(keys: Tensor) -> None:
-    """Raise a ValueError unless these are two public keys that secrets can be agreed on with."""
+    """Raise a ValueError unless these are two valid public keys for key agreement."""
     for public in keys.view(2, parts.KEY):
         parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")
     if keys[: parts.KEY].equal(keys[parts.KEY :]):
@@ -276,7 +276,7 @@ def _check_public_keys(keys: Tensor) -> None:
 
 
 def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
-    """Number of clients in the exchange; raise if this client is not in it any more."""
+    """Number of clients in the exchange; raise if this client is no longer in the exchange."""
     clients = exchange["clients"].tolist() if "clients" in exchange else []
     here = exchange.get("signers", exchange.get("sent", exchange.get("here")))
     if clients and (client not in clients or not (here is None or here[clients.index(client)])):
@@ -295,7 +295,7 @@ def _rest(clients: Tensor) -> dict[int, Message]:
 
 
 def _restored(state: State) -> dict[int, Message]:
-    """The method's message again for all in an exchange."""
+    """Repeat the method's message for all clients in an exchange."""
     exchange = state.get(wire.ASKED, wire.START)
     message = state.get(wire.TOLD, {})
     return dict.fromkeys(
@@ -313,7 +313,7 @@ def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> N
 
 
 def _of_one_layout(inbox: Inbox) -> Inbox:
-    """The uploads with the most common names and shapes; other uploads cannot be added."""
+    """The uploads with the most frequent names and shapes; other uploads cannot be added."""
     kinds: dict[Any, list[int]] = {}
     for client, message in inbox.items():
         kind = tuple(sorted((path, tuple(t.shape)) for path, t in wire.part(message).items()))

@@ -1,7 +1,7 @@
-"""The signed mode of a secure sum: clients sign a list, and reveal shares for this list alone.
+"""The signed mode of a secure sum: clients sign a list, and reveal shares only for this list.
 
-Keys are published with a signature, so that nobody invents clients. In one more round, the
-consistency check of Bonawitz et al. 2017, every client signs the list of clients in the sum. A
+Keys are published with a signature, so that the server cannot invent clients. In one more round,
+the consistency check of Bonawitz et al. 2017, every client signs the list of clients in the sum. A
 client reveals its shares if at least `threshold` clients signed its own list. Two lists would need
 more signatures than there are clients, unless some clients sign both.
 """
@@ -33,11 +33,11 @@ class Signatures:
     Args:
         public: Ed25519 keys of 32 bytes, by client number. Clients must get them from a trusted
             source outside of this library, not from the server.
-        own: the client's private key, 32 bytes; none at the server. If one process plays all
-            clients, a function of a client's graph that returns its key.
+        own: the client's private key, 32 bytes; None at the server. If one process simulates all
+            clients, a function from a client's graph to its key.
 
     Raises:
-        ValueError: for a key without 32 bytes, or a key of two clients.
+        ValueError: for a key that does not have 32 bytes, or that two clients have.
 
     Example:
         >>> own = bytes(range(32))
@@ -56,7 +56,7 @@ class Signatures:
     def read(
         cls, public: Sequence[str | PathLike[str]], own: str | PathLike[str] | None = None
     ) -> Signatures:
-        """Keys from files that ``ssh-keygen -t ed25519`` made, the public ones in client order.
+        """Keys from files of ``ssh-keygen -t ed25519``; public keys are in client order.
 
         Raises:
             ValueError: for a key of another kind.
@@ -65,7 +65,7 @@ class Signatures:
         return cls(keys, None if own is None else ed25519.read_private(own))
 
     def __repr__(self) -> str:
-        """Text of the public keys alone, for reports, checkpoints and agreements with nodes."""
+        """Text of the public keys only, for reports, checkpoints and agreements with nodes."""
         return f"Signatures({len(self.public)} clients, {self.digest.hex()[:16]})"
 
     @property
@@ -124,13 +124,13 @@ def message_digest(message: Message) -> bytes:
 
 
 def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: int) -> None:
-    """Raise unless every row of a list of keys is signed by a client of its own.
+    """Raise unless every row of a list of keys is signed by a different client.
 
     Args:
         signed: the known keys of clients.
         asked: ``keys`` uint8 ``[n, 64]``, ``clients`` int64 ``[n]``, ``signatures`` uint8
             ``[n, 64]``.
-        row, own: this client's place in the list, and its number.
+        row, own: this client's row in the list, and its number.
     """
     keys = asked["keys"]
     missing = [name for name in ("clients", "signatures") if name not in asked]
@@ -163,7 +163,7 @@ def check_lists(
     Args:
         signed: the known keys of clients.
         asked: ``signatures``, uint8 ``[n, 64]``.
-        clients: the numbers of all in the exchange.
+        clients: the numbers of all clients in the exchange.
         sent: bool ``[n]``, the clients in the sum.
         what: this client's own `of_list`.
         threshold: number of clients that must have signed it.

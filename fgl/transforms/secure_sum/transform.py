@@ -35,40 +35,42 @@ def secure_sum(
 ) -> Method:
     """Make the server learn only sums over clients, and no single client's upload.
 
-    ``sum_k n_k theta_k`` and ``sum_k n_k``, of the clients whose masked uploads arrive, are all
-    that an honest server learns; with `signed`, also a server that lies. A sum takes
-    an exchange of four rounds of the run: clients publish keys; they give each other shares of
-    their secrets in sealed letters; they train and send masked uploads; they reveal the shares that
-    take the masks off. So ``num_rounds=40`` are ten rounds of the method: `summed_rounds` makes one
-    line of each. Between two exchanges outbox and states are the method's.
+    An honest server learns only ``sum_k n_k theta_k`` and ``sum_k n_k`` over the clients whose
+    masked uploads arrive. With `signed`, the same holds for a dishonest server. A sum is an
+    exchange of four rounds of the run. Clients publish keys. They send each other encrypted shares
+    of their secrets, called letters. They train and send masked uploads. They reveal the shares
+    that remove the masks. So ``num_rounds=40`` gives ten rounds of the method: `summed_rounds`
+    joins the rounds of each exchange. Between two exchanges, outbox and states are those of the
+    method.
 
     Args:
         method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a
             `fgl.federation.OfSums`.
-        threshold: number of clients that must stay to the end: at least ``honest + colluders``,
-            more than half of the participants, and with `signed` more than two thirds.
+        threshold: number of clients that must complete an exchange: at least ``honest +
+            colluders``, more than half of the participants, and with `signed` more than two thirds.
         honest: the smallest number of honest clients in a sum, at least 2. An upload is hidden in
-            their sum: with one, colluders subtract their own uploads and read it.
-        colluders: number of clients that may show the server all that they know, and with `signed`
-            help it to lie. In the worst case they are part of every sum.
+            the sum of the honest clients. With one honest client, colluders could subtract their
+            own uploads and read its upload.
+        colluders: number of clients that may show the server all their data, and with `signed` may
+            help a dishonest server. In the worst case colluders are part of every sum.
         signed: keys with which clients sign the server's list, in one more round. A server that
-            sends different lists gets no shares, as long as twice the threshold is more than the
-            clients of an exchange and `colluders` together.
+            sends different lists gets no shares if twice the threshold exceeds the number of
+            clients of an exchange plus `colluders`.
         bits: bits of the fixed point's fraction; the last digit is ``2^-bits``.
-        bound: largest size of a sent entry. A client with a larger entry does not send.
-        unprotected: draw keys and seeds from the run's seed. This repeats the masks of an
-            experiment and protects nothing: a warning says so.
+        bound: largest size of a sent entry. A client with a larger entry sends no upload.
+        unprotected: derive keys and seeds from the run's seed. This makes the masks of an
+            experiment repeatable but protects nothing: a warning says so.
 
     Returns:
-        The method. If the threshold is missed, or clients within the bound cannot have made the
-        sum, all clients keep the old model and a warning gives the reason.
+        The method. If the threshold is missed, or the sum is impossible for clients within the
+        bound, all clients keep the old model and a warning gives the reason.
 
     Raises:
         ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
             `bits` and `bound` leave clients a largest weight of 0, or the method needs more than
-            means: every reason is named. From a run, if the method sends other keys, fewer than
-            `threshold` take part, or too many for it.
-        TypeError: if `signed` is no `Signatures`.
+            means; the error names every reason. In a run, if the method sends other keys, or the
+            number of participants is below `threshold` or too large for it.
+        TypeError: if `signed` is not a `Signatures`.
 
     Example:
         >>> method = secure_sum(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), threshold=3)
@@ -100,7 +102,7 @@ def secure_sum(
         exchange=len(terms.rounds),
         participants=threshold,
         silent=True,
-        ragged=("phase", "secure"),  # its accept looks at all of it
+        ragged=("phase", "secure"),  # accept checks the whole message
     )
     account = None if method.privacy.account is None else serve.account
     privacy = Privacy(ask.costs, (*method.privacy.onward, ASKED, TOLD), account)
@@ -116,7 +118,7 @@ def _check_clients(threshold: int, honest: int, colluders: int) -> None:
 
 
 def _check_means(method: Method) -> None:
-    """Raise unless means, or sums, of the clients' uploads suffice for the method."""
+    """Raise unless the method's server needs only means, or sums, of the clients' uploads."""
     served, reasons = method.aggregate, []
     if not isinstance(served, OfMeans | OfSums):
         reasons.append(
@@ -149,14 +151,14 @@ def _check_rest(bits: int, bound: float, signed: Any) -> None:
 
 @typed
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
-    """Join the rounds of each exchange of a secure sum, as in the history of the method alone.
+    """Join the rounds of each exchange of a secure sum, as in the method's history without it.
 
-    Bytes and seconds are added up, metrics are those after the sum. `dropped` are the participants
-    that are not in the sum, with the first reason; a client that only missed the last round is in
-    the sum. Rounds after the last whole exchange are left out.
+    Bytes and seconds are added up; metrics are those after the sum. `dropped` has the participants
+    that are not in the sum, with the first reason. A client that only missed the last round is in
+    the sum. Rounds after the last complete exchange are left out.
 
     Args:
-        history: of a run of `secure_sum`.
+        history: the history of a run of `secure_sum`.
         exchange: number of rounds of a sum, ``method.rules.exchange``: 5 in the signed mode.
 
     Example:
@@ -185,10 +187,10 @@ def clients_summed(state: State) -> dict[str, float]:
     """Number of clients in the newest sum, for ``fgl.run(..., watch=clients_summed)``.
 
     Args:
-        state: the server's.
+        state: the server's state.
 
     Returns:
-        ``"clients_summed"``; 0 if there was no sum, or it was refused.
+        ``"clients_summed"``; 0 if there was no sum, or the sum was rejected.
 
     Example:
         >>> clients_summed({"secure": {"phase": torch.tensor(0), "summed": torch.tensor(7)}})
