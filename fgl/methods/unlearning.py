@@ -20,16 +20,18 @@ from ..graph import Graph
 def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
     """The same method trained without some clients, as a reference for unlearning them.
 
-    A client's randomness depends on the seed, the round and its number alone. So this is bit for
-    bit the run in which these clients were never reached, by which approximate unlearning is
-    measured. The clients still get the same messages as all others.
+    A client's randomness depends on the seed, the round and its number alone. So this is, with
+    ``clients_at_once=1`` bit for bit, the run in which these clients were never reached, by which
+    approximate unlearning is measured. A batch of clients draws its dropout together, and rounds
+    otherwise. The clients still get the same messages as all others.
 
     Args:
         fedavg: any method.
         client: whose uploads do not count, its number from 0, or several numbers.
 
     Raises:
-        ValueError: if a number is negative, or there is none.
+        ValueError: if a number is negative, or there is none; in a round, if there is no such
+            client.
 
     Example:
         >>> method = retrained(fgl.fedavg(torch.nn.Linear(1, 1)), client=0)
@@ -43,6 +45,7 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
     leaving = numbers_of(client)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
+        _check_there(leaving, inbox)
         others = without(inbox, leaving)
         return fedavg.aggregate(others, state) if others else ({}, state)
 
@@ -140,8 +143,7 @@ def unlearned(
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        most = max(leaving)
-        reject_if(most >= inbox.num_clients, f"client to be one of {inbox.num_clients}", most)
+        _check_there(leaving, inbox)
         rounds = int(state.get("rounds", torch.tensor(0)))
         model, new = new_model(inbox, state, rounds)
         if not model:
@@ -197,6 +199,12 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
     """
     rest = fed.drop(inbox, clients)
     return Inbox(rest, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+
+
+def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
+    """Raise if a client is none of the federation's."""
+    most, count = max(clients), inbox.num_clients
+    reject_if(most >= count, f"client to be one of {count}", most)
 
 
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
