@@ -108,6 +108,8 @@ def test_the_worst_is_the_largest_where_less_is_better_and_nan_where_one_diverge
     merged = merging(True, None, {"gap"})(scores)
     assert (merged["worst_test_rmse"], merged["worst_test_gap"]) == (2.0, 3.0)
     assert math.isnan(merged["worst_auc"])
+    ahead = merging(True, None, {"gap"})({0: {"test_gap@3": 3.0}, 1: {"test_gap@3": 1.0}})
+    assert ahead["worst_test_gap@3"] == 3.0
     target = Target(REGRESSION.loss, {"gap": REGRESSION.metrics["mae"]}, frozenset({"gap"}))
     clients = [own.replace(y=own.y.float(), num_classes=None) for own in graphs()]  # type: ignore[union-attr]
     task = node_task(None, clients, fgl.nn.GCN(6, 4, 1), SGD, target=target)

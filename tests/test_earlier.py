@@ -74,11 +74,17 @@ def test_forgetting_from_the_last_clean_state_is_never_having_known() -> None:
 
 def test_what_cannot_come_later_is_refused() -> None:
     task = task_of()
+    links, nodes = (
+        setting(clients=3, hidden=4).load(seed=0)  # their losses read all of a client
+        for setting in (fgl.tasks.Links, fgl.tasks.OwnNodes)
+    )
     numbers = [own.replace(y=own.y.float(), num_classes=None) for own in graphs()]  # type: ignore[union-attr]
     for call, kind, said in [
         (lambda: earlier(task, clients=[4]), ValueError, "clients"),
         (lambda: earlier(task, clients=range(4)), ValueError, "leave an example"),
         (lambda: earlier(task, classes=[0, 1, 2]), ValueError, "leave an example"),
+        (lambda: earlier(links, clients=[1]), ValueError, "train_mask alone"),
+        (lambda: earlier(nodes, clients=[1]), ValueError, "train_mask alone"),
         (lambda: earlier(replace(task, clients=numbers), classes=[0]), TypeError, "class labels"),
     ]:
         with pytest.raises(kind, match=said):

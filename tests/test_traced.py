@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextvars
 import gc
 import itertools
 import os
@@ -280,6 +281,23 @@ def in_tensor() -> Callable[..., Tensor]:
     return loss
 
 
+def in_data() -> Callable[..., Tensor]:
+    plain, scale = fedavg().loss, torch.ones(2)
+
+    def loss(params: Any, graph: Any, context: Any) -> Tensor:
+        scale[:1].data.mul_(0.9)  # no version tells of it
+        return plain(params, graph, context) * scale.sum()
+
+    return loss
+
+
+def in_context() -> Any:
+    def step(holder: Any) -> None:
+        holder.set(holder.get() + 1)
+
+    return warming(contextvars.ContextVar("calls", default=0), lambda holder: holder.get(), step)
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "counts in slots": (in_slots, "holds a Slots"),
     "counts in an array": (in_array, "holds a ndarray"),
@@ -287,6 +305,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "counts in a set": (in_set, "changes an object"),
     "reads the environment": (in_environment, "calls environ"),
     "reads a number of a tensor": (in_tensor, "calls item"),
+    "counts in a context variable": (in_context, "holds a ContextVar"),
+    "changes the data of a tensor": (in_data, "changes a tensor"),
     "counts in a closure": (counting, "changes an object"),
     "counts in an attribute": (Warmed, "changes an object"),
     "draws with random": (by_random, "Python's or numpy's"),

@@ -276,3 +276,12 @@ def test_all_data_answers_the_same_questions() -> None:
         ranks = torch.tensor(by_loops(model, own, own.test_mask & _is_true(own), True, True))
         wanted.append(float((1 / ranks).mean()))
     assert [result.history[0].metrics[f"test_mrr/{k}"] for k in range(3)] == pytest.approx(wanted)
+
+
+def test_a_mark_before_the_first_name_is_no_part_of_it(tmp_path: Path) -> None:
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}.txt").write_bytes(f"\ufeffa\tr\t{name}\u2028\u00e9\r\n".encode())
+    assert load_triples(tmp_path)[1] == [
+        "a",
+        *(f"{n}\u2028\u00e9" for n in ("test", "train", "valid")),
+    ]

@@ -124,3 +124,9 @@ def test_the_usual_radius_is_a_third_of_the_way_to_random_models() -> None:
     zero = {name: torch.zeros_like(value) for name, value in initial.items()}
     want = (square(centre, zero) + square(initial, zero)) / 3
     assert float(radius) == pytest.approx(want**0.5, rel=1e-6)
+
+
+def test_a_client_that_is_not_there_cannot_be_forgotten() -> None:
+    for method in (retrained(plain(), client=9), unlearned(plain(), client=9, at=1)):
+        with pytest.raises(ValueError, match="client to be one of"):
+            fgl.run(method, clients(), num_rounds=1)

@@ -513,3 +513,9 @@ def test_pooled_scores_are_of_all_windows_together() -> None:
     own = fgl.evaluate_on(task.fedavg, clients, clients, target=FORECAST)(result.outbox, {})
     mean = sum(float(error.nanmean(0)[1]) for error in errors) / len(errors)
     assert own["local_mae@3"] == pytest.approx(mean, rel=1e-9)
+
+
+def test_the_size_of_a_batch_is_chosen_for_draws_that_read_the_context() -> None:
+    task = fgl.tasks.node_task(None, districts()[:3], seeded(), training(), target=FORECAST)
+    result = fgl.run(fgl.methods.fedselect(task.fedavg), task, num_rounds=1, seed=0)
+    assert result.history[-1].metrics["test_mae@1"] > 0

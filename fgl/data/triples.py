@@ -83,7 +83,7 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
 def _read(path: Path) -> list[tuple[str, ...]]:
     """The distinct triples of a file."""
     rows: list[tuple[str, ...]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
         row = tuple(name.strip() for name in line.split("\t"))
         if row == ("",):
             continue

@@ -449,7 +449,10 @@ def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
     if any(map(math.isnan, values)):
         return math.nan
     name = name.removesuffix("_before")
-    less = less_is_better(name) or any(name == own or name.endswith(f"_{own}") for own in lower)
+    names = {name, name.split("@")[0]}  # "test_mae@3" is the mae of one horizon
+    less = less_is_better(name) or any(
+        each == own or each.endswith(f"_{own}") for each in names for own in lower
+    )
     return max(values) if less else min(values)
 
 

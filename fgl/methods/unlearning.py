@@ -20,16 +20,18 @@ from ..graph import Graph
 def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
     """The same method trained without some clients, as a reference for unlearning them.
 
-    A client's randomness depends only on the seed, the round and the client's number. So the result
-    is bit for bit the same as in a run that never reached these clients, and is a reference for
-    approximate unlearning. The clients still get the same messages as all others.
+    A client's randomness depends only on the seed, the round and the client's number. With
+    ``clients_at_once=1`` the result is bit for bit the same as in a run that never reached these
+    clients, so it is a reference for approximate unlearning. A batch of clients draws its dropout
+    together and rounds differently. The clients still get the same messages as all others.
 
     Args:
         fedavg: any method.
         client: number, from 0, of the client whose uploads are ignored, or several numbers.
 
     Raises:
-        ValueError: if a number is negative, or no number is given.
+        ValueError: if a number is negative, or no number is given; in a round, if the federation
+            lacks such a client.
 
     Example:
         >>> method = retrained(fgl.fedavg(torch.nn.Linear(1, 1)), client=0)
@@ -43,6 +45,7 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
     leaving = numbers_of(client)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
+        _check_there(leaving, inbox)
         others = without(inbox, leaving)
         return fedavg.aggregate(others, state) if others else ({}, state)
 
@@ -142,8 +145,7 @@ def unlearned(
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        most = max(leaving)
-        reject_if(most >= inbox.num_clients, f"client to be one of {inbox.num_clients}", most)
+        _check_there(leaving, inbox)
         rounds = int(state.get("rounds", torch.tensor(0)))
         model, new = new_model(inbox, state, rounds)
         if not model:
@@ -199,6 +201,12 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
     """
     rest = fed.drop(inbox, clients)
     return Inbox(rest, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+
+
+def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
+    """Raise if a client is none of the federation's."""
+    most, count = max(clients), inbox.num_clients
+    reject_if(most >= count, f"client to be one of {count}", most)
 
 
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:

@@ -27,7 +27,8 @@ class Recorder(TorchDispatchMode):
         inputs: tensors that are replaced by other tensors when the operations are repeated.
 
     Raises:
-        RuntimeError: inside the context, if a number is read from an input or a result.
+        RuntimeError: inside the context, if a number is read from an input or a result, or if a
+            constant is changed in place, which every repetition would change again.
 
     Example:
         >>> x = torch.ones(2)
@@ -43,6 +44,7 @@ class Recorder(TorchDispatchMode):
         self._inputs = [f"input_{place}" for place in range(len(inputs))]
         self._names = {id(each): name for each, name in zip(inputs, self._inputs, strict=True)}
         self._varying = set(self._names)  # results that depend on inputs or on random numbers
+        self._constants: set[int] = set()  # memory of the constants
         self._mixed = False  # whether a tensor changed in place may share memory
         self._kept: list[Any] = list(inputs)  # an id is unique while its tensor lives
         self._calls: list[tuple[list[str], str, list[str]]] = []  # results, source, names read
@@ -63,7 +65,12 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._paused:
             return func(*args, **kwargs)
-        varies = any(id(each) in self._varying for each in tree_leaves((args, kwargs)))
+        leaves = tree_leaves((args, kwargs))
+        self._constants.update(_memory(each) for each in leaves if id(each) not in self._names)
+        changed = {_memory(each) for each in _written(func, args, kwargs)}
+        if not self._constants.isdisjoint(changed - {0}):
+            raise RuntimeError(f"{func} changes a tensor that the loss keeps")
+        varies = any(id(each) in self._varying for each in leaves)
         if not READS.isdisjoint(func.tags):
             # With integer indices, `index` always reads the same number of rows.
             read = tree_leaves(args[1] if func is ATEN.index.Tensor else (args, kwargs))
@@ -149,6 +156,22 @@ class Recorder(TorchDispatchMode):
         exec(compile(source, "<recording>", "exec"), namespace)
         repeat: Callable[..., list[Tensor | None]] = namespace["repeat"]
         return repeat
+
+
+def _memory(value: Any) -> int:
+    """The address of a tensor's memory; 0 of anything else."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        return 0
+    return value.untyped_storage().data_ptr()
+
+
+def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments that an operation changes in place."""
+    if not func._schema.is_mutable:
+        return []
+    values = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | kwargs
+    infos = {each.name: each.alias_info for each in func._schema.arguments}
+    return tree_leaves([v for name, v in values.items() if infos[name] and infos[name].is_write])
 
 
 def recorded() -> bool:

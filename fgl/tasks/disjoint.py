@@ -58,7 +58,8 @@ def task_of(
     method = weighed_by_nodes(fedavg(model, loss=loss, train=train))
     method = bounded(own_models(method, before=True), clients)
     scores = partial(evaluate_own, score_of(test=True))
-    return Task(clients, method, scores, select, validation(score_of(test=False), select))
+    validate = validation(score_of(test=False), select)
+    return Task(clients, method, scores, select, validate, by_mask=False)
 
 
 @declares

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import federation as fed
-from ..checks import Natural, Weight, check_number
+from ..checks import Natural, Weight, check_number, reject_if
 from ..federation import Evaluate, Message, Method, Params, State, Training
 from ..graph import Graph
 from ..graph.facts import check_graphs
@@ -38,6 +38,8 @@ class Task:
         whole: the graph for centralized training; default none.
         bytes_before: bytes that were sent to and from all clients before the first round.
         new_nodes: number of nodes that were generated for all clients; None without a generator.
+        by_mask: whether only examples of a client's `train_mask` train; False if its loss reads all
+            nodes or edges.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -53,6 +55,7 @@ class Task:
     whole: Graph | None = None
     bytes_before: int = 0
     new_nodes: int | None = None
+    by_mask: bool = True
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate:
         """The score of a method, a function ``(outbox, client_states) -> metrics``.
@@ -101,7 +104,8 @@ def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] =
         classes: the labels that appear later, in no client's training mask.
 
     Raises:
-        ValueError: for a client that the task lacks, or if no training example is left.
+        ValueError: for a client that the task lacks, if no training example is left, or if the
+            clients' losses read more than the training examples, as `link_task`'s do.
         TypeError: for `classes` of a task whose labels are numbers.
 
     Example:
@@ -112,6 +116,12 @@ def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] =
     Source: clients, nodes and classes that appear later as in Kim et al. 2025, FedLoG,
     https://arxiv.org/abs/2503.03995
     """
+    reject_if(
+        not task.by_mask,
+        "a task whose clients train on examples of their train_mask alone",
+        "one whose loss reads all nodes or edges: fgl.run(..., dropouts=lambda round, client: ...) "
+        "leaves clients out",
+    )
     for client in clients:
         check_number("clients", client, at_least=0, below=len(task.clients), integer=True)
     own = []

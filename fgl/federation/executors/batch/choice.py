@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -177,6 +178,7 @@ def _times(method: Method, graph: Graph) -> int:
     """Number of times of a series that a step reads, window by window; 1 of a plain graph."""
     if not graph.has("window_index"):
         return 1
-    with torch.random.fork_rng([]):
+    batch = graph
+    with torch.random.fork_rng([]), suppress(Exception):  # a draw may read what clients receive
         batch, _ = next(iter(local_steps(method.train, graph, {})), (graph, {}))
     return int(batch.window_index.numel())  # type: ignore[union-attr]

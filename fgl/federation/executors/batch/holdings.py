@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextvars
 import functools
 import operator
 import random
@@ -41,7 +42,10 @@ EFFECTS = {
 }
 STREAMS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator, Iterator)
 # Contents that may change where nobody looks.
-OPAQUE = (np.ndarray, collections.deque, bytearray, array.array, memoryview)
+OPAQUE = (
+    *(np.ndarray, collections.deque, bytearray, array.array, memoryview),
+    contextvars.ContextVar,
+)
 LEAVES = (
     *(Graph, SparseMatrix, Pattern),
     *(bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device),
