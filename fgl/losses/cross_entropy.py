@@ -18,7 +18,7 @@ from ..sparse.autograd import batched, mapped, positional
 from ..sparse.rows import widened
 from .weighted_mean import known_mean, weighted_mean
 
-# A cache from a mask to the tensors derived from the mask and labels; each training step needs them.
+# A cache from a mask to tensors that depend on the mask and labels; each training step reads it.
 _known = WeakTensorKeyDictionary()
 
 
