@@ -254,7 +254,7 @@ Affine = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _affine(flat: Tensor, sizes: tuple[int, int, int]) -> Affine:
-    """Views of all weights, in the order of `init_encoder`; the last row of a weight is its bias."""
+    """Views of all weights, in the order of `init_encoder`; a weight's last row is its bias."""
     width, hidden, out = sizes
     parts = flat.split([(width + 1) * hidden, hidden, hidden, (hidden + 1) * out])
     return parts[0].view(-1, hidden), parts[1], parts[2], parts[3].view(-1, out)
@@ -265,7 +265,7 @@ def _beside_ones(rows: Tensor) -> Tensor:
 
 
 def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, ...]:
-    """The intermediate results of `encode`, from ``[A X, 1]`` to the embedding, for the gradient."""
+    """All results of `encode`, from ``[A X, 1]`` to the embedding, as needed for the gradient."""
     affine0, norm_weight, norm_bias, affine1 = params
     hidden = inputs @ affine0
     normed, mean, rstd = torch.native_layer_norm(
@@ -278,7 +278,7 @@ def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, .
 def _gradient(
     network: Tensor, inputs: Tensor, params: Affine, weight: float, grads: Affine
 ) -> None:
-    """Write the gradient of the loss with respect to the weights into `grads`, by the chain rule."""
+    """Write the gradient of the loss by the weights into `grads`, using the chain rule."""
     hidden, normed, mean, rstd, spread, z = _forward(network, inputs, params)
     _, norm_weight, norm_bias, affine1 = params
     to_z = _link_gradient(z, weight)

@@ -19,10 +19,10 @@ def centred(rows: Tensor) -> Tensor:
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Each row divided by its length; a row of zeros stays."""
+    """Divide each row by its length; a row of zeros is unchanged."""
     if not rows.numel():
         return rows
-    size = rows.abs().amax(1, keepdim=True)  # else the squares of a small row would vanish
+    size = rows.abs().amax(1, keepdim=True)  # without it, squares of a small row would underflow
     rows = rows / torch.where(size > 0, size, 1)
     length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     return rows / length.clamp(min=1)
