@@ -66,14 +66,14 @@ def counted(plan: Plan) -> Iterator[Count]:
 
 
 def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -> None:
-    """Start workers, start those again that die, and end with the last run."""
+    """Start workers, restart workers that die, and return after the last run."""
     with ExitStack() as stack:
         crew = {}
         for index in range(workers):
             crew[index] = Worker(folder, plan, index)
             stack.callback(crew[index].wait)
         for worker in crew.values():
-            stack.callback(worker.end)  # all are told before the first is waited for
+            stack.callback(worker.end)  # all workers are told to exit before waiting for the first
         while missing(plan, store):
             count(store)
             finished, start = len(store), time.monotonic()

@@ -1,4 +1,4 @@
-"""A run of a study: its record, whatever happens."""
+"""A run of a study and its record, also for runs that fail."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-LENGTH = 12  # letters of a fingerprint
+LENGTH = 12  # characters of a fingerprint
 HIDDEN = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__"}
 HIDDEN |= {"__static_attributes__", "__annotations__", "__annotate_func__", "__dataclass_fields__"}
 HIDDEN |= {"__annotations_cache__", "__abstractmethods__", "__slotnames__", "_abc_impl"}
 
-Memo = dict[int, tuple[Any, str]]  # the object too: else its id could be another's later
+Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object gets its id
 
 
 def fingerprint(value: Any) -> str:

@@ -175,7 +175,7 @@ class Plan:
             return len(self.seeds)
         if self.tuning_seeds != "each":
             return len(self.seeds) + len(self.tuning_seeds) * self.trials
-        again = self.rounds != self.tuning_rounds  # else the chosen trial is the test run
+        again = self.rounds != self.tuning_rounds  # otherwise the chosen trial is the test run
         return len(self.seeds) * (self.trials + again)
 
     def tunes(self, method: str) -> bool:
@@ -184,7 +184,7 @@ class Plan:
         return len(self.local) > 1 or any(map(is_free, spaces))
 
     def cell(self, setting: str, method: str, records: Records) -> Cell:
-        """The trials, chosen points and test runs of a method on a setting that are known so far."""
+        """Trials, chosen points and test runs of a method on a setting that are known so far."""
         if (setting, method) in self._whole:
             return self._whole[setting, method]
         cell, open_groups = Cell(), 0
