@@ -89,7 +89,7 @@ def cli(
         with command(origin):
             return main(**arguments)
     except (OSError, TypeError, ValueError) as error:
-        own = isinstance(error, TypeError) and "argument" not in vars(error)  # an error in the code, not in a flag
+        own = isinstance(error, TypeError) and "argument" not in vars(error)  # not about a flag
         if own or (origin.get("began") and not isinstance(error, OSError)):
             raise
         _refuse(program, error, flags)
@@ -271,7 +271,7 @@ def _sources(main: Main) -> list[tuple[Main, inspect.Parameter]]:
 def _is_function(kind: Any) -> bool:
     """Whether values of a type can be functions."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    functions = (types.FunctionType, collections.abc.Callable)  # the type of a default value, the type in a hint
+    functions = (types.FunctionType, collections.abc.Callable)  # of a default, of a hint
     return any(each in functions or typing.get_origin(each) in functions for each in kinds)
 
 

@@ -82,7 +82,7 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def first_line(documented: Any) -> str:
-    """The first line of a docstring, also of a `functools.partial`'s function; "" if there is none."""
+    """The first line of a docstring, also behind a `functools.partial`, or ""."""
     if isinstance(documented, functools.partial):
         documented = documented.func
     return _plain((inspect.getdoc(documented) or "").split("\n")[0])

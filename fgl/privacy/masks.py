@@ -216,7 +216,7 @@ def told_secrets(
     threshold: int,
     about: bytes,
 ) -> tuple[dict[int, bytes], dict[int, frozenset[int]]]:
-    """One secret of each client, recovered from shares; `unmasked` removes masks with the secrets.
+    """Secrets of clients, recovered from shares; `unmasked` removes masks with these secrets.
 
     Args:
         told: row to the result of `revealed`, for the clients that replied.
