@@ -54,23 +54,23 @@ class Run:
     rounds: Natural = 200
     """The number of rounds, including the rounds before a resume."""
     seed: Annotated[int, partial(check_number, at_least=0, below=2**63, integer=True)] = 0
-    """The seed of the split, the partition, the first model and all training."""
+    """The seed of the split, the partition, the initial model and all training."""
     participation: PositiveShare = 1.0
-    """The share of the clients that take part in a round."""
+    """The fraction of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
-    """The number of clients that train as one batch, all, or as `fgl.federation.choose` decides."""
+    """The number of clients in one training batch, all, or the choice of `fgl.federation.choose`."""
     threads: Count = 1
     """The threads of torch; small graphs are fastest on one."""
     patience: Count | None = None
     """Stop after this number of rounds without a better validation, or never."""
     checkpoint: str | None = None
-    """The folder where every round is saved; a run that finds one goes on from it."""
+    """The folder where every round is saved; a run resumes from a saved round in this folder."""
     json: str | None = None
     """The file that the report is written to."""
     plot: str | None = None
     """The file that a picture of the rounds is written to; needs matplotlib."""
     each: bool = False
-    """Record each client's own metrics in every round, and the worst."""
+    """Record each client's own metrics and the worst client's metric in every round."""
 
     def __post_init__(self) -> None:
         if self.clients_at_once not in ("all", "auto"):

@@ -167,7 +167,7 @@ def f1_of(counts: Tensor) -> float:
 
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Select the rows that count, with a mask; on a GPU take all rows, which needs no wait."""
+    """Select the masked rows, with a mask; on a GPU keep all rows, which avoids a wait."""
     check_length(len(logits), y=y)
     if mask is not None:
         check_mask("mask", mask, len(logits))
@@ -177,7 +177,7 @@ def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tenso
     return logits, y, torch.ones_like(y, dtype=torch.bool)
 
 
-NUMBER: Any = (float, share, f1_of)  # of a tensor by its dimensions: a number, hits, classes
+NUMBER: Any = (float, share, f1_of)  # converter by a tensor's dimension: number, hits, classes
 
 
 @explained

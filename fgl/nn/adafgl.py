@@ -24,8 +24,9 @@ class AdaFGL(nn.Module):
 
     - On a homophilous graph an MLP reads S. The output is ``(softmax(MLP) + P) / 2``, with
       softmax(P) instead of P, as in the public code.
-    - On a heterophilous graph the output is the mean of three softmaxes: of an MLP of x, of an MLP
-      of S, and of an MLP of S whose outputs are passed along signed edges, see `signed_messages`.
+    - On a heterophilous graph the output is the mean of the softmaxes of three MLPs. The first
+      reads x. The second reads S. The third reads S, and its outputs are passed along signed
+      edges, see `signed_messages`.
 
     The buffer `homophilous` (1 or 0) selects between the two. All pairs of nodes are compared.
 

@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
 
 def gives_embeddings(model: nn.Module) -> bool:
-    """Whether a model takes ``return_embedding=True``.
+    """Whether a model accepts the argument ``return_embedding=True``.
 
     Example:
         >>> gives_embeddings(fgl.nn.GCN(4, 8, 2)), gives_embeddings(torch.nn.Linear(4, 2))

@@ -13,7 +13,7 @@ from ..kinds import explained
 from .hops import hops
 from .simple import Simple, simple
 
-MEASURES: dict[str, Callable[[Simple], Tensor]] = {}  # by name, of graphs that were made simple
+MEASURES: dict[str, Callable[[Simple], Tensor]] = {}  # by name, for simple graphs
 
 
 class OfEdges(Protocol):

@@ -46,7 +46,7 @@ def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix
     """
     reject_if(h.dim() != 2, "h to have shape [N, C]", list(h.shape))
     check_count(s=s)
-    dtype, h = h.dtype, widened(h.detach())  # sums of a float16 end at 65,504
+    dtype, h = h.dtype, widened(h.detach())  # float16 sums overflow at 65,504
     num_nodes = h.shape[0]
     s = min(s, num_nodes)
     size = min(max(1, block // max(num_nodes, 1)), num_nodes)
