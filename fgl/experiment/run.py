@@ -58,7 +58,7 @@ class Run:
     participation: PositiveShare = 1.0
     """The fraction of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
-    """The number of clients in one training batch, all, or the choice of `fgl.federation.choose`."""
+    """The number of clients per training batch, all, or as `fgl.federation.choose` selects."""
     threads: Count = 1
     """The threads of torch; small graphs are fastest on one."""
     patience: Count | None = None
