@@ -1,4 +1,4 @@
-"""Inference in blocks: the logits of a whole graph, some nodes at a time."""
+"""Inference in blocks: the logits of a whole graph, computed block by block."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .progress import shown
 from .sampler import NeighbourSampler
 from .sparse.matrix import rows_of
 
-PROBED = 8  # nodes, spread over the graph, that are also computed with one hop more
-NEAR = 1e-4  # of the largest logit: what rounding may change
+PROBED = 8  # number of nodes, spread over the graph, that are also computed with one more hop
+NEAR = 1e-4  # largest rounding error, as a fraction of the largest logit
 
 
 @torch.no_grad()
@@ -33,34 +33,37 @@ def logits_in_blocks(
 ) -> Tensor:
     """Compute a model's outputs at all nodes, in eval mode, in bounded memory.
 
-    A layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes after the other, from the
-    rows of the layer before of these nodes and of all their neighbours: equal to the forward on the
-    whole graph, up to rounding. Besides the graph, memory holds two layers' outputs
-    ``[num_nodes, width]`` and what one block needs. A neighbour's linear map is computed again for
-    each block that it is seen from, so larger blocks are faster.
+    Each layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes after another. The input
+    of a block is the previous layer's output at the block's nodes and at all their neighbours. Up
+    to rounding, the result equals the forward on the whole graph. Besides the graph, memory holds
+    two layers' outputs ``[num_nodes, width]`` and the data of one block. A node's linear map is
+    computed again for each block in which the node has a neighbour, so larger blocks are faster.
 
-    The layers of any other model are not known. It is called on a block and all nodes within `hops`
-    of it, with all edges into those that are nearer: equal too, where no node looks farther. Memory
-    holds what the model needs for that neighbourhood, and nodes near several blocks are computed
-    for each. Some nodes are computed with one hop more, to see whether `hops` are enough.
+    Any other model is called on a block and all nodes within `hops` of the block. The edges are
+    those that end in a node fewer than `hops` away. The result equals the forward on the whole
+    graph if no output depends on nodes farther away. Memory holds the model's data for this
+    neighbourhood, and nodes near several blocks are computed several times. As a check of `hops`,
+    some nodes are also computed with one more hop.
 
     Args:
-        model: one of these, or any that returns a row for each node, such as PyG's.
-        params: its parameters and buffers, by name.
+        model: a `GCN`, `SAGE` or `GAT`, or any model that returns a row for each node, such as
+            PyG's models.
+        params: the model's parameters and buffers, by name.
         graph: one graph.
         block_size: nodes per block; a graph with at most this many nodes is computed as a whole.
-        hops: how far a node looks: as many as the model has layers; one more where a layer reads
-            its neighbours' degrees, as PyG's GCNConv does. A stack of convolutions needs none.
+        hops: largest distance of a node that affects an output: the model's number of layers, or
+            one more if a layer reads its neighbours' degrees, as PyG's GCNConv does. Not needed for
+            a stack of convolutions.
 
     Returns:
         float ``[num_nodes, out_channels]``.
 
     Raises:
-        TypeError: if the graph has more nodes, the model is no stack of convolutions, and there are
-            no `hops`.
-        ValueError: if `block_size` or `hops` is below 1, the model returns something else than a
-            row for each node, or nodes look farther than `hops`, as where a layer normalises over
-            the whole graph.
+        TypeError: if the graph has more than `block_size` nodes, the model is no stack of
+            convolutions, and `hops` is not given.
+        ValueError: if `block_size` or `hops` is below 1; if the model does not return a row for
+            each node; or if outputs depend on nodes farther than `hops`, for example because a
+            layer normalises over the whole graph.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(5), torch.tensor([[0, 1, 2], [1, 2, 3]]))
@@ -87,7 +90,7 @@ def logits_in_blocks(
 def _by_hops(
     model: nn.Module, params: Mapping[str, Tensor], graph: Graph, block_size: int, hops: int
 ) -> Tensor:
-    """Each block with its whole neighbourhood."""
+    """Compute each block together with its whole neighbourhood."""
 
     def rows(sampler: NeighbourSampler, block: Tensor) -> Tensor:
         part = sampler.unchecked(block)
@@ -122,7 +125,7 @@ def _by_hops(
 
 
 def _by_layer(model: Stack, params: Mapping[str, Tensor], graph: Graph, block_size: int) -> Tensor:
-    """Each layer for one block after the other."""
+    """Compute each layer for one block after another."""
     sampler = NeighbourSampler(graph, (-1,))
     starts = range(0, graph.num_nodes, block_size)
     nodes = torch.arange(graph.num_nodes, device=graph.device)

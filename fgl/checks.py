@@ -1,4 +1,4 @@
-"""Checks of arguments: numbers in bounds, choices, lengths, devices, places on disk."""
+"""Checks of arguments: bounds of numbers, choices, lengths, devices, access to the disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 E = TypeVar("E", bound=Exception)
 
-if getattr(sys.modules["fgl"], "__file__", None) is None:  # a folder, as Python imports any
+if getattr(sys.modules["fgl"], "__file__", None) is None:  # Python imports any folder
     raise ImportError(
         f"Expected fgl to be the package that is installed at {__file__.removesuffix('checks.py')},"
         f" but got the folder {next(iter(sys.modules['fgl'].__path__))}, whose name hides it: "
@@ -26,12 +26,12 @@ if getattr(sys.modules["fgl"], "__file__", None) is None:  # a folder, as Python
 
 
 def reject_if(wrong: Any, expected: str, got: Any, error: type[Exception] = ValueError) -> None:
-    """Raise ``Expected <expected>, but got <got>`` if something is wrong.
+    """Raise ``Expected <expected>, but got <got>`` if a condition is true.
 
     Args:
         wrong: the condition.
-        expected: such as "mask to be bool".
-        got: the value, or words for it.
+        expected: text such as "mask to be bool".
+        got: the value, or a text that describes it.
         error: class of the error.
 
     Example:
@@ -45,7 +45,7 @@ def reject_if(wrong: Any, expected: str, got: Any, error: type[Exception] = Valu
 
 
 def about(argument: str, error: E) -> E:
-    """The error with the name of the wrong argument, which a command line reads.
+    """The error, with the name of the invalid argument as an attribute for the command line.
 
     Example:
         >>> vars(about("mu", ValueError("Expected mu to be positive, but got -1")))
@@ -69,13 +69,13 @@ def check_number(
 
     Args:
         name: the value's name in the message.
-        value: the value; True is no number.
-        at_least, above, at_most, below: the bounds; `above` and `below` are themselves outside.
-        integer: whether it must be an integer; 3.0 does not count as one.
+        value: the value; a bool does not count as a number.
+        at_least, above, at_most, below: the bounds. The values `above` and `below` are excluded.
+        integer: whether the value must be an integer; 3.0 does not count as an integer.
 
     Raises:
-        TypeError: if `value` is no number, or no integer where it must be one.
-        ValueError: if it is out of bounds, infinite or not a number (NaN).
+        TypeError: if `value` is no number, or with `integer` no integer.
+        ValueError: if `value` is out of bounds, infinite or NaN.
 
     Example:
         >>> check_number("mu", 0.1, at_least=0)
@@ -164,11 +164,11 @@ def check_count(**values: Any) -> None:
 
 
 def check_fanouts(fanouts: Any, *, unlimited: bool = False) -> tuple[int, ...]:
-    """Fan-outs as a tuple; raise unless they are positive integers, or -1 where `unlimited`.
+    """Fan-outs as a tuple; raise unless all are positive integers, or -1 if `unlimited`.
 
     Raises:
-        TypeError: for an entry that is no integer.
-        ValueError: for another entry, or none.
+        TypeError: if an entry is no integer.
+        ValueError: if an integer is invalid, or there are no entries.
 
     Example:
         >>> check_fanouts([10, -1], unlimited=True)
@@ -188,12 +188,12 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Raise unless a value is one of the choices.
 
     Args:
-        name: what the value is called in the message.
+        name: the name of the value in the message.
         value: the value.
-        choices: the values that there are.
+        choices: the valid values.
 
     Raises:
-        ValueError: if `value` is not one of them.
+        ValueError: if `value` is not one of the choices.
 
     Example:
         >>> check_choice("optimizer", "sgd", ("sgd", "adam"))
@@ -208,7 +208,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
 
 def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
-    """The end of an error's sentence: the choice that is spelled almost like a value, if any.
+    """The end of an error's sentence, with the choice whose spelling is close to a value, if any.
 
     Example:
         >>> did_you_mean("Cora", ["cora", "citeseer"])
@@ -224,10 +224,10 @@ def check_length(length: int, **tensors: torch.Tensor | None) -> None:
 
     Args:
         length: the number of rows.
-        tensors: each by its name; None is no tensor.
+        tensors: tensors by name; None is skipped.
 
     Raises:
-        ValueError: naming the first tensor of another shape.
+        ValueError: with the name of the first tensor that has another number of rows.
 
     Example:
         >>> check_length(3, y=torch.zeros(3), mask=None)
@@ -245,7 +245,8 @@ def check_mask(name: str, mask: Any, length: int) -> None:
     """Raise unless a mask is a bool tensor with the given number of rows.
 
     Raises:
-        TypeError, ValueError: for another dtype or shape.
+        TypeError: for another dtype.
+        ValueError: for another shape.
 
     Example:
         >>> check_mask("mask", torch.ones(2), 2)
@@ -259,13 +260,13 @@ def check_mask(name: str, mask: Any, length: int) -> None:
 
 
 def check_device(device: Any) -> None:
-    """Refuse a device that torch cannot compute on here.
+    """Raise unless torch can compute on a device of this computer.
 
     Args:
-        device: as torch names it, such as ``"cpu"`` or ``"cuda:1"``.
+        device: torch's name of the device, such as ``"cpu"`` or ``"cuda:1"``.
 
     Raises:
-        ValueError: if torch does not know it, or this machine or this build of torch lacks it.
+        ValueError: if the name is unknown, or this computer or build of torch lacks the device.
 
     Example:
         >>> check_device("cpu")
@@ -285,9 +286,9 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
     """Raise unless `rows` is a finite floating-point matrix; the error names the client.
 
     Args:
-        name: the matrix' name in the message.
+        name: the name of the matrix in the message.
         rows: one row per client.
-        shape: the shape that the message asks for; ``"k, k"`` must be square.
+        shape: the expected shape in the message; with ``"k, k"`` the matrix must be square.
 
     Example:
         >>> check_rows("flat", torch.tensor([[1.0], [float("nan")]]))
@@ -308,10 +309,10 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
 
 
 def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int]) -> None:
-    """Raise if a tensor's type, shape or layout differ, before its bytes are read.
+    """Raise if a tensor's dtype, shape or layout is not as expected, before its bytes are read.
 
     Raises:
-        ValueError: naming the expected type, shape or layout.
+        ValueError: with the expected dtype, shape or layout.
 
     Example:
         >>> check_kind("sent", torch.tensor([2]), torch.bool, [1])
@@ -327,14 +328,14 @@ def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int
 
 @contextmanager
 def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
-    """A context that turns an error of the system into an OSError of one sentence.
+    """A context that replaces an OSError by one whose message is a single sentence.
 
     Args:
-        wanted: the aim, such as "a.json to be written".
+        wanted: the expected event, such as "a.json to be written".
         hint: the end of the sentence.
 
     Raises:
-        OSError: as the one inside.
+        OSError: if the code inside the context raises an OSError.
 
     Example:
         >>> with check_disk("a.json to be written"):
@@ -353,14 +354,15 @@ def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
 def as_columns(
     output: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """An output and the answers as ``[n, t]``, a column per task; one task may have ``[n]``.
+    """An output and the labels, both as ``[n, t]`` with a column per task.
 
-    So ``[n]`` never meets ``[n, 1]``, of which torch would make ``[n, n]``.
+    For a single task the inputs may have the shape ``[n]``. So ``[n]`` and ``[n, 1]`` are never
+    combined, which torch would broadcast to ``[n, n]``.
 
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``.
         y: float ``[n]`` or ``[n, t]``.
-        mask: ``[n]``, of any dtype; looked at for its length alone.
+        mask: ``[n]``, of any dtype; only its length is checked.
 
     Raises:
         TypeError: if `y` is not floating point.
@@ -401,13 +403,13 @@ def install(extra: str) -> str:
 
 
 def imported(module: str, purpose: str, how: str, package: str = "") -> Any:
-    """Import a module of an optional package, or raise an ImportError that says how to get it.
+    """Import a module of an optional package; if it is missing, raise an error with the remedy.
 
     Args:
         module: the module.
-        purpose: what needs it, such as "for a plot".
-        how: the command that installs it.
-        package: the package's name in the message; default the module's first part.
+        purpose: purpose of the module, such as "for a plot".
+        how: the command that installs the package.
+        package: the package's name in the message; default the first part of the module's name.
 
     Example:
         >>> imported("nothing_of_this_name", "for a test", "pip install it")

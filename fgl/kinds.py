@@ -1,4 +1,4 @@
-"""Names, kinds and bounds of arguments: a function's signature, checked when it is called."""
+"""Checks of a call's arguments: their names, types and bounds, from the function's signature."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAMES = {
     "int": "an integer",
     "str": "a string",
 }
-# Expected kind and type of the value, to the call that works. `value` is the written value.
+# Expected type and actual type, to a call that works. `value` is the value as text.
 WAYS = {
     ("Method", "Task"): "{call}(task.fedavg{rest})",
     ("Method", "Setting"): "{call}(setting.load(seed=0).fedavg{rest})",
@@ -76,7 +76,7 @@ WAYS = {
 }
 
 
-# Another library's word for an argument, to the arguments of which one may be meant.
+# Another library's name for an argument, to the names here with the same meaning.
 MEANT = {
     "lr": ("local", "optimizer", "train"),
     "learning_rate": ("lr", "local", "optimizer", "train"),
@@ -103,8 +103,8 @@ MEANT = {
     "num_classes": ("out_channels",),
     "hidden": ("hidden_channels",),
 }
-# How a value is given to an argument that takes something else.
-OF_LOCAL = {"learning_rate": "lr", "local_epochs": "steps", "epochs": "steps"}  # its own words
+# Conversions of a value for an argument of another type.
+OF_LOCAL = {"learning_rate": "lr", "local_epochs": "steps", "epochs": "steps"}  # names in `local`
 GIVEN = {
     "local": "fgl.tasks.Local({key}={value})",
     "optimizer": "lambda params: torch.optim.SGD(params, lr={value})",
@@ -117,10 +117,10 @@ def typed(function: Function) -> Function:
     """Check the arguments of a function, or of a class, against its annotations at each call.
 
     Raises:
-        TypeError: when called, naming the argument, the expected kind, the value, and the call that
-            works.
-        ValueError: when called, for a number out of the bounds of its annotation, such as
-            `fgl.checks.Share`, or a value that is none of a Literal's.
+        TypeError: when called with an argument of an invalid type. The error has the argument, the
+            expected type, the value, and a call that works.
+        ValueError: when called with a number outside the bounds of its annotation, such as
+            `fgl.checks.Share`, or with a value that is not in its Literal.
 
     Example:
         >>> @typed
@@ -147,12 +147,12 @@ def typed(function: Function) -> Function:
 def explained(function: Function) -> Function:
     """Explain in one sentence why a call failed, if its arguments are the cause.
 
-    A call that works costs nothing: names and kinds are looked at after an error.
+    A successful call costs no extra time: names and types are checked only after an error.
 
     Raises:
-        TypeError: when called with an unknown argument or without a needed one, naming the one that
-            may be meant; or if the function fails, and an argument is of another kind than its
-            annotation.
+        TypeError: when called with an unknown argument, or without a required argument. The error
+            suggests the argument that may be meant. Also if the function fails, and an argument's
+            type differs from its annotation.
 
     Example:
         >>> @explained
@@ -171,12 +171,12 @@ def explained(function: Function) -> Function:
         except Exception as error:
             if str(error).startswith("Expected ") and ", but got " in str(error):
                 raise
-            inherited = function.__name__ == "forward" and args  # Stack's is called as GCN's
+            inherited = function.__name__ == "forward" and args  # GCN's forward is Stack's
             name = f"{type(args[0]).__name__}.forward" if inherited else _short(function)
             cause = _misnamed(name, signature, args, kwargs)
             if cause is not None:
                 raise cause from None
-            binder(function)(*args, **kwargs)  # raises if an argument is of another kind
+            binder(function)(*args, **kwargs)  # raises if an argument has another type
             raise
 
     called.__dict__["__explained__"] = True
@@ -184,7 +184,7 @@ def explained(function: Function) -> Function:
 
 
 def plain(function: Any) -> Any:
-    """The function that `explained` was given, or the function itself.
+    """The function that `explained` wrapped, or the function itself if it is not wrapped.
 
     Example:
         >>> plain(explained(len)) is len, plain(len) is len
@@ -196,12 +196,12 @@ def plain(function: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """A number of numpy as one of Python, which torch asks for in some places."""
+    """Convert a NumPy number to a Python number, since some functions of torch require it."""
     return value.item() if isinstance(value, np.integer | np.floating) else value
 
 
 def name_methods(package: str) -> None:
-    """Have `__init__` and the public methods of a package's public classes `explained`.
+    """Apply `explained` to `__init__` and the public methods of a package's public classes.
 
     Example:
         >>> name_methods("fgl")
@@ -228,7 +228,7 @@ NOT_NAMED = (torch.autograd.Function, BaseException)
 
 
 def _short(function: Any) -> str:
-    """The name of a function as a call has it: a class's for its `__init__`."""
+    """The name of a function in a call; for an `__init__` it is the name of the class."""
     name: str = function.__qualname__.removesuffix(".__init__")
     return name.rsplit("<locals>.", 1)[-1]
 
@@ -236,7 +236,7 @@ def _short(function: Any) -> str:
 def _misnamed(
     name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> TypeError | None:
-    """The error for a call that does not fit a signature; None for one that fits."""
+    """The error for a call that does not fit a signature; None for a call that fits."""
     try:
         signature.bind(*args, **kwargs)
         return None
@@ -279,10 +279,10 @@ def check_options(
     *,
     taken: Collection[str] = (),
 ) -> None:
-    """Raise unless options of a function are arguments of the function that it calls with them.
+    """Raise unless the options of `outer` are arguments of `inner`, to which `outer` passes them.
 
     Args:
-        outer, inner: the function that was given the options, and the one that gets them.
+        outer, inner: the function that received the options, and the function that it calls.
         options: arguments by name.
         taken: arguments of `inner` that `outer` sets itself.
 
@@ -302,7 +302,7 @@ def check_options(
 
 
 def _meant(key: str, value: Any, names: Sequence[str]) -> str:
-    """An argument that may be meant by an unknown one, with its value; "" if there is none."""
+    """A known argument that an unknown argument may stand for, with its value; else ""."""
     words = set(key.lower().split("_"))
     choices = [name for name in MEANT.get(key.lower(), ()) if name in names]
     choices += [name for name in names if words <= set(name.split("_"))]
@@ -316,11 +316,11 @@ def _meant(key: str, value: Any, names: Sequence[str]) -> str:
 
 
 def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[str, Any]]:
-    """A function that binds a call's arguments to their names, and checks kinds and bounds.
+    """A function that binds a call's arguments to their names, and checks types and bounds.
 
     Args:
         function: the function that is called; its annotations are read at the first call.
-        first: kinds of parameters that have no annotation, if there are such parameters.
+        first: types of parameters that have no annotation.
 
     Example:
         >>> binder(fgl.fedavg)(torch.nn.Linear(1, 1))
@@ -342,7 +342,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
         for key, (hint, _) in checks.items():
             if not fits(arguments[key], hint):
                 raise TypeError(_sentence(key, arguments[key], hint, name, _needed(signature)))
-        if error is not None:  # a missing argument is named after a wrong one
+        if error is not None:  # after the check of types: an invalid type is reported first
             raise error from None
         for key, (_, bounds) in checks.items():
             for check in bounds if arguments[key] is not None else ():
@@ -353,9 +353,10 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 
 
 class _Hints:
-    """The kinds and bounds of a function's parameters, read at the first call.
+    """The types and bounds of a function's parameters, read at the first call.
 
-    It can be pickled with a function of a script, and is then as before the first call.
+    The object can be pickled together with a script's function. An unpickled object reads the
+    parameters again.
     """
 
     __slots__ = ("_first", "_function", "_kinds", "_names")
@@ -371,7 +372,7 @@ class _Hints:
                 own, bounded = (
                     typing.get_type_hints(inner, include_extras=x) for x in (False, True)
                 )
-            except NameError:  # annotations for a type checker alone
+            except NameError:  # annotations that only a type checker can resolve
                 own = bounded = {}
             self._kinds = {
                 name: (own.get(name, self._first.get(name, Any)), bounds_of(bounded.get(name)))
@@ -384,7 +385,7 @@ class _Hints:
 
 
 def bounds_of(hint: Any) -> list[Check]:
-    """Functions ``(name, value)`` of an annotation that raise if a value is out of bounds.
+    """Functions ``(name, value)`` that raise if a value is outside the bounds of an annotation.
 
     Example:
         >>> for check in bounds_of(Literal["sgd", "adam"] | None):
@@ -405,7 +406,7 @@ def bounds_of(hint: Any) -> list[Check]:
 def _bound_partly(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call that lacks some; none if the others do not fit either."""
+    """The arguments of an incomplete call by name; empty if the given arguments do not fit."""
     try:
         return dict(signature.bind_partial(*args, **kwargs).arguments)
     except TypeError:
@@ -418,7 +419,7 @@ VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the kind of an annotation; every value fits an unknown annotation.
+    """Whether a value has the type of an annotation; every value fits an unknown annotation.
 
     Example:
         >>> fits(3, float), fits([3, "a"], Sequence[int]), fits("a", Sequence[str])
@@ -432,7 +433,7 @@ def fits(value: Any, hint: Any) -> bool:
     if kind in (int, float):
         number = numbers.Integral if kind is int else numbers.Real
         return isinstance(value, number) and not isinstance(value, bool)
-    if kind is str:  # a device's name may be the device
+    if kind is str:  # a torch.device is allowed for its name
         return isinstance(value, str | torch.device)
     if kind is Callable or (getattr(kind, "_is_protocol", False) and "__call__" in vars(kind)):
         return callable(value)
@@ -440,9 +441,9 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if kind in SEVERAL and isinstance(value, str | bytes | Mapping | Tensor):
         return False
-    if kind is bool:  # as comparisons of numpy are
+    if kind is bool:  # comparisons in NumPy return np.bool_
         return isinstance(value, bool | np.bool_)
-    kind = Collection if kind is Sequence else kind  # a set or an array has a length too
+    kind = Collection if kind is Sequence else kind  # a set or an array is also allowed
     if kind in SEVERAL and inner and isinstance(value, Collection):
         return isinstance(value, kind) and all(
             fits(own, inner[0]) for own in _kinds(value, inner[0])
@@ -451,9 +452,9 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _kinds(values: Collection[Any], hint: Any) -> Iterable[Any]:
-    """The values, or one of each type where the type decides whether a value fits.
+    """The values to check: one value of each type if only the type matters, otherwise all values.
 
-    So a long list costs nanoseconds an element, and an array, whose elements are alike, nothing.
+    So the check costs nanoseconds per element of a list, and a constant time for an array.
     """
     if isinstance(values, np.ndarray) and values.dtype != object:
         return values[:1]
@@ -461,7 +462,7 @@ def _kinds(values: Collection[Any], hint: Any) -> Iterable[Any]:
 
 
 def _sentence(key: str, value: Any, hint: Any, name: str, rest: str) -> str:
-    """The error for an argument of another kind."""
+    """Text of the error for an argument of an invalid type."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind in SEVERAL and inner and isinstance(value, list | tuple):
         place = next((k for k, own in enumerate(value) if not fits(own, inner[0])), None)
@@ -475,7 +476,9 @@ def _sentence(key: str, value: Any, hint: Any, name: str, rest: str) -> str:
 
 
 def check_kind(name: str, value: Any, kind: Any, call: str = "", rest: str = "") -> None:
-    """Raise a TypeError unless a value is of a kind; `call` was given it, and then the `rest`.
+    """Raise a TypeError unless a value has the given type.
+
+    `call` names the function that received the value, and `rest` has its further arguments.
 
     Example:
         >>> check_kind("model", fgl.nn.GCN, torch.nn.Module)
@@ -523,7 +526,7 @@ def _called(hint: Any) -> str:
 
 
 def in_words(hint: Any) -> str:
-    """An annotation in words.
+    """Text that describes an annotation.
 
     Example:
         >>> in_words(Sequence[fgl.Graph]), in_words(int | None)
@@ -541,7 +544,7 @@ def in_words(hint: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it: a class and a plain value as such, others by their type.
+    """Text of a value for an error: a class or plain value itself, otherwise the value's type.
 
     Example:
         >>> shown(torch.nn.Linear), shown("a"), shown(torch.ones(1))
@@ -557,7 +560,7 @@ def shown(value: Any) -> str:
 
 
 def _way(expected: str, value: Any, name: str, rest: str) -> str:
-    """The call that works, if `WAYS` knows one for the value's type or a base of it."""
+    """A call that works, if `WAYS` has an entry for the value's type or a base class."""
     own = [base.__name__ for base in type(value).__mro__]
     own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
     plain = isinstance(value, str | int)
@@ -568,7 +571,7 @@ def _way(expected: str, value: Any, name: str, rest: str) -> str:
         own = own if inspect.isfunction(builder) else ["object"]
     asks = inspect.signature(builder) if inspect.isfunction(builder) else inspect.Signature()
     if expected == "Method" and next(iter(asks.parameters), "") == "model":
-        own = ["object"]  # fgl.fedavg makes the method that other builders take
+        own = ["object"]  # fgl.fedavg builds the method that other builders wrap
     settings = _needed(asks)
     for kind in own:
         way = WAYS.get((expected, kind), "")
@@ -577,12 +580,12 @@ def _way(expected: str, value: Any, name: str, rest: str) -> str:
     return f": {value.__name__}(...)" if isinstance(value, type) else ""
 
 
-# What stands at the place of an argument in a call that begins with task.fedavg.
+# Text for an argument in a call that begins with task.fedavg.
 OF_TASK = {"graph": "task.whole", "clients": "task.clients"}
 
 
 def _needed(signature: inspect.Signature) -> str:
-    """The arguments that a call has to give after the first one."""
+    """Text of the required arguments of a call after the first argument."""
     needed = ""
     for key, parameter in [*signature.parameters.items()][1:]:
         if parameter.default is EMPTY and parameter.kind not in VARIADIC:
@@ -592,7 +595,7 @@ def _needed(signature: inspect.Signature) -> str:
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:
-    """The call of a function with its settings' names, for an error."""
+    """Text for an error: a call of the function with the names of its settings."""
     kinds = {key: each.kind for key, each in signature.parameters.items() if key != "self"}
     settings = [k for k, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
     first = [k for k, kind in kinds.items() if kind in POSITIONAL]

@@ -1,4 +1,4 @@
-"""Predictions: the output of a model for a graph, whatever fields its forward reads."""
+"""Predictions: the output of a model for a graph; any fields of the graph may be inputs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ class Reads(NamedTuple):
     """The fields of a graph that a model's forward reads, by the names of its parameters.
 
     Args:
-        edge_index: whether it reads edges or positions as PyG's models do; otherwise it gets
-            `Graph.inputs` first.
-        names: parameters that it gets by name, in order.
-        needed: the names without a default.
-        strange: parameters without a default whose names are no fields of a graph.
-        unnamed: whether its first parameter, of another name, gets the features.
-        alone: the name of the parameter if there is only one, since at least two are needed.
+        edge_index: whether the forward reads edges or positions like PyG's models; otherwise its
+            first arguments are `Graph.inputs`.
+        names: parameters that are passed by name, in order.
+        needed: the names in `names` without a default.
+        strange: parameters without a default whose names are not fields of a graph.
+        unnamed: whether the first parameter is not named after a field, and gets the features.
+        alone: the parameter's name if the forward has only one parameter, since at least two are
+            needed.
 
     Example:
         >>> reads(fgl.nn.GCN(4, 8, 2)).names
@@ -53,7 +54,9 @@ _known: WeakKeyDictionary[nn.Module, Reads] = WeakKeyDictionary()
 
 
 def reads(model: nn.Module) -> Reads:
-    """Find the fields that a model reads: ``forward(x, adj)`` is fgl's kind, ``edge_index`` PyG's.
+    """Find the fields that a model reads.
+
+    A model with ``forward(x, adj)`` follows fgl's convention, a model with ``edge_index`` PyG's.
 
     Example:
         >>> class Net(torch.nn.Module):
@@ -78,7 +81,7 @@ def reads(model: nn.Module) -> Reads:
 
 
 def _parameters(model: nn.Module) -> dict[str, bool]:
-    """The parameters of a forward by name, and whether each needs a value."""
+    """The parameters of a forward: name to whether the parameter is required."""
     inner = getattr(model, "reads_like", getattr(model, "_orig_mod", None))  # torch.compile's
     if isinstance(inner, nn.Module):
         return _parameters(inner)
@@ -93,7 +96,7 @@ def _parameters(model: nn.Module) -> dict[str, bool]:
 
 
 def _takes_more(model: nn.Module) -> bool:
-    """Whether a forward takes any number of arguments."""
+    """Whether a forward accepts any number of arguments."""
     kinds = {each.kind for each in inspect.signature(model.forward).parameters.values()}
     return inspect.Parameter.VAR_POSITIONAL in kinds
 
@@ -118,7 +121,7 @@ _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing
 @explained
 @contextmanager
 def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
-    """A context in which `predict` calls a client's own architecture `own` in place of `model`.
+    """A context in which `predict` calls a client's own architecture `own` instead of `model`.
 
     Example:
         >>> model, own = torch.nn.Linear(1, 1), torch.nn.Linear(2, 1)
@@ -157,30 +160,31 @@ def predict(
 ) -> Any:
     """The output of a model for a graph, with the given parameters.
 
-    The forward gets the fields that its parameters name. With ``edge_index`` it is called as PyG's
-    models are: `x`, `edge_index`, and whichever of `edge_weight`, `edge_attr`, `edge_type`,
-    `edge_time`, `node_type`, `z`, `pos`, `u`, `edge_label_index`, `edge_label_type`,
-    `window_index`, `horizon_index`, `node_mask`, `train_mask`, `train_labels`, `batch`,
-    `num_nodes`, `num_graphs` it names; so is a model that names `z` or `pos` alone. Any other gets
-    `Graph.inputs` and the fields of edges and nodes that it names, in the order of the entries of
-    `adj`. Fields with a default may be missing in the graph. A model that relates all nodes with
-    each other names `node_mask`: in a batch of clients, padding is no node.
+    The names of the forward's parameters select the fields that are passed to it. A forward with
+    ``edge_index``, `z` or `pos` is called like PyG's models. It can read `x`, `edge_index`,
+    `edge_weight`, `edge_attr`, `edge_type`, `edge_time`, `node_type`, `z`, `pos`, `u`,
+    `edge_label_index`, `edge_label_type`, `window_index`, `horizon_index`, `node_mask`,
+    `train_mask`, `train_labels`, `batch`, `num_nodes` and `num_graphs`. Any other forward gets
+    `Graph.inputs` and the fields of edges and nodes that its parameters name. Fields of edges are
+    in the order of the entries of `adj`. The graph may lack fields whose parameters have defaults.
+    A model in which every node depends on all other nodes should read `node_mask`, which excludes
+    the padding in a batch of clients.
 
     Args:
         model: the architecture, see also `standing_in`.
-        params: all its parameters and buffers, by name, as ``model.state_dict()`` has them.
+        params: all of the model's parameters and buffers, by the names in ``model.state_dict()``.
         graph: the graph.
-        tie_weights: whether parameters that are tied in the model are tied here.
-        options: passed on by name, such as ``return_embedding=True``.
+        tie_weights: whether parameters that are tied in the model are also tied in this call.
+        options: keyword arguments for the forward, such as ``return_embedding=True``.
 
     Returns:
         The forward's output.
 
     Raises:
-        ValueError: if the graph lacks a field that the forward names without a default, or `params`
-            a name of the model.
-        TypeError: if the forward needs a field that no graph has, calls PyG's layers and does not
-            name `edge_index`, or reads `edge_index` and the features are sparse.
+        ValueError: if the graph lacks a field for a parameter without a default, or `params` lacks
+            a tensor of the model.
+        TypeError: if the forward requires a field that no graph has; if it calls PyG's layers but
+            has no parameter `edge_index`; or if it reads `edge_index` and the features are sparse.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -222,7 +226,7 @@ _names: WeakKeyDictionary[nn.Module, list[frozenset[str]]] = WeakKeyDictionary()
 
 
 def _check_params(model: nn.Module, params: Any) -> None:
-    """Raise if parameters of the model are missing, since it would use its own in silence."""
+    """Raise if parameters are missing, since the model would silently use its own values."""
     check_kind("params", params, Mapping)
     if model not in _names:
         _names[model] = _names_of(model)
@@ -239,7 +243,7 @@ _ties: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
 
 
 def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters in which one that a model has under two names has the value of the first name.
+    """The parameters, in which both names of a tied parameter have the value of its first name.
 
     Only the first name is trained.
 
@@ -254,7 +258,7 @@ def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tenso
 
 
 def _tied(model: nn.Module) -> dict[str, str]:
-    """Second names of a model's parameters, and their first ones."""
+    """The second name of each tied parameter of a model, mapped to its first name."""
     if model not in _ties:
         first = {p: name for name, p in model.named_parameters()}
         every = model.named_parameters(remove_duplicate=False)
@@ -263,9 +267,9 @@ def _tied(model: nn.Module) -> dict[str, str]:
 
 
 def _second_paths(model: nn.Module) -> set[str]:
-    """Names of parameters that lead to a module which another name leads to, too.
+    """Names of parameters whose module also has another, earlier name.
 
-    `torch.func.functional_call` would replace such a parameter twice, and restore it wrongly.
+    `torch.func.functional_call` would replace such a parameter twice, and restore an invalid value.
     """
     pairs = _tied(model).items()
     ends = ([each.rpartition(".") for each in pair] for pair in pairs)
@@ -277,7 +281,7 @@ def _second_paths(model: nn.Module) -> set[str]:
 
 
 def _names_of(model: nn.Module) -> list[frozenset[str]]:
-    """The names of each tensor of a model's state: more than one where tensors are tied."""
+    """The names of each tensor of a model's state; a tied tensor has several names."""
     names: dict[int, set[str]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if isinstance(tensor, Tensor):
@@ -286,7 +290,7 @@ def _names_of(model: nn.Module) -> list[frozenset[str]]:
 
 
 class OtherWidth(RuntimeError, ValueError):
-    """A model takes another number of features than the graph has.
+    """Error if a model expects another number of features than the graph has.
 
     Example:
         >>> str(OtherWidth("Expected GCN to take 4 features, but got 3"))
@@ -295,7 +299,7 @@ class OtherWidth(RuntimeError, ValueError):
 
 
 def _check_width(error: Exception, model: nn.Module, graph: Graph) -> None:
-    """Raise a clear error if a product of matrices failed for their widths."""
+    """Raise a clear error if a matrix product failed because the sizes do not match."""
     width, text = graph.num_features, str(error)
     if "cannot be multiplied" in text or text.startswith(f"Expected x to have shape [{width}, *]"):
         raise OtherWidth(
@@ -308,7 +312,7 @@ FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 
 def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> None:
-    """Raise a clear error for an error of a forward if its text or type shows the mistake."""
+    """Raise a clear error if the text or type of a forward's error shows the cause."""
     text, name = str(error), type(model).__name__
     if isinstance(error, TypeError | LookupError | AttributeError):
         again = TypeError if isinstance(error, TypeError) else ValueError
@@ -337,7 +341,7 @@ def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> N
 def _check_parameters(
     model: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]
 ) -> None:
-    """Raise unless a forward takes the inputs of a graph, and the options of a method."""
+    """Raise unless a forward accepts the inputs of a graph and the options of a method."""
     signature, name = inspect.signature(model.forward), type(model).__name__
     parameters = signature.parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -382,7 +386,7 @@ def _called(
 
 
 def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise for a network of fgl's, and for one that reads edges of times after its windows."""
+    """Raise for networks of fgl.nn, and for models that cannot leave out edges of later times."""
     name = type(model).__name__
     if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: a bar in a terminal, else a line now and then."""
+"""Progress of long work on stderr: a bar in a terminal, otherwise occasional lines."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def shown(
 ) -> Iterator[Callable[[int], object]]:
     """Show the progress of some work if it takes more than ten seconds.
 
-    In a terminal with tqdm this is a bar, otherwise a line after 10 seconds, 20, 40, and so on.
-    Work in one call, without progress in between, is announced at its start and end if it is
-    `long`.
+    In a terminal with tqdm the progress is a bar, otherwise a line after 10, 20, 40, ... seconds.
+    With `long`, a line is also printed at the start and at the end. Use `long` if the work is a
+    single call that reports no progress.
 
     Args:
         what: the work, as text before the numbers.
@@ -33,11 +33,11 @@ def shown(
         unit: the unit; ``"B"`` for bytes.
         long: whether the work is known to take long.
         bar_after: seconds before a bar appears.
-        left: whether a line tells the seconds that are left; a bar always does. What is done at
-            the first call was done before.
+        left: whether a line shows the remaining seconds; a bar always shows them. The units of the
+            first call are taken as finished before the start, and do not affect the estimate.
 
     Yields:
-        A function to call with the number of further units that are done.
+        A function to call with the number of newly finished units.
 
     Example:
         >>> with shown("addition", total=3) as advance:  # too short to be shown
@@ -76,7 +76,7 @@ def shown(
 
 
 def _bar(stack: ExitStack, what: str, total: int | None, done: int, unit: str) -> Any:
-    """A bar of tqdm, closed with the stack; None without tqdm or a terminal."""
+    """A progress bar of tqdm, closed with the stack; None without tqdm or a terminal."""
     if not sys.stderr.isatty():
         return None
     try:

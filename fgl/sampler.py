@@ -1,4 +1,4 @@
-"""Minibatches of nodes with sampled neighbours, as ordinary graphs that every model reads."""
+"""Minibatches of nodes with sampled neighbours, as ordinary graphs that every model can read."""
 
 from __future__ import annotations
 
@@ -18,39 +18,44 @@ from .sparse import SparseMatrix, row_sum
 from .sparse.matrix import check_degrees, rows_of
 from .sparse.pattern import Pattern
 
-BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
+BITS = 31  # bits of a random number: ``draw * degree`` fits int64 for every degree below 2^32
 NOBODY = torch.iinfo(torch.int32).max
 
 
 class NeighbourSampler:
-    """Draws the neighbourhood of some nodes: a given number of neighbours per node and hop.
+    """Samples the neighbourhood of some nodes: a given number of neighbours per node and hop.
 
-    Neighbours (sources of a node's incoming edges) are drawn uniformly and without replacement; a
-    node with no more than the fan-out keeps all of them. A node is expanded once, at the hop that
-    first reaches it, and is one node of the batch. An edge of weight 0 is never drawn.
+    A node's neighbours are the sources of its incoming edges. They are sampled uniformly and
+    without replacement. If a node has no more neighbours than the fan-out, all its neighbours are
+    kept. A node's neighbours are sampled only at the hop that first reaches the node, and the node
+    appears only one time in the batch. Edges of weight 0 are never sampled.
 
-    The features may stay in the processor's memory (`Graph.to`): then the rows of a batch are
-    gathered there and copied to where the edges are.
+    The features may stay in CPU memory (`Graph.to`). In that case the rows of a batch are gathered
+    on the CPU and copied to the device of the edges.
 
-    A batch is a `Graph`: the seeds, in their order, then what each hop adds. Its `train_mask` is
-    the seeds, `node_id` says which nodes it has, and `adj` has the drawn edges.
+    A batch is a `Graph`. Its nodes are the seeds in the given order, followed by the new nodes of
+    each hop. Its `train_mask` selects the seeds, `node_id` has the nodes' indices in the whole
+    graph, and `adj` has the sampled edges.
 
-    - `SAGE` reads a mean over the drawn neighbours, an unbiased estimate of the mean over all.
-    - `GAT` attends to the drawn neighbours and the node itself.
-    - `GCN` reads ``D^-1/2 (A + I) D^-1/2`` with the degrees D of the *whole* graph, and each drawn
-      neighbour of a node counts ``degree / drawn`` times: an unbiased estimate of the whole row.
-      An edge view of a batch (`fgl.augment`) has the degrees of its own edges instead.
+    - `SAGE` computes the mean over the sampled neighbours, an unbiased estimate of the mean over
+      all neighbours.
+    - `GAT` attends to the sampled neighbours and the node itself.
+    - `GCN` reads ``D^-1/2 (A + I) D^-1/2`` with the degrees D of the *whole* graph. The entry of
+      each sampled neighbour is multiplied by ``degree / drawn``, the ratio of all neighbours to
+      sampled neighbours. This gives an unbiased estimate of the whole row. An edge view of a batch
+      (`fgl.augment`) uses the degrees of its own edges instead.
 
-    With as many hops as a model has layers and all neighbours, the logits of the seeds equal the
-    whole graph's.
+    If all neighbours are kept and there is a hop for each of the model's layers, the logits of the
+    seeds equal those on the whole graph.
 
     Args:
-        graph: one graph, whose nodes are few enough for int32.
-        fanouts: neighbours per node, hop by hop, each at least 1; -1 means all of them.
+        graph: one graph, with a number of nodes that fits int32.
+        fanouts: number of neighbours per node for each hop, at least 1; -1 means all neighbours.
 
     Raises:
         TypeError: if a fan-out is no integer.
-        ValueError: if there is no fan-out, one is 0 or below -1, or `graph` is a collection.
+        ValueError: if there are no fan-outs, a fan-out is 0 or below -1, or `graph` is a
+            collection.
 
     Example:
         >>> path = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
@@ -82,7 +87,7 @@ class NeighbourSampler:
             crow = torch.cat([crow[:1], present.cumsum(0)])[crow]
         if max(graph.num_nodes, col.numel()) >= NOBODY:
             raise ValueError(f"Expected at most {NOBODY} edges and nodes, but got {col.numel()}")
-        # A draw waits for the memory, so the tables are narrow, a node's two numbers adjacent.
+        # Memory access limits the sampling, so tables are int32, with begin and degree adjacent.
         self.neighbour = col.int()
         self.table = torch.stack([crow[:-1], crow.diff()], 1).int()
         self._place = torch.full((graph.num_nodes,), NOBODY, dtype=torch.int32, device=col.device)
@@ -92,29 +97,30 @@ class NeighbourSampler:
 
         Args:
             seeds: int64 ``[batch]`` without repeats, on the graph's device.
-            generator: of the draws, on the same device; default torch's global one.
+            generator: random generator on the same device; default torch's global generator.
 
         Raises:
             TypeError: if `seeds` is no int64 tensor.
-            ValueError: if it has another shape, a repeat, or a seed is no node of the graph.
+            ValueError: if `seeds` has another shape or a repeat, or a seed is no node of the graph.
         """
         check_index("seeds", seeds, (None,), self.graph.num_nodes)
         reject_if(len(seeds.unique()) < len(seeds), "seeds to be without repeats", "a node twice")
         return self.unchecked(seeds, generator=generator)
 
     def unchecked(self, seeds: Tensor, *, generator: torch.Generator | None = None) -> Graph:
-        """The batch of some seeds, without the check that they are distinct nodes."""
+        """The batch of some seeds, without the check that the seeds are distinct nodes."""
         return self.batch(*self.draw(seeds, generator), len(seeds))
 
     def draw(
         self, seeds: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Draw the nodes and edges of a batch, without checks.
+        """Sample the nodes and edges of a batch, without checks.
 
         Returns:
-            The nodes, int32 ``[n]``; how many neighbours the first of them drew, int64; and of each
-            drawn edge, expanded node by expanded node, the place of its source among the nodes and
-            its place in the adjacency, both int32 ``[m]``.
+            Four tensors: the nodes, int32 ``[n]``; the number of sampled neighbours of each
+            expanded node, int64, where the expanded nodes are the first nodes; for each sampled
+            edge the index of its source among the nodes, int32 ``[m]``; and the edge's index in the
+            adjacency, int32 ``[m]``. Edges are ordered by expanded node.
         """
         frontier = seeds.int()
         nodes, counts, entries, sources = [frontier], [], [], []
@@ -143,10 +149,10 @@ class NeighbourSampler:
         return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
 
     def _add(self, nodes: Tensor, before: int) -> Tensor:
-        """Number the unseen nodes from `before` on, in this order, and return them once each."""
+        """Number the new nodes in the given order, starting at `before`; return them unrepeated."""
         number = self._numbers(before, before + len(nodes))
         where = nodes.long()
-        self._place.scatter_reduce_(0, where, number, "amin")  # the first one, in any order
+        self._place.scatter_reduce_(0, where, number, "amin")  # the first occurrence of a node
         new = nodes.masked_select(self._place.index_select(0, nodes) == number)
         if len(new) < len(nodes):  # close the gaps
             self._place.scatter_(0, new.long(), number[: len(new)])
@@ -155,7 +161,7 @@ class NeighbourSampler:
     def batch(
         self, nodes: Tensor, counts: Tensor, sources: Tensor, entries: Tensor, num_seeds: int
     ) -> Graph:
-        """The graph of the drawn nodes and edges; gathers the features."""
+        """The graph of the sampled nodes and edges, with the features of its nodes."""
         whole, ids = self.graph, nodes.long()
         adj = self.matrix(nodes, counts, sources, entries)
         fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}
@@ -166,7 +172,7 @@ class NeighbourSampler:
             x=rows_of(whole.x, ids),
             edge_index=torch.stack([adj.pattern.col, adj.pattern.row]),
             **fields,
-            in_order=fields,  # as they were drawn, which is the order of adj
+            in_order=fields,  # in the order of sampling, which is the order of adj
             **{"node_id": ids, **taken(whole, NODE_FIELDS, ids)},
             y=None if whole.y is None else whole.y.index_select(0, ids),
             train_mask=torch.arange(len(ids), device=ids.device) < num_seeds,
@@ -179,7 +185,7 @@ class NeighbourSampler:
     def matrix(
         self, nodes: Tensor, counts: Tensor, sources: Tensor, entries: Tensor
     ) -> SampledMatrix:
-        """The adjacency of the drawn edges."""
+        """The adjacency of the sampled edges."""
         size, last = len(nodes), len(counts) + 1
         crow = torch.zeros(size + 1, dtype=torch.int64, device=nodes.device)
         torch.cumsum(counts, 0, out=crow[1:last])
@@ -192,7 +198,7 @@ class NeighbourSampler:
 
     @cached_property
     def scale(self) -> tuple[Tensor, Tensor]:
-        """Inverse root of each row's sum, and the diagonal, of the graph's ``A + I``."""
+        """The inverse square roots of the row sums of the graph's ``A + I``, and its diagonal."""
         with torch.inference_mode(False):
             adj = self.graph.adj.astype(self.graph.x.dtype)
             check_degrees(adj.value)
@@ -229,7 +235,7 @@ class SampledMatrix(SparseMatrix):
         self.nodes = nodes
 
     def _normalised(self) -> SparseMatrix:
-        """As `SparseMatrix.gcn_norm` of the whole graph, drawn entries times ``degree / drawn``."""
+        """`SparseMatrix.gcn_norm` of the whole graph, with entries times ``degree / drawn``."""
         n, own = self.shape[0], self.pattern
         scale, loop = (each.index_select(0, self.nodes) for each in self.sampler.scale)
         value = own.ones(self.dtype) if self.value is None else self.value
@@ -237,7 +243,7 @@ class SampledMatrix(SparseMatrix):
         times = degree / own.crow.diff().clamp(min=1)
         value = value * (scale * times.to(scale.dtype)).index_select(0, own.row)
         value = value * scale.index_select(0, own.col)
-        value = value.masked_fill(own.row == own.col, 0)  # the diagonal is never drawn, but whole
+        value = value.masked_fill(own.row == own.col, 0)  # the diagonal is exact and added below
         pattern, places = own.joined
         out = value.new_empty(pattern.nnz).index_copy(0, places, value)
         return SparseMatrix(pattern, out.index_copy(0, pattern.crow[:n], loop * scale * scale))
@@ -247,19 +253,21 @@ class SampledMatrix(SparseMatrix):
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Draw `fanout` distinct entries of each row, or all entries of a row that has fewer.
+    """Sample `fanout` distinct entries of each row, or all entries of a row that has fewer.
 
-    Robert Floyd's algorithm for all rows at once, O(rows * fanout^2): the k-th draw is among the
-    first ``degree - fanout + k + 1``, and where it was drawn before it is the last of these.
+    The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). Sample
+    k, counted from 0, is one of the first ``degree - fanout + k + 1`` entries. If this entry was
+    sampled before, the last of these entries is used instead.
 
     Args:
-        begin: int32 ``[n]``, where the rows' entries begin.
-        degree: int32 ``[n]``, how many there are.
+        begin: int32 ``[n]``, index of each row's first entry.
+        degree: int32 ``[n]``, number of entries of each row.
         fanout: at least 1, or -1 for all.
-        generator: of the draws; default torch's global one.
+        generator: random generator; default torch's global generator.
 
     Returns:
-        int64 ``[n]``, how many entries each row has now; and the entries, int32, row after row.
+        The number of sampled entries of each row, int64 ``[n]``; and the indices of the sampled
+        entries, int32, row after row.
 
     Example:
         >>> begin, degree = torch.tensor([[0, 2], [2, 1]], dtype=torch.int32)
@@ -284,7 +292,7 @@ def drawn(
             if k:
                 again = (
                     (chosen[:k] == chosen[k]).view(torch.uint8).amax(0)
-                )  # 5 times faster than any
+                )  # 5 times faster than torch.any
                 torch.where(again.bool(), last, chosen[k], out=chosen[k])
         first = total.index_select(0, many) - fanout
         where = torch.arange(fanout, device=begin.device)[:, None] + first
@@ -294,7 +302,7 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """Number of all entries, and the rows that have more; waits for a GPU once."""
+    """Total number of entries, and the rows in `more`; a GPU is synchronised only one time."""
     if not len(total):
         return 0, total
     if not total.is_cuda:

@@ -1,4 +1,4 @@
-"""Seeds, one for each client, round and purpose; one thread at a time uses them."""
+"""Seeds for each client, round and purpose; only one thread at a time may use them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
@@ -20,7 +21,7 @@ _seeding = RLock()
 def fold_in(seed: int, *path: int | str) -> int:
     """A separate seed for each client and purpose, such as ``fold_in(seed, round, client)``.
 
-    It is a hash, so it does not depend on the order of clients, on restarts or on processes.
+    The seed is a hash, so it does not depend on the order of clients, on restarts or on processes.
 
     Returns:
         An integer in ``[0, 2^63)``.
@@ -36,13 +37,13 @@ def fold_in(seed: int, *path: int | str) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context that one thread of a process at a time may enter, also repeatedly.
+    """A context that only one thread of a process at a time can enter; it can be nested.
 
-    Runs and tasks seed torch's generator, which all threads share, so two of them would change each
-    other's numbers.
+    Runs and tasks seed torch's generator, which all threads share. So runs in two threads would
+    change each other's random numbers.
 
     Raises:
-        RuntimeError: if another thread is inside.
+        RuntimeError: if another thread is inside the context.
 
     Example:
         >>> with one_thread(), one_thread():
@@ -63,7 +64,8 @@ def one_thread() -> Iterator[None]:
 def set_seed(seed: int) -> None:
     """Seed torch's generators.
 
-    Faster than `torch.manual_seed`, which without a GPU stores every seed with the call stack.
+    This is faster than `torch.manual_seed`: without a GPU, that function also stores every seed
+    together with the call stack.
 
     Example:
         >>> set_seed(1)
@@ -75,8 +77,9 @@ def set_seed(seed: int) -> None:
         torch.cuda.manual_seed_all(seed)
 
 
+@dataclass
 class stage:  # a class costs half of what `contextmanager` does
-    """A context with a stage's seed; an error is raised again with its round, clients and stage.
+    """A context with a stage's seed; errors are raised again with their round, clients and stage.
 
     Example:
         >>> with stage(0, 3, 1, "train"):
@@ -85,20 +88,21 @@ class stage:  # a class costs half of what `contextmanager` does
         ValueError: Round 3, client 1, train: no loss
     """
 
-    def __init__(
-        self, seed: int, index: int, clients: Sequence[int] | int | None, name: str
-    ) -> None:
-        self.seed, self.index, self.name = seed, index, name
-        self.clients = [clients] if isinstance(clients, int) else list(clients or ())
+    seed: int
+    index: int
+    clients: Sequence[int] | int | None
+    name: str
 
     def __enter__(self) -> None:
-        first = self.clients[0] if self.clients else "server"
+        own = self.clients
+        self.involved = [own] if isinstance(own, int) else list(own or ())
+        first = self.involved[0] if self.involved else "server"
         set_seed(fold_in(self.seed, self.index, first, self.name))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if not isinstance(error, Exception):
             return
-        where = f"Round {self.index}, {_named(self.clients)}, {self.name}"
+        where = f"Round {self.index}, {_named(self.involved)}, {self.name}"
         vars(error).setdefault("stage", self.name)
         again = _again(error, f"{where}: {error}")
         if again is None or where not in str(again):
@@ -118,10 +122,10 @@ def _named(involved: list[int]) -> str:
 
 def _again(error: Exception, text: str) -> Exception | None:
     """An error of the same type with the message `text`; None if the type does not allow it."""
-    if isinstance(error, StopIteration):  # cannot leave a generator
+    if isinstance(error, StopIteration):  # a generator cannot raise it
         return None
     try:
-        again = type(error).__new__(type(error), text)  # its __init__ may want anything
+        again = type(error).__new__(type(error), text)  # __init__ may need other arguments
         again.__dict__.update(error.__dict__)
     except Exception:
         return None

@@ -23,19 +23,21 @@ Metric = Callable[[Tensor, Tensor, Tensor | None], Any]
 
 @dataclass(frozen=True)
 class Target:
-    """The kind of label that a model predicts: its loss, its metrics and the one that selects.
+    """The kind of label that a model predicts: its loss, metrics and metric for model selection.
 
-    The first metric is the validation metric and selects the best round; tests use all metrics.
+    The first metric is computed on validation data and selects the best round. On test data all
+    metrics are computed.
 
     Args:
         loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
-        metrics: name to ``(output, y, mask) -> number``, or a tensor as `fgl.metrics.rmse`, or
-            `hit_counts` and `class_counts` in `fgl.metrics.classes`, return it; NaN if there is
-            nothing to score.
+        metrics: name to ``(output, y, mask) -> number``. The result may also be a tensor, as with
+            `fgl.metrics.rmse`, or with `hit_counts` and `class_counts` in `fgl.metrics.classes`. It
+            is NaN if there are no examples to score.
         lower: the names of the metrics for which smaller is better; stored as a frozenset.
 
     Raises:
-        ValueError: without metrics, for a metric called ``"loss"``, or if `lower` has another name.
+        ValueError: if there are no metrics, a metric is called ``"loss"``, or `lower` has a name
+            that is not in `metrics`.
 
     Example:
         >>> from dataclasses import replace
@@ -64,11 +66,11 @@ class Target:
 
     @property
     def select(self) -> str:
-        """The metric that decides which round is best, see `selected`."""
+        """The metric by which the best round is selected, see `selected`."""
         return f"{'-' if self.first in self.lower else ''}val_{self.first}"
 
     def at(self, horizons: Sequence[int]) -> Target:
-        """The target whose metrics are also those of each column alone, ``"mae@3"`` by its horizon.
+        """The target with further metrics for each horizon's column, such as ``"mae@3"``.
 
         Example:
             >>> list(FORECAST.at((3, 12)).metrics)[2:5]
@@ -98,20 +100,20 @@ CLASSES = Target(cross_entropy, {"accuracy": hit_counts, "macro_f1": class_count
 REGRESSION = Target(
     squared_error, {"rmse": rmse, "mae": mae, "r2": r2}, lower=frozenset({"rmse", "mae"})
 )
-"""Numbers, float ``[n]`` or ``[n, t]``, NaN where unknown: squared error."""
+"""Numeric labels, float ``[n]`` or ``[n, t]``, NaN if unknown: squared error."""
 FORECAST = Target(
     absolute_error,
     {"mae": mae, "rmse": rmse, "mape": mape},
     lower=frozenset({"mae", "rmse", "mape"}),
 )
-"""Numbers of a series, NaN where unknown: absolute error, at each horizon and their mean."""
+"""Numeric labels of a series, NaN if unknown: absolute error, per horizon and on average."""
 ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_precision})
-"""Answers yes or no, float ``[n]`` or ``[n, t]`` of 0, 1 or NaN: binary cross-entropy of logits."""
+"""Binary labels, float ``[n]`` or ``[n, t]`` of 0, 1 or NaN: binary cross-entropy of logits."""
 
 
 @explained
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
-    """The labels of a target; raises an error that says what the target needs.
+    """The labels, after a check that the target can use them.
 
     Args:
         target: the target of the run.
@@ -121,8 +123,8 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
         `y`.
 
     Raises:
-        TypeError: for numbers without a `target` that describes them.
-        ValueError: where there is no `y`.
+        TypeError: for floating-point labels if the target is for class labels.
+        ValueError: if there is no `y`.
 
     Example:
         >>> checked_y(CLASSES, torch.tensor([0.5]))
@@ -143,7 +145,9 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
 
 @explained
 def of_clients(target: Target) -> Target:
-    """The target for single clients' tests: for classes accuracy only, since nodes may be few.
+    """The target for scores of single clients.
+
+    For classes its only metric is the accuracy, since a client may have few nodes.
 
     Example:
         >>> list(of_clients(CLASSES).metrics), list(of_clients(ANSWERS).metrics)
@@ -156,11 +160,12 @@ def of_clients(target: Target) -> Target:
 
 @explained
 def selected(metrics: Mapping[str, float], select: str) -> float:
-    """The value of the metric that selects, with its sign so that larger is better.
+    """The value of the metric for model selection, with a sign so that larger is better.
 
     Args:
         metrics: numbers by name.
-        select: a name, with a minus before it if smaller is better, such as ``"-val_rmse"``.
+        select: a metric's name, with a minus before the name if smaller is better, such as
+            ``"-val_rmse"``.
 
     Returns:
         The metric, or minus the metric; NaN if no metric has this name.
@@ -175,7 +180,7 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 
 @explained
 def less_is_better(name: str) -> bool:
-    """Whether smaller is better for a metric by its name: losses, rmse, mae, mape.
+    """Whether smaller is better for a metric of this name: true for losses, rmse, mae and mape.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
@@ -187,7 +192,7 @@ def less_is_better(name: str) -> bool:
 
 @explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a client without NaN, which marks metrics without examples.
+    """The metrics of a client without NaN values, which mean that there were no examples.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})
@@ -198,16 +203,18 @@ def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
 
 @explained
 def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
-    """The names of the metrics that no output has, such as the AUC of answers of one kind.
+    """The names of the metrics that are undefined for every output.
+
+    An example is the AUC if all labels are equal.
 
     Args:
-        target: with the metrics; metrics of the user's own are skipped.
-        y: the answers.
+        target: the target with the metrics; metrics that users defined are skipped.
+        y: the labels.
         mask: the examples that are scored, bool ``[n]``.
 
     Returns:
-        Names of metrics of `ANSWERS`, `REGRESSION` and `FORECAST` that are NaN even of an output of
-        zeros: all where no answer is known; none for classes.
+        Names of metrics of `ANSWERS`, `REGRESSION` and `FORECAST` that are NaN for an output of
+        zeros. If no label is known, these are all metrics. For classes there are none.
 
     Example:
         >>> answers = torch.tensor([1.0, 1.0, 0.0])
@@ -235,16 +242,16 @@ def warn_undefined(
     *,
     instead: str = "",
 ) -> dict[int, list[str]]:
-    """Warn once of the clients that have examples to score, but no defined metric.
+    """Give a single warning for all clients that have examples to score but undefined metrics.
 
     Args:
-        target: with the metrics.
-        answers: each client's answers, and its mask of the examples that are scored, if it has one.
-        prefix: of the metrics' names, such as ``"test_"``.
-        instead: the end of the warning, which says what can be scored.
+        target: the target with the metrics.
+        answers: each client's labels, and the mask of the scored examples if the client has a mask.
+        prefix: prefix of the metrics' names, such as ``"test_"``.
+        instead: the end of the warning, which names an alternative score.
 
     Returns:
-        Each such client, and the metrics that it lacks.
+        Each such client, and its undefined metrics.
 
     Example:
         >>> everything = torch.tensor([True, True])
@@ -269,7 +276,7 @@ def warn_undefined(
 
 
 def kind_of(y: Any, mask: Any) -> str:
-    """The answers of a client, in words.
+    """Text that describes the labels of a client.
 
     Example:
         >>> kind_of(torch.ones(3), torch.tensor([True, True, False]))

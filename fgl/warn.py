@@ -1,16 +1,16 @@
-"""Warnings that point at the line of the caller, however many functions of fgl stand between."""
+"""Warnings that point at the caller's line outside fgl."""
 
 from __future__ import annotations
 
 import sys
 import warnings
 
-# Packages whose functions stand between a caller and a warning of fgl.
+# Packages whose functions may be between a caller and a warning of fgl on the call stack.
 BETWEEN = {"contextlib", "dataclasses", "fgl", "functools", "torch"}
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the innermost line outside of fgl.
+    """Give a warning that points at the innermost line outside fgl.
 
     Example:
         >>> with warnings.catch_warnings(record=True, action="always") as caught:

@@ -153,7 +153,7 @@ def test_folds_refuse() -> None:
     for part, kind in (([0, 4], ValueError), ([-1, 0], ValueError), ([0.0, 1.0], TypeError)):
         with pytest.raises(kind, match=r"Expected parts\[0\] to be"):
             fold_clients(graph, [torch.tensor(part)], fold=0, num_folds=2)
-    with pytest.raises(ValueError, match="num_folds to be at least 2, but got 1"):
+    with pytest.raises(ValueError, match="num_folds to be .* 2, but got 1"):
         stratified_folds(Y, 1)
     with pytest.raises(ValueError, match="at least 3 examples, one per fold, but got 2"):
         stratified_folds(Y[:2], 3)

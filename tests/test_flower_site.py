@@ -602,7 +602,7 @@ def test_a_site_approves_one_run_and_refuses_another(tmp_path: Any, reached: Any
     def approve(record: Any, result: Any) -> None:
         if record.round == 1:
             line = ledger(tmp_path / "1")[-1]
-            assert line["method"].endswith("noise_multiplier=2.0)")
+            assert "noise_multiplier=2.0" in line["method"]
             with approved.open("a") as file:
                 file.write(f"{line['plan']} {line['method']}, asked for by the board\n")
 
@@ -619,7 +619,7 @@ def test_a_site_approves_one_run_and_refuses_another(tmp_path: Any, reached: Any
     assert "Expected the plan of the run to be approved by the site" in result.history[0].dropped[1]
     assert list(other.history[0].dropped) == [1]
     line = ledger(tmp_path / "1")[-1]
-    assert line["plan"] in line["refused"] and line["method"].endswith("noise_multiplier=0.5)")
+    assert line["plan"] in line["refused"] and "noise_multiplier=0.5" in line["method"]
     said = other.history[0].dropped[1]  # a code crosses the wire, what it means stays at home
     assert line["plan"] in said and "gaussian" not in said
 

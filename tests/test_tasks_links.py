@@ -138,3 +138,17 @@ def test_where_all_are_joined_there_is_no_negative_and_where_one_pair_is_free_it
         (_, context), *_ = made.fedavg.train.batches(own, {})
         drawn = {tuple(sorted(pair)) for pair in context["negatives"].values.tolist()}
         assert drawn == ({(0, 1)} if lacking else set())
+
+
+def test_an_edge_that_trains_at_another_client_is_told() -> None:
+    """Two clients that share nodes, each of which splits its own edges."""
+    whole = fgl.data.load("synthetic")
+    nodes = torch.arange(0, whole.num_nodes, 2)
+    model, train = fgl.nn.VGAE(whole.num_features, 4, 2), fgl.Training()
+    own = [whole.subgraph(nodes), whole.subgraph(nodes[: len(nodes) // 2])]
+    splits = [fgl.data.splits.edge_split(one, seed=k) for k, one in enumerate(own)]
+    with pytest.warns(UserWarning, match="client 0 to be no edges of other clients, but got"):
+        fgl.tasks.link_task(splits, model, train)
+    first = fgl.data.splits.edge_split(whole)
+    parts = [fgl.data.splits.subgraph_split(first, each) for each in nodes.tensor_split(2)]
+    fgl.tasks.link_task(parts, model, train)  # warnings are errors here

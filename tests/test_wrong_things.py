@@ -63,6 +63,7 @@ BELONGS = {
     "str": {"name"},
 }
 RIGHT: dict[str, Any] = {
+    "int | Sequence[int]": 0,
     "Method": METHOD,
     "Task": TASK,
     "Graph": graph(),

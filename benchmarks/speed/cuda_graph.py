@@ -50,7 +50,7 @@ class Step:
         received = [method.receive(message, {}, graph) for graph in clients]
         params, contexts = zip(*received, strict=True)
         layout = Layout(params[0], clients[0])
-        self.stacks = _stack([layout.turn(own) for own in params])
+        self.stacks = _stack([layout.turn(own) for own in params], ())
         self.start = {name: stack.clone() for name, stack in self.stacks.items()}
         names = trainable(method)
         self.leaves = {n: stack.requires_grad_() for n, stack in self.stacks.items() if n in names}

@@ -1,6 +1,7 @@
 """Catalogue of the public datasets: the reader, home and checksums of each.
 
-A file may also be packed, as ``FILE.xz``, if the catalogue has the checksum of that file too.
+A file may be compressed as ``FILE.xz`` if the catalogue also has the checksum of the compressed
+file.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from ..sparse import SparseMatrix
 
 Content = TypeVar("Content")
-Reader = Callable[..., Content]  # of a folder, a name, and what a reader of its kind can be told
+Reader = Callable[..., Content]  # takes a folder, a name and the reader's options
 
 
 class Entry(NamedTuple, Generic[Content]):
-    """A dataset; `url` is a folder or a zip file; without it, `how` says how to get the files."""
+    """A dataset; `url` is a folder or a zip file. `how` says how to get files without a `url`."""
 
     read: Reader[Content]
     sha256: dict[str, str]
@@ -43,7 +44,7 @@ COMMUNITY = f"{RAW}/qinyuenlp/CommunityDetection/8bc22634570438922e3660f147bf906
 AM_GCN = f"{RAW}/zhumeiqiBUPT/AM-GCN/1ce29649f47a67e27b89337cc37eb67ba096308a/data"
 GRAPH_DATA = f"{RAW}/EdisonLeeeee/GraphData/f8022c26b917346f2a461ffec0ec5ae24b36de68/datasets"
 WIKI_CS = f"{RAW}/pmernyei/wiki-cs-dataset/f5207315d649377f936edb66d7d93f5342f01d81/dataset"
-# Not of one commit: which one the file of this checksum came with is not known.
+# The address names no commit: the commit of the file with this checksum is not known.
 GRAPH2GAUSS = "https://github.com/abojchevski/graph2gauss/raw/master/data"
 HETEROPHILOUS = (
     f"{RAW}/yandex-research/heterophilous-graphs/a431395582e929d88271309716bea4fe24ce6318/data"
@@ -58,18 +59,18 @@ def _read_wiki_cs(folder: Path, _: str, *, split: int = 0, ignore: Collection[st
 
 
 def _read_cora_full(folder: Path, _: str) -> Graph:
-    """The authors' ``cora.npz``; features are 1 where the file has one, as in PyG's CoraFull."""
+    """Read the authors' ``cora.npz``; nonzero features become 1, as in PyG's CoraFull."""
     graph = read_npz(folder, "cora")
     return graph.replace(x=cast("SparseMatrix", graph.x).with_value(None))
 
 
 def _read_polblogs(folder: Path, name: str) -> Graph:
-    """The blogs, without their names and directories, and undirected as in what uses them."""
+    """Read the blogs as an undirected graph, as papers do; names and directories are ignored."""
     return read_gml(folder, name, ignore=("label", "source", "directed"))
 
 
 def _planetoid(name: str, *sha256: str) -> Entry[Graph]:
-    """A dataset with Planetoid's eight files; checksums in the order of `PARTS`."""
+    """Entry of a dataset with Planetoid's eight files; `sha256` is in the order of `PARTS`."""
     files = (f"ind.{name}.{part}" for part in PARTS)
     return Entry(read_planetoid, dict(zip(files, sha256, strict=True)), PLANETOID)
 

@@ -1,4 +1,4 @@
-"""A client's folder: its graph as arrays in files, with their shapes and checksums in a list."""
+"""A client's folder: array files with its graph, and a list of their shapes and checksums."""
 
 from __future__ import annotations
 
@@ -33,22 +33,24 @@ KNOWN = ("x", *SPARSE, "edge_index", *FIELDS)
 
 @typed
 def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
-    """Write a client's graph into a folder of its own.
+    """Write a client's graph into its own folder.
 
-    Each tensor is a file ``NAME.npy``, as `numpy.save` writes it without pickle; ``client.json``
-    lists them with dtype, shape and SHA-256, and is written last. Sparse features are three arrays:
-    ``x_indptr``, ``x_indices`` and ``x_values``, rows compressed as in SciPy.
+    Each tensor is saved to a file ``NAME.npy`` by `numpy.save` without pickle. ``client.json`` is
+    written last; it lists the dtype, shape and SHA-256 of each file. Sparse features are stored as
+    three arrays, ``x_indptr``, ``x_indices`` and ``x_values``, in SciPy's CSR layout.
 
     Args:
-        graph: on the CPU or a GPU.
-        folder: made where it is missing; files of these names are replaced.
+        graph: the client's graph, on the CPU or a GPU.
+        folder: the folder. It is created if it is missing; existing files with the same names are
+            replaced.
 
     Returns:
         The folder.
 
     Raises:
         OSError: if a file cannot be written.
-        ValueError: for numbers that NumPy has not, bfloat16; no file is written then.
+        ValueError: if a tensor has a dtype that NumPy lacks (bfloat16). In that case no file is
+            written.
 
     Example:
         >>> import tempfile
@@ -90,16 +92,16 @@ def open_client(
     """Read a client's graph from its folder.
 
     Args:
-        folder: of `save_client`, or written by hand after the same list.
-        mapped: leave dense features in their file, of which the system keeps in memory what is
-            used; what is written to `x` does not reach the file. As `map_features`.
-        check: compare the files with their SHA-256, which reads all of them once.
+        folder: a folder that `save_client` wrote, or one with the same layout.
+        mapped: whether dense features stay in their file, as with `map_features`. The operating
+            system loads the used parts into memory. Changes of `x` are not written to the file.
+        check: whether to verify the SHA-256 of the files, which reads every file one time.
 
     Raises:
         FileNotFoundError: if the list, or a file in it, is missing.
-        ValueError: if the list cannot be read or has a newer version, or a file is no regular one,
-            or has another checksum, size, dtype or shape than the list or its header says; naming
-            the array. As `Graph` for what it holds.
+        ValueError: if the list cannot be read or has a newer version; if a file is not a regular
+            file, or its checksum, size, dtype or shape differs from the list or from its header
+            (the error names the array); or if the content is not a valid `Graph`.
 
     Example:
         >>> import tempfile
@@ -181,7 +183,7 @@ def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Te
 
 
 def _path(folder: Path, name: str, entry: Any) -> Path:
-    """The file of an entry of the list; nothing outside of the folder is read."""
+    """Path of a listed file; raises if the path is outside the folder."""
     keys = ("file", "dtype", "shape", "sha256")
     if not isinstance(entry, dict) or any(key not in entry for key in keys):
         raise ValueError(f"Expected {name} of {folder / LIST} to have {keys}, but got {entry!r}")
@@ -199,7 +201,7 @@ def _loaded(path: Path, mapped: bool) -> np.ndarray[Any, Any]:
         array: Any = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # a damaged header raises anything
+    except Exception as error:  # a damaged header can raise any exception
         raise ValueError(f"Expected {path} to be an array of numpy, but got {error}") from None
     if not isinstance(array, np.ndarray):
         raise ValueError(f"Expected {path} to be an array of numpy, but got an archive of arrays")
@@ -212,7 +214,7 @@ def _check_file(path: Path) -> None:
 
 
 def _check_size(path: Path) -> None:
-    """Raise unless a file of numpy has the bytes of its header, before memory is taken for them."""
+    """Raise unless a NumPy file has the size that its header states, before memory is allocated."""
     with path.open("rb") as file:
         major, _ = np.lib.format.read_magic(file)
         headers = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}

@@ -16,11 +16,11 @@ STEPS = 4  # of neighbourhood aggregation
 
 @typed
 def first_copies(graph: Graph) -> Tensor:
-    """The graphs of a collection that are no copy of an earlier one.
+    """Mask of the graphs in a collection that are not copies of an earlier graph.
 
-    A copy has the same features of nodes and edges and the same edges; the order of its nodes and
+    A copy has the same edges and the same features of nodes and edges. The order of its nodes and
     its label do not matter. ``random_split(graph, among=first_copies(graph))`` leaves copies out,
-    so that no graph trains whose copy is tested.
+    so that no test graph has a copy among the training graphs.
 
     Args:
         graph: the collection.
@@ -29,7 +29,7 @@ def first_copies(graph: Graph) -> Tensor:
         bool ``[num_graphs]``.
 
     Raises:
-        ValueError: for a graph without `batch`.
+        ValueError: if the graph has no `batch`.
 
     Example:
         >>> edges, batch = torch.tensor([[0, 3, 4], [1, 2, 5]]), torch.tensor([0, 0, 1, 1, 2, 2])
@@ -50,10 +50,10 @@ def first_copies(graph: Graph) -> Tensor:
 
 
 def fingerprints(graph: Graph) -> Tensor:
-    """A number for each graph of a collection, the same for graphs of equal features and edges.
+    """Hash of each graph in a collection; graphs with equal features and edges have equal hashes.
 
-    The order of a graph's nodes does not matter. Different graphs have one number where four steps
-    of neighbourhood aggregation cannot distinguish them, or by a chance of 1 in 2^64.
+    The order of a graph's nodes does not matter. Two different graphs have the same hash if four
+    steps of neighbourhood aggregation cannot distinguish them, or otherwise with probability 2^-64.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])
@@ -80,7 +80,7 @@ def fingerprints(graph: Graph) -> Tensor:
 
 
 def _of_rows(values: Any, graph: Graph) -> Tensor:
-    """A number for each row of a matrix."""
+    """Hash of each row of a matrix."""
     width, rows = values.shape[1], values.shape[0]
     generator = torch.Generator().manual_seed(0)
     salt = torch.randint(torch.iinfo(torch.int64).max, (width,), generator=generator)
@@ -98,7 +98,7 @@ def _bits(values: Tensor) -> Tensor:
 
 
 def _mixed(numbers: Tensor) -> Tensor:
-    """Numbers of which each bit depends on all of them."""
+    """Mix the bits of each number, so that every bit of the result depends on all its bits."""
     for factor in (-0x61C8864680B583EB, -0x4B47D0C5E9A5B1C5):
         numbers = (numbers ^ (numbers >> 31)).mul(factor)
     return numbers ^ (numbers >> 29)

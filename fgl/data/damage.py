@@ -1,4 +1,4 @@
-"""Damaged clients: edges, features and labels that are missing or wrong, in exact shares."""
+"""Damaged clients: exact fractions of their edges, features and labels are missing or invalid."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Draws = torch.Generator | None
 
 @typed
 def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """The graph in which ``round(share n)`` of the n training examples do not train.
+    """Remove ``round(share n)`` of the n training examples of a graph from its training mask.
 
-    Examples of which no answer is known (NaN) do not count.
+    Examples without a known label (only NaN) are not counted in n.
 
     Args:
-        graph: or a collection; without a training mask all examples train.
+        graph: a graph or a collection. Without a training mask all examples are training examples.
         share: in [0, 1].
-        generator: of the draw, on the CPU; default torch's global one.
+        generator: random generator on the CPU; default torch's global generator.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
@@ -49,20 +49,21 @@ def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph
 
 @typed
 def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """The graph in which ``round(share n)`` of the n training examples have another class.
+    """Change ``round(share n)`` of the n training labels of a graph to another class.
 
-    Every other class is equally likely. Where ``y`` holds answers, 0 and 1, n counts those that are
-    known, and yes becomes no. Labels of validation and test examples stay, also where there is no
-    training mask; all others train then.
+    Every other class is equally likely. If ``y`` holds binary labels as floats, n is the number of
+    known labels, and 0 and 1 are swapped. Labels of validation and test examples are left
+    unchanged, even if there is no training mask; in that case all other examples count as training
+    examples.
 
     Args:
-        graph: with at least two classes or with answers, or such a collection.
+        graph: a graph or a collection, with at least two classes or with binary labels.
         share: in [0, 1].
-        generator: of the draws, on the CPU; default torch's global one.
+        generator: random generator on the CPU; default torch's global generator.
 
     Raises:
         ValueError: without labels, or with fewer than two classes.
-        TypeError: for other numbers in ``y`` than 0 and 1.
+        TypeError: if a float ``y`` has values other than 0, 1 and NaN.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
@@ -95,14 +96,14 @@ def _wrong_answers(y: Tensor, noisy: Tensor, share: float, generator: Draws) -> 
 
 
 def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
-    """A share of the examples of a mask, int64."""
+    """Ids of a random fraction of the examples in a mask, int64."""
     own = mask.nonzero().squeeze(1)
     order = torch.randperm(own.numel(), generator=generator)
     return own[order[: round(share * own.numel())].to(own.device)]
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients train on the same nodes of one graph, in which a node has one class.
+    """Whether clients overlap in training nodes of one graph, with one class per node.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -125,7 +126,7 @@ def _has_classes_by_node(graph: Graph) -> bool:
 
 
 def wrong_nodes(graphs: Sequence[Graph], share: float, seed: int) -> list[Graph]:
-    """Like `wrong_labels`, for all training nodes; a node has the same wrong label in every client.
+    """Like `wrong_labels`, but a node has the same changed label at every client that holds it.
 
     Example:
         >>> y = torch.tensor([0, 1, 2, 1])
@@ -156,7 +157,7 @@ Features = Callable[[Graph], Graph] | None
 @typed
 @dataclass(frozen=True)
 class Damage:
-    """Missing and wrong data of every client before it trains.
+    """Missing and invalid data of every client before training.
 
     Example:
         >>> Damage(label_noise=0.3).any
@@ -166,25 +167,25 @@ class Damage:
     """
 
     missing_edges: Share = 0.0
-    """Share of a client's edges that it has lost."""
+    """Fraction of a client's edges that are removed."""
     edge_noise: Share = 0.0
-    """Share of a client's edges that join two other nodes instead."""
+    """Fraction of a client's edges that are moved to two other nodes."""
     missing_features: Share = 0.0
-    """Share of each node's features that are set to 0."""
+    """Fraction of each node's features that are set to 0."""
     feature_noise: Weight = 0.0
-    """Deviation of the normal noise on every feature."""
+    """Standard deviation of the normal noise that is added to every feature."""
     missing_labels: Share = 0.0
-    """Share of a client's training examples that do not train."""
+    """Fraction of a client's training examples that are removed from the training mask."""
     label_noise: Share = 0.0
-    """Share of a client's training examples with a wrong label."""
+    """Fraction of a client's training examples whose label is changed."""
 
     @property
     def any(self) -> bool:
-        """Whether anything is damaged."""
+        """Whether any kind of damage is set."""
         return self != Damage()
 
     def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
-        """The graph with damaged edges and features; what is scored sees them too."""
+        """The graph with damaged edges and features, which are also used during evaluation."""
         if self.missing_edges:
             graph = lose_edges(graph, self.missing_edges, generator=generator)
         if self.edge_noise:
@@ -209,25 +210,27 @@ class Damage:
 def damaged(
     graphs: Sequence[Graph], how: Damage, *, seed: int = 0, features: Features = None
 ) -> list[Graph]:
-    """Clients' graphs after damage to edges, features and labels, in this order.
+    """The clients' graphs with damaged edges, features and labels, damaged in this order.
 
-    If clients overlap and train on the same nodes of one graph (`node_id`), wrong labels are
-    drawn by node: the share is one of all nodes that train, and a node has the same wrong label at
-    every client that trains on it. All else that is missing or wrong is each client's own.
+    Clients may overlap and share training nodes of one graph (`node_id`). In that case changed
+    labels are drawn per node: the fraction refers to the training nodes of all clients, and a node
+    has the same changed label at every client that trains on it. All other damage is drawn for each
+    client independently.
 
     Args:
-        graphs: one per client; their draws follow each other.
-        how: what is damaged.
-        seed: of the draws.
-        features: makes features of a graph's edges, such as `degree_features`: of the damaged edges
-            and before features are damaged. Default: a graph has its own.
+        graphs: one per client; random numbers are drawn client by client.
+        how: the kinds and amounts of damage.
+        seed: random seed.
+        features: a function that computes features from a graph's edges, such as `degree_features`.
+            It is called after edges and before features are damaged. By default a graph keeps its
+            features.
 
     Returns:
-        The graphs themselves where nothing is damaged and no features are made.
+        The damaged graphs; the given graphs if nothing is damaged and `features` is None.
 
     Raises:
-        TypeError: for anything else than graphs and a `Damage`.
-        ValueError: as the functions of each kind of damage do.
+        TypeError: if `graphs` are not graphs or `how` is not a `Damage`.
+        ValueError: as the function for each kind of damage.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -246,12 +249,12 @@ def damaged(
 
 @typed
 def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """The graph without ``round(share m)`` of its m edges, both directions of each.
+    """Remove ``round(share m)`` of the m edges of a graph, each in both directions.
 
     Args:
-        graph: or a collection; edges of its graphs are drawn together.
+        graph: a graph or a collection. The edges of all graphs in a collection are drawn together.
         share: in [0, 1].
-        generator: of the draw, on the CPU; default torch's global one.
+        generator: random generator on the CPU; default torch's global generator.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -265,19 +268,20 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
 @typed
 def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """The graph in which ``round(share m)`` of its m edges join two other nodes.
+    """Move ``round(share m)`` of the m edges of a graph to two other nodes.
 
-    A new edge joins two nodes that no edge joined before, and keeps the weight, the values and the
-    time of its own direction. In a collection it stays in its graph; a graph that is almost
-    complete gets fewer.
+    A moved edge joins two nodes that no edge joined before. Each of its directions keeps its
+    weight, features and time. In a collection an edge stays within its graph. In an almost complete
+    graph fewer edges are moved.
 
     Args:
-        graph: undirected, or a collection; without relations, which join nodes of given types.
+        graph: an undirected graph or a collection, without relations, since a relation joins nodes
+            of certain types only.
         share: in [0, 1].
-        generator: of the draws, on the CPU; default torch's global one.
+        generator: random generator on the CPU; default torch's global generator.
 
     Raises:
-        ValueError: if edges have relations, or are not all there in both directions.
+        ValueError: if edges have relations, or if an edge lacks its reverse.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -310,7 +314,7 @@ def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
 
 def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
-    """The id of each edge's other direction, int64 ``[num_edges]``."""
+    """The id of each edge's reverse, int64 ``[num_edges]``."""
     to, fro = edges[0] * num_nodes + edges[1], edges[1] * num_nodes + edges[0]
     by_to, by_fro = to.argsort(stable=True), fro.argsort(stable=True)
     if not torch.equal(to[by_to], fro[by_fro]):
@@ -319,7 +323,7 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """Mask of the edges of a drawn share of the linked pairs, bool ``[num_edges]``."""
+    """Mask of the edges in a random fraction of the linked pairs, bool ``[num_edges]``."""
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
     drawn = torch.zeros(pair.numel(), dtype=torch.bool)
@@ -330,14 +334,15 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 
 @typed
 def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """The graph in which each node has lost ``int(share k)`` of its k features that are not 0.
+    """Set ``int(share k)`` of the k nonzero features of each node to 0.
 
-    A one-hot feature (k = 1) is lost by all nodes or by none; a warning says if none loses any.
+    With one-hot features (k = 1) either all nodes or no nodes lose their feature. A warning is
+    given if no node loses a feature.
 
     Args:
-        graph: or a collection.
+        graph: a graph or a collection.
         share: in [0, 1].
-        generator: of the draws, on the CPU; default torch's global one.
+        generator: random generator on the CPU; default torch's global generator.
 
     Example:
         >>> graph = fgl.Graph(torch.tensor([[1.0, 2.0, 0.0, 3.0]]), torch.zeros(2, 0).long())
@@ -362,7 +367,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries that stay when each row loses ``int(share count)``; `row` is in order."""
+    """Mask of the entries left after removing ``int(share count)`` of each row; `row` is sorted."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each
@@ -380,12 +385,13 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
 
 @typed
 def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) -> Graph:
-    """The graph with normal noise on every feature, those that are 0 too.
+    """The graph with normal noise added to every feature, including zeros.
 
     Args:
-        graph: or a collection.
-        deviation: of the noise, at least 0; compare it with the features: rows of sum 1 are small.
-        generator: of the noise, on the CPU; default torch's global one.
+        graph: a graph or a collection.
+        deviation: standard deviation of the noise, at least 0. Choose it relative to the features,
+            which are small after row normalisation.
+        generator: random generator on the CPU; default torch's global generator.
 
     Returns:
         A graph with dense features.

@@ -1,4 +1,4 @@
-"""Datasets by name: downloaded once, checked and read."""
+"""Datasets by name: a dataset is downloaded one time, checked and read."""
 
 from __future__ import annotations
 
@@ -35,59 +35,62 @@ def load(
     targets: str | None = None,
     ignore: Collection[str] = (),
 ) -> Graph:
-    """A dataset by name.
+    """Load a dataset by name.
 
     ``"synthetic"`` is `csbm` with its defaults; ``"arxiv-like"`` and ``"products-like"`` are
     `large_graph` with the sizes of ogbn-arxiv and ogbn-products. ``"cora"``, ``"citeseer"``,
     ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``, ``"polblogs"``,
-    ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are taken from `root`, or
-    downloaded to it; ``"dblp"``, whose home has it in another form, is taken from
-    `root`. Any other name is a folder in `root` whose files, in the folder or in ``raw``
-    below it, have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark or the
+    ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are read from `root`, or
+    downloaded to it. ``"dblp"`` is only read from `root`, since its public home has another format.
+    Any other name is a folder in `root`. Its files, in the folder itself or in its subfolder
+    ``raw``, must have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark or the
     heterophilous graphs (``NAME.npz``, such as roman_empire, amazon_ratings and questions),
     GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``),
-    ``NAME.gml``, or OGB's (``edge.csv.gz`` and more, in ``raw``, and ``split`` beside it) for
-    ogbn-arxiv and ogbn-products.
+    ``NAME.gml``, or OGB's (``edge.csv.gz`` and others in ``raw``, and ``split`` next to ``raw``)
+    for ogbn-arxiv and ogbn-products.
 
-    Edges are undirected, without self-loops and repeats; directed in a heterophilous graph whose
-    name ends with ``_directed``. Features are as stored, not row-normalised, except cora_full's,
-    which become 0 and 1 as in PyG. If the files have none (polblogs), they are the degree,
-    one-hot, 64 wide, the last column for 63 and above. Masks are None, except for files with
-    a public split. For Planetoid these are 20 training nodes per class, 500 for validation, 1000
-    for test; Wiki-CS has twenty splits, a heterophilous graph the ten official ones: see `split`.
-    CiteSeer's 15 ids without a row get zero features and class 0, as in PyG, and are in no mask.
-    ``"dblp_four_area"`` is typed: papers (8920 columns), authors (1) and conferences (20), in this
-    order, and relations ``(paper, by, author)``, ``(paper, at, conf)`` and their reverses.
-    ``"chickenpox"`` and ``"england_covid"`` are series, ``x [num_nodes, num_times, 1]`` and ``y
-    [num_nodes, num_times]``, with edges as in their files, the latter's of each day (`edge_time`);
-    ``"metr-la-like"`` is a made-up one of METR-LA's size: see `fgl.data.splits.windows`.
+    Edges are undirected, without self-loops and repeats. A heterophilous graph whose name ends with
+    ``_directed`` has directed edges. Features are as stored and not row-normalised, except for
+    cora_full, whose features become 0 and 1 as in PyG. If the files have no features (polblogs),
+    the features are one-hot degrees with 64 columns; the last column means a degree of 63 or more.
+    Masks are None, unless the files have a public split. Planetoid's split has 20 training nodes
+    per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits and a
+    heterophilous graph has ten official splits; `split` selects one. CiteSeer's 15 ids without a
+    row get zero features and class 0, as in PyG, and are in no mask. ``"dblp_four_area"`` is a
+    typed graph. Its node types are papers (8920 columns), authors (1) and conferences (20), in this
+    order. Its relations are ``(paper, by, author)``, ``(paper, at, conf)`` and their reverses.
+    ``"chickenpox"`` and ``"england_covid"`` are time series, ``x [num_nodes, num_times, 1]`` and
+    ``y [num_nodes, num_times]``, with edges as in their files. Each edge of ``"england_covid"``
+    belongs to a day (`edge_time`). ``"metr-la-like"`` is a synthetic series of METR-LA's size. See
+    `fgl.data.splits.windows`.
 
     Args:
-        name: the dataset.
-        root: a folder of datasets. By default the folder ``$FGL_DATA``, which is only read, and
-            then the cache ``$XDG_CACHE_HOME/fgl`` (``~/.cache/fgl``), to which downloads go.
+        name: name of the dataset.
+        root: a folder of datasets. By default two folders are searched: first ``$FGL_DATA``, which
+            is only read, and then the cache ``$XDG_CACHE_HOME/fgl`` (``~/.cache/fgl``). Downloads
+            are written to the cache.
         dense: whether `x` is a Tensor instead of a `SparseMatrix`.
-        split: which of the splits that the files hold, from 0; default the first.
-        targets: of ``NAME.gml`` the attribute of nodes with their class; default ``"value"``.
-        ignore: names of what the files hold and nothing reads (attributes, arrays, weights of
-            edges, files), which a warning otherwise names.
+        split: index of a split in the files, from 0; default the first split.
+        targets: the node attribute in ``NAME.gml`` that holds the class; default ``"value"``.
+        ignore: names of unread content (attributes, arrays, weights of edges, files) that no
+            warning should name. All other unread content is named in a warning.
 
     Returns:
-        The graph, x float32: a `SparseMatrix`, or a Tensor where the features in the file are
+        The graph. Its x is a float32 `SparseMatrix`, or a Tensor if the features in the file are
         dense (GraphSAINT, Wiki-CS, heterophilous graphs, ``attr_matrix`` in ``NAME.npz``).
 
     Raises:
-        ValueError: for an unknown name, a malformed file, one with another checksum, or a split
-            that the files do not have.
-        OSError: if a file is neither there nor can be downloaded.
+        ValueError: for an unknown name, a malformed file, a wrong checksum, or a split that the
+            files do not have.
+        OSError: if a file is missing and cannot be downloaded.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
         >>> graph.num_nodes, graph.num_features, graph.num_classes
         (2708, 1433, 7)
 
-    Source: https://github.com/kimiyoung/planetoid; Yang et al., https://arxiv.org/abs/1603.08861;
-    the homes of the others are in ``fgl/data/catalogue.py``
+    Source: https://github.com/kimiyoung/planetoid; Yang et al., https://arxiv.org/abs/1603.08861.
+    The addresses of the other datasets are in ``fgl/data/catalogue.py``
     """
     options = _given(split=split, targets=targets, ignore=ignore or None)
     if name == "synthetic":
@@ -112,38 +115,38 @@ def load_graphs(
     edge_labels: bool = False,
     ignore: Collection[str] = (),
 ) -> tuple[list[Graph], Tensor]:
-    """A collection of graphs, each with a class or numbers, in the TU format; or molecules.
+    """Load a collection of graphs with classes or float targets: the TU format, or molecules.
 
-    ``"NCI1"`` and ``"PROTEINS"`` are taken from `root`, or downloaded to it, and checked by sha256.
-    ``"synthetic"`` is `small_graphs`. Any other name is a folder in `root`, such as Yeast,
-    with ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``, in the folder
-    or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
-    ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
-    file, the degree, one-hot, 64 wide, the last column for 63 and above. Edges are undirected,
-    without self-loops and repeats. If there is ``NAME_graph_attributes.txt`` instead of
-    ``NAME_graph_labels.txt``, its numbers take the place of classes. Molecules are as in
-    `load_molecules`, with numbers for classes. ``NAME_edge_attributes.txt`` is not read; a warning
-    says so.
+    ``"NCI1"`` and ``"PROTEINS"`` are read from `root`, or downloaded to it, and checked by SHA-256.
+    ``"synthetic"`` is `small_graphs`. Any other name, such as Yeast, is a folder in `root`. The
+    folder or its subfolder ``raw`` holds ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and
+    ``NAME_graph_labels.txt``. Features are the columns of ``NAME_node_attributes.txt``, followed by
+    the one-hot labels of ``NAME_node_labels.txt`` (occurring labels in ascending order). If both
+    files are missing, the features are one-hot degrees with 64 columns; the last column means a
+    degree of 63 or more. Edges are undirected, without self-loops and repeats. If
+    ``NAME_graph_attributes.txt`` exists instead of ``NAME_graph_labels.txt``, its numbers are the
+    targets instead of classes. Molecules are as in `load_molecules`, with float targets.
+    ``NAME_edge_attributes.txt`` is not read; a warning says so.
 
     Args:
-        name: the collection.
+        name: name of the collection.
         root: a folder of datasets, as for `load`.
-        attributes: whether the nodes' attributes are among the features.
-        edge_labels: whether features end with how many of a node's edges have each label of
-            ``NAME_edge_labels.txt``, so that a network which reads no edges sees them. An edge
-            counts at both its ends, under each of its labels; a self-loop does not count.
-        ignore: names of what the files hold and nothing reads, such as ``"edge_attributes"``, which
-            a warning otherwise names.
+        attributes: whether the features include the nodes' attributes.
+        edge_labels: whether to append, for each label in ``NAME_edge_labels.txt``, the number of
+            the node's edges with this label. A network that reads no edge features can use these
+            counts. An edge is counted at both ends, for each of its labels; self-loops are not
+            counted.
+        ignore: names of unread content, such as ``"edge_attributes"``, that no warning should name.
 
     Returns:
-        The graphs (`Graph.join` makes one collection of them), x a float32 Tensor
-        ``[num_nodes, num_features]``, y None; and their classes, int64 ``[num_graphs]``, renumbered
-        from 0 in their order; or numbers, float32 ``[num_graphs]``, or ``[num_graphs, t]`` of
-        several columns: see `fgl.targets`.
+        The graphs and their targets. A graph's x is a float32 Tensor ``[num_nodes, num_features]``
+        and its y is None; `Graph.join` joins the graphs into one collection. The targets are
+        classes, int64 ``[num_graphs]``, renumbered from 0 in ascending order; or floats, float32
+        ``[num_graphs]``, or ``[num_graphs, t]`` for several columns: see `fgl.targets`.
 
     Raises:
-        ValueError: for an unknown name, a malformed file, or one with another checksum.
-        OSError: if a file is neither there nor can be downloaded.
+        ValueError: for an unknown name, a malformed file, or a wrong checksum.
+        OSError: if a file is missing and cannot be downloaded.
 
     Example:
         >>> import pathlib, tempfile
@@ -183,36 +186,37 @@ def load_molecules(
     smiles: str = "smiles",
     ignore: Collection[str] = (),
 ) -> Molecules:
-    """Molecules as graphs, with what was measured of each, and their SMILES strings.
+    """Load molecules as graphs, with their measured targets and their SMILES strings.
 
     ``"esol"`` (log solubility) and ``"freesolv"`` (energy of hydration) have one number each,
-    ``"tox21"`` twelve answers, ``"clintox"`` two and ``"bace"`` one, 1 for yes and 0 for no. They
-    are taken from `root`, or downloaded to it, and checked by sha256. Any other name is a
-    folder in `root` with ``NAME.csv``, in the folder or in ``raw`` below it: a header, a column
-    ``smiles``, and a column of numbers for each target, empty, NA or NaN where it is unknown.
-    Columns that number the rows, such as pandas writes, are left out, and a warning names them.
+    ``"tox21"`` has twelve binary labels, ``"clintox"`` two and ``"bace"`` one, with 1 for yes and 0
+    for no. These datasets are read from `root`, or downloaded to it, and checked by SHA-256. Any
+    other name is a folder in `root`. The folder or its subfolder ``raw`` holds ``NAME.csv``, which
+    has a header, a column ``smiles``, and a column of numbers for each target. An unknown value is
+    empty, NA or NaN. Columns that only number the rows, as pandas writes them, are left out, and a
+    warning names them.
 
-    Atoms are nodes and bonds are edges in both directions; hydrogen is counted, not a node. The
-    nine features of an atom and the three of a bond are the integers of
+    Atoms are nodes and bonds are edges in both directions; hydrogen atoms are counted but are not
+    nodes. The nine features of an atom and the three of a bond are the integers of
     ``torch_geometric.utils.from_smiles``, as floats. A molecule that rdkit cannot read (8 of
-    tox21's 7831) is left out, and a warning says how many were.
+    tox21's 7831) is left out, and a warning gives the number of such molecules.
 
     Args:
-        name: the molecules.
+        name: name of the dataset.
         root: a folder of datasets, as for `load`.
-        targets: names of the columns of numbers; default all others.
-        smiles: name of the column of strings.
+        targets: names of the target columns; default all other columns.
+        smiles: name of the column of SMILES strings.
         ignore: names of columns that are left out.
 
     Returns:
-        ``(graphs, y, smiles)``: the graphs, x float32 ``[num_nodes, 9]``, edge_attr float32
+        ``(graphs, y, smiles)``: the graphs with x float32 ``[num_nodes, 9]`` and edge_attr float32
         ``[num_edges, 3]``; y float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t > 1 targets,
-        NaN where unknown; and a string for each graph.
+        with NaN for unknown values; and a SMILES string for each graph.
 
     Raises:
-        ValueError: for an unknown name, a malformed file, or one with another checksum.
-        OSError: if a file is neither there nor can be downloaded.
-        ImportError: where rdkit or PyG, the extra `molecules`, is not installed.
+        ValueError: for an unknown name, a malformed file, or a wrong checksum.
+        OSError: if a file is missing and cannot be downloaded.
+        ImportError: if rdkit or PyG (the extra `molecules`) is not installed.
 
     Example:
         >>> load_molecules("NCI1")
@@ -226,12 +230,12 @@ def load_molecules(
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """The options that are not None, which a reader need not have otherwise."""
+    """Keep the options that are not None, since not every reader accepts every option."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _places(root: str | os.PathLike[str] | None) -> list[Path]:
-    """Folders of datasets, in order; downloads go to the last one."""
+    """Folders of datasets in search order; downloads are written to the last folder."""
     if root is not None:
         return [Path(root).expanduser()]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fgl"
@@ -255,7 +259,7 @@ def _read(
         return read(_public(name, entries[name], places), name, **options)
     folders = _found(places, layouts)
     if name.startswith("ogbn-") and name not in folders and name.replace("-", "_") in folders:
-        folders[name] = folders[name.replace("-", "_")]  # as OGB's own library calls the folder
+        folders[name] = folders[name.replace("-", "_")]  # the folder's name in OGB's own library
     if name not in folders:
         where = " or ".join(str(place) for place in places)
         rows = {row for row in entries if any((place / row).is_dir() for place in places)}
@@ -290,7 +294,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """Hint for a name that the other function loads, or whose files the user must bring."""
+    """Hint for a name that the other function loads, or whose files the user must provide."""
     if name.startswith("ogbn-") and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "
@@ -302,7 +306,7 @@ def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
 
 
 def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
-    """The folder with a known dataset's files, each of them checked."""
+    """The folder with the checked files of a known dataset."""
     needed = [file for file in entry.sha256 if not file.endswith(".xz")]
     folders = [folder for place in places for folder in (place / name / "raw", place / name)]
     complete = (f for f in folders if all(_there(f, file, entry) for file in needed))
@@ -318,7 +322,7 @@ def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
 
 
 def _complete(folder: Path, files: list[str], entry: Entry[Any]) -> None:
-    """Check the files that a folder has, and download the others."""
+    """Check the files that exist in a folder, and download the missing files."""
     missing = {}
     for file in files:
         path = _there(folder, file, entry)
@@ -334,13 +338,13 @@ def _complete(folder: Path, files: list[str], entry: Entry[Any]) -> None:
 
 
 def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
-    """Path of a file, if the folder has it with a known checksum."""
+    """Path of a file if it exists in the folder and has a known checksum; otherwise None."""
     path = there(folder, file)
     return path if path is not None and path.name in entry.sha256 else None
 
 
 def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> str:
-    """The first file that is missing in the folder that lacks the fewest."""
+    """The first missing file of the folder with the fewest missing files."""
     missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
     return min(missing, key=len)[0]
 

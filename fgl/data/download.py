@@ -1,4 +1,4 @@
-"""Downloads: files of a bounded size, checked by sha256, written as a whole or not at all."""
+"""Downloads of files with a size limit and a SHA-256; a file is written completely or not."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..kinds import typed
 from ..progress import shown
 
 ELSEWHERE = "; FGL_DATA or XDG_CACHE_HOME may name another folder"
-LIMIT = 2**28  # bytes, unpacked: three times the largest file of the catalogue
-# What a zip file that is cut, damaged or of another kind raises, from one place or another.
+LIMIT = 2**28  # bytes after unpacking: three times the largest file of the catalogue
+# Exceptions that reading a truncated, damaged or unsupported zip file can raise.
 DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 
 
@@ -29,24 +29,25 @@ DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 def download(
     url: str, path: str | os.PathLike[str], sha256: str, *, max_bytes: int = LIMIT
 ) -> Path:
-    """Download a file, unless its content is not the expected one.
+    """Download a file and check its content.
 
-    The content is written beside `path` and renamed, so an interrupted download leaves nothing.
-    If tqdm is installed and stderr is a terminal, a bar shows the progress; else a line does,
-    after ten seconds.
+    The content is written to a temporary file next to `path`, which is then renamed. An interrupted
+    download therefore leaves no file. If tqdm is installed and stderr is a terminal, a bar shows
+    the progress; otherwise a line is printed after ten seconds.
 
     Args:
-        url: any address that `urllib` opens; ``file://`` too.
-        path: where the file shall be; missing folders are made, an old file is replaced.
-        sha256: the expected checksum, hexadecimal.
-        max_bytes: no more is written, whatever the address sends; default 256 MiB.
+        url: any address that `urllib` can open, including ``file://``.
+        path: path of the new file. Missing folders are created; an existing file is replaced.
+        sha256: the expected SHA-256 in hexadecimal.
+        max_bytes: largest number of bytes that are written; default 256 MiB.
 
     Returns:
         The path.
 
     Raises:
-        OSError: if the address cannot be opened or breaks off, or the file not be written.
-        ValueError: if the content is larger or has another checksum.
+        OSError: if the address cannot be opened, the connection breaks, or the file cannot be
+            written.
+        ValueError: if the content is larger than `max_bytes` or has another SHA-256.
 
     Example:
         >>> import hashlib, pathlib, tempfile
@@ -64,9 +65,9 @@ def download(
 def download_members(
     url: str, folder: Path, sha256: Mapping[str, str], *, max_bytes: int = LIMIT
 ) -> None:
-    """Download a zip file and keep some of its files, each checked by its own sha256.
+    """Download a zip file and keep some of its files after checking the SHA-256 of each.
 
-    Neither the zip file nor a file in it may be larger than `max_bytes`.
+    `max_bytes` limits the size of the zip file and of each kept file.
     """
     archive = folder / f"{uuid4().hex}.zip"
     try:
@@ -94,7 +95,7 @@ def verify(path: Path, sha256: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` once it is whole, or leaves it as it was."""
+    """Open a new file that replaces `path` after the block; on an error `path` is unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:
@@ -109,7 +110,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def _fetch(
     url: str, path: Path, sha256: str | None, title: str, target: Path, max_bytes: int
 ) -> Path:
-    """Write the body of an answer to `path`; a bar shows `title`, an error names `target`."""
+    """Write the body of a response to `path`; a bar shows `title`, an error names `target`."""
     with ExitStack() as stack:
         try:
             source = stack.enter_context(urlopen(url, timeout=60))
@@ -134,7 +135,7 @@ def _write(
     advance: Callable[[int], object] = lambda _: None,
     promised: int | None = None,
 ) -> Path:
-    """Write what `source` has left, unless it is too large, cut, or of another checksum."""
+    """Write the rest of `source`; raise if it is too large, truncated or has another SHA-256."""
     digest = hashlib.sha256()
     size = 0
     with check_disk(f"{path} to be written", ELSEWHERE), replacing(path) as target:
@@ -154,7 +155,7 @@ def _write(
 
 
 def _block(name: str, source: IO[bytes]) -> bytes:
-    """Read the next block; describe an error of the connection in one sentence."""
+    """Read the next block; replace an error of the connection by a one-sentence error."""
     try:
         return source.read(1 << 16)
     except (OSError, HTTPException) as error:
@@ -163,12 +164,12 @@ def _block(name: str, source: IO[bytes]) -> bytes:
 
 @contextmanager
 def _whole(url: str) -> Iterator[None]:
-    """Describe an error of a zip file in one sentence."""
+    """Replace an error of a zip file by a one-sentence error."""
     try:
         yield
     except DAMAGES as error:
         if isinstance(error, OSError) and error.errno is None:
-            raise  # one of ours, in a sentence already
+            raise  # an error of this module, already one sentence
         raise ValueError(f"Expected {url} to be a whole zip file, but got {error!r}") from error
 
 

@@ -1,4 +1,4 @@
-"""Features of nodes: rows of sum 1, degrees, features on disk, and one space for all clients."""
+"""Features of nodes: normalised rows, degrees, features on disk, and one space for all clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def normalize_features(graph: Graph) -> Graph:
     """Rows of the features divided by their sums, as in Kipf & Welling's GCN.
 
     Args:
-        graph: features non-negative; a row of zeros stays.
+        graph: a graph with non-negative features. A row of zeros is left unchanged.
 
     Returns:
         The graph with float features of row sums 1 or 0.
@@ -52,15 +52,17 @@ def normalize_features(graph: Graph) -> Graph:
 
 @typed
 def degree_features(graph: Graph) -> Graph:
-    """Features for nodes that have none: the degree in this very graph, one-hot.
+    """The graph with one-hot degrees as features, for nodes that have no features.
 
-    So a graph of training edges reveals no other edge; degrees in the whole graph would.
+    Degrees are counted in the given graph only. For a graph of training edges they therefore reveal
+    no held-out edge; degrees in the whole graph would reveal such edges.
 
     Args:
-        graph: both directions of every edge.
+        graph: a graph with both directions of every edge.
 
     Returns:
-        The graph with features `SparseMatrix` ``[num_nodes, 64]``, the last column for 63 and more.
+        The graph with features `SparseMatrix` ``[num_nodes, 64]``. The last column means a degree
+        of 63 or more.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -76,32 +78,32 @@ def degree_features(graph: Graph) -> Graph:
 
 
 def one_hot_degree(edge_index: Tensor, num_nodes: int) -> SparseMatrix:
-    """Features of nodes that have none: the degree, one-hot, 63 standing for all above too."""
+    """Degrees as one-hot features of nodes; the last column means a degree of 63 or more."""
     degree = edge_index[1].bincount(minlength=num_nodes).clamp(max=DEGREES - 1)
     pattern = Pattern(torch.arange(num_nodes + 1), degree, (num_nodes, DEGREES))
     return SparseMatrix(pattern, torch.ones(num_nodes))
 
 
-ROWS = 2**16  # that are copied at a time
+ROWS = 2**16  # rows that are copied at a time
 
 
 @typed
 def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
-    """The graph with its features in a file, of which the system keeps in memory what is used.
+    """The graph with its features mapped from a file, of which only used parts are in memory.
 
-    The values are the same, so are all results. The file holds the rows as they are, nothing else;
-    it must stay while the graph is used; a file of that name that is mapped already stays with who
-    uses it. Changes of `x` do not reach the file.
+    The values do not change, so all results are the same. The file holds only the rows and must
+    exist while the graph is used. If a file of that name is already mapped, its users keep the old
+    content. Changes of `x` are not written to the file.
 
     Args:
-        graph: with dense features on the CPU.
-        path: the file, which is made or replaced; missing folders are made.
+        graph: a graph with dense features on the CPU.
+        path: the file. It is created or replaced; missing folders are created.
 
     Returns:
-        The same graph, its `x` mapped.
+        The same graph with a mapped `x`.
 
     Raises:
-        TypeError: for sparse features, or ones on another device.
+        TypeError: if features are sparse or not on the CPU.
         OSError: if the file cannot be written.
 
     Example:
@@ -128,19 +130,19 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
 
 @typed
 def one_space(graphs: Sequence[Graph]) -> list[Graph]:
-    """Graphs of several datasets, so that one network can read and classify all of them.
+    """Graphs of several datasets with common features and classes, so that one network fits all.
 
-    Features end with zeros, up to the largest width. Classes are numbered on: the second
-    dataset's begin where the first's end, since one number means another thing in each.
+    Features are padded with zeros to the largest width. Classes get consecutive numbers over all
+    datasets: the first class of a dataset follows the last class of the previous dataset.
 
     Args:
-        graphs: with labels, each of a dataset.
+        graphs: one labelled graph per dataset.
 
     Returns:
-        As many graphs, with the same `num_features` and `num_classes`.
+        The graphs, all with the same `num_features` and `num_classes`.
 
     Raises:
-        ValueError: for no graph, or one without classes.
+        ValueError: if there is no graph, or a graph has no classes.
 
     Example:
         >>> edges, y = torch.zeros(2, 0).long(), torch.tensor([0, 1])
@@ -148,8 +150,8 @@ def one_space(graphs: Sequence[Graph]) -> list[Graph]:
         >>> [(own.x.shape, own.y.tolist(), own.num_classes) for own in made]
         [(torch.Size([2, 3]), [0, 1], 4), (torch.Size([2, 3]), [2, 3], 4)]
 
-    Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288, whose clients differ in
-    their networks' first and last layers instead (here: `fgl.methods.fedper` with `models`)
+    Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288, in which clients have
+    different first and last layers instead (here: `fgl.methods.fedper` with `models`)
     """
     if not graphs or any(own.y is None or not own.num_classes for own in graphs):
         raise ValueError("Expected graphs to have classes, each of them, but got none")

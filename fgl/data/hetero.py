@@ -1,4 +1,4 @@
-"""PyG's `HeteroData` as one typed graph, and the way back."""
+"""Conversions between PyG's `HeteroData` and one typed graph."""
 
 from __future__ import annotations
 
@@ -32,27 +32,28 @@ def from_hetero(
     targets: Collection[str] | None = None,
     ignore: Collection[str] = (),
 ) -> Graph:
-    """PyG's `HeteroData` as one graph, see `typed_graph`.
+    """Convert PyG's `HeteroData` to one graph, see `typed_graph`.
 
     Args:
-        data: its node types may have `x`, `y` and masks, or ids such as ``train_idx`` for these;
-            its edge types `edge_index` or ``adj_t``, `edge_attr` and `edge_time`. One of them may
-            have ``edge_label``, as `RandomLinkSplit` leaves it: the examples are then the pairs of
-            its ``edge_label_index``, or else its edges.
+        data: the `HeteroData`. Node types may have `x`, `y` and masks, or ids such as ``train_idx``
+            instead of masks. Edge types have `edge_index` or ``adj_t``, and may have `edge_attr`
+            and `edge_time`. One edge type may have ``edge_label``, as after `RandomLinkSplit`. In
+            that case the examples are the pairs in its ``edge_label_index``, or its edges if it has
+            none.
         both: whether each relation gets a reverse.
         split: which one of masks ``[n, splits]``, from 0.
-        targets: types of nodes whose `y` and masks are read, where several have `y`; if more than
-            one is named, all count the same classes. Default all.
-        ignore: names of fields that are left out.
+        targets: node types whose `y` and masks are read, if several types have `y`. All named types
+            must share the same classes. Default all types.
+        ignore: names of fields that are not read.
 
     Returns:
-        The graph; types and relations have the numbers of their places in ``data.node_types`` and
+        The graph. Types and relations are numbered by their positions in ``data.node_types`` and
         ``data.edge_types``.
 
     Raises:
-        TypeError: if `data` has no types: see `fgl.Graph.from_pyg`.
-        ValueError: for a field that a typed graph has not, labels of several types or relations,
-            labels of nodes and of pairs, and as `typed_graph`.
+        TypeError: if `data` has no types; use `fgl.Graph.from_pyg` for such data.
+        ValueError: if a field has no equivalent in a typed graph, if several types or relations
+            have labels, if both nodes and pairs have labels, and as `typed_graph`.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -82,14 +83,14 @@ def from_hetero(
     return typed_graph(nodes, edges, both=both, **of_edges).replace(**_pairs(data, fields))
 
 
-Fields = dict[str, dict[Any, Any]]  # of each name, the value of each type of nodes or edges
+Fields = dict[str, dict[Any, Any]]  # field name -> type of nodes or edges -> value
 
 
 def _fields(data: Any, ignore: Collection[str]) -> Fields:
     """Each field by the types of nodes or edges that have it.
 
     Raises:
-        ValueError: for one that has no place in a typed graph and is not ignored.
+        ValueError: if a field has no equivalent in a typed graph and is not ignored.
     """
     fields: Fields = {n: {} for n in (*NODE_KEYS, *EDGE_KEYS, "adj_t")}
     for of, values in data.to_dict().items():
@@ -147,7 +148,7 @@ def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
 
 
 def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, Any]:
-    """Labels and masks of the types of nodes that are learned, for `typed_graph`."""
+    """Labels and masks of the target node types, for `typed_graph`."""
     y: dict[str, Any] = {of: pyg.flat(own) for of, own in fields["y"].items()}
     chosen = list(y) if targets is None else targets
     if isinstance(chosen, str) or not all(name in y for name in chosen):
@@ -168,7 +169,7 @@ def _of_targets(fields: Fields, targets: Collection[str] | None) -> dict[str, An
 
 
 def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bool) -> Any:
-    """A mask of these types; None if it has none."""
+    """A mask for these node types; None if no type has this mask."""
     others = [of for of in masks if of not in types]
     if others and all_:
         raise ValueError(
@@ -179,7 +180,7 @@ def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bo
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The pairs that one relation asks about, in the numbers of all nodes, and their answers."""
+    """The labelled pairs of one relation, with node ids of the whole graph, and their labels."""
     copies = {(end, f"rev_{name}", start) for start, name, end in fields["edge_label"]}
     relations = [of for of in fields["edge_label"] if of not in copies]  # ToUndirected copies them
     if len(relations) > 1:
@@ -200,22 +201,23 @@ def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
 
 
 def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
-    """The three parts that PyG's `RandomLinkSplit` makes, as one graph with pairs and masks.
+    """Convert the three parts of PyG's `RandomLinkSplit` to one graph with pairs and masks.
 
-    Messages are the edges of `train`. A pair of `val` or `test` that is an edge may be none of
-    them, nor its reverse, where most edges of its relation have one.
+    The message edges are the edges of `train`. No pair of `val` or `test` may be a message edge. If
+    most edges of a relation have a reverse, the reverse of such a pair may not be a message edge
+    either.
 
     Args:
-        train, val, test: ``HeteroData`` with ``edge_label`` of one relation, or ``Data``.
-        options: as for `from_hetero`, or else for `Graph.from_pyg`.
+        train, val, test: ``HeteroData`` in which one relation has ``edge_label``, or ``Data``.
+        options: options of `from_hetero` for ``HeteroData``, or of `Graph.from_pyg` for ``Data``.
 
     Returns:
-        The graph of `train`, with the pairs of all three as `edge_label_index`, their labels as `y`
-        and three masks of them.
+        The graph of `train`. Its `edge_label_index` holds the pairs of all three parts, `y` their
+        labels, and three masks the part of each pair.
 
     Raises:
-        ValueError: if a part has no ``edge_label`` or other nodes, if a pair that is an edge is in
-            two parts, or a pair to validate or test with, or its reverse, is an edge of `train`.
+        ValueError: if a part has no ``edge_label`` or has other nodes; if a pair is in two parts;
+            or if a validation or test pair, or its reverse, is an edge of `train`.
 
     Example:
         >>> from torch_geometric.data import Data  # doctest: +SKIP
@@ -245,7 +247,7 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
 
 
 def _check_apart(graphs: Mapping[str, Graph]) -> None:
-    """Raise if a pair is in two parts, or its edge or reverse is a message."""
+    """Raise if a pair is in two parts, or if the pair or its reverse is a message edge."""
     first, n = graphs["train"], graphs["train"].num_nodes
     relation = None if first.edge_label_type is None else int(first.edge_label_type[0])
     every = torch.ones_like(first.edge_index[0], dtype=torch.bool)
@@ -283,23 +285,24 @@ OF_PAIRS = ("edge_label_index", "edge_label_type")
 
 @typed
 def to_hetero(graph: Graph, like: Any) -> Any:
-    """A typed graph as PyG's `HeteroData` again: the whole one, or a client's.
+    """Convert a typed graph, or a client's part of it, back to PyG's `HeteroData`.
 
     Args:
-        graph: what `from_hetero` made of `like`, or a part of that.
-        like: the `HeteroData` that names the types and relations, and says which of them have
-            features, labels, masks, and features and times of edges. Its numbers are not read.
+        graph: the result of ``from_hetero(like)``, or a part of it.
+        like: the original `HeteroData`. It defines the types and relations, and which of them have
+            features, labels, masks, and edge features and times. Its values are not read.
 
     Returns:
-        A new object of ``like``'s class. Nodes of a type are in the graph's order, features dense.
-        Reverses (``both=True``) are named as by PyG's `ToUndirected`: ``(b, "rev_r", a)``.
-        `node_id` is PyG's ``n_id``. Masks that the graph got later belong to the types with labels.
-        Reverses without an edge in this graph are left out.
+        A new object of the class of `like`. Nodes of a type keep the graph's order; features are
+        dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as by PyG's
+        `ToUndirected`. `node_id` becomes PyG's ``n_id``. Masks that were added to the graph later
+        are written to the types with labels. Reverse relations without an edge in this graph are
+        left out.
 
     Raises:
         TypeError: if `like` has no types.
-        ValueError: if the graph has no types, or others than `like`, or its examples are pairs; if
-            a reverse has the name of a relation of `like`.
+        ValueError: if the graph has no types, its types differ from the types of `like`, its
+            examples are pairs, or a reverse relation has the name of a relation in `like`.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -338,7 +341,7 @@ def _write_nodes(stored: Any, like: Any, graph: Graph, own: Tensor, columns: ran
 
 
 def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
-    """Write each relation; `place` is the number of each node among those of its type."""
+    """Write each relation; `place` is the index of each node among the nodes of its type."""
     attr, types = graph.edge_attr, graph.edge_type
     widths = [0 if attr is None else _width(like[of], "edge_attr", 0) for of in like.edge_types]
     blocks = _blocks("edge_attr", 0 if attr is None else attr.shape[1], widths)
@@ -369,7 +372,7 @@ def _width(stored: Any, name: str, otherwise: int) -> int:
 
 
 def _blocks(name: str, width: int, widths: Sequence[int]) -> list[range]:
-    """Columns of each type, side by side."""
+    """Column ranges of the types, which lie side by side."""
     reject_if(sum(widths) != width, f"{name} to have {sum(widths)} columns", width)
     return [range(*ends) for ends in pairwise([0, *accumulate(widths)])]
 
@@ -395,7 +398,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
 
 
 def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) -> None:
-    """Refuse edges whose ends have other types than their relation."""
+    """Raise if the ends of an edge do not have the node types of its relation."""
     expected = [node_types.index(name) for name in (relation[0], relation[2])]
     if (types != types.new_tensor(expected)[:, None]).any():
         raise ValueError(f"Expected edges of {relation} to join these types, but got others")

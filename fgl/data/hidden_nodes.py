@@ -1,4 +1,4 @@
-"""Hidden nodes: a graph without some of its nodes, and what their neighbours miss."""
+"""Hidden nodes: a graph without some of its nodes, and the hidden neighbours of other nodes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..kinds import typed
 
 
 class HiddenNodes(NamedTuple):
-    """A graph without some of its nodes, and what the others miss.
+    """A graph without some of its nodes, and the hidden neighbours of the remaining nodes.
 
     Args:
-        graph: of the n nodes that stay.
-        missing: int64 ``[n]``, how many hidden neighbours each has.
-        features: float ``[n, width, num_features]``, the features of its first hidden neighbours,
-            then zeros.
+        graph: the graph of the n remaining nodes.
+        missing: int64 ``[n]``, the number of hidden neighbours of each node.
+        features: float ``[n, width, num_features]``, the features of each node's first hidden
+            neighbours, padded with zeros.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -35,15 +35,15 @@ class HiddenNodes(NamedTuple):
 
 @typed
 def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
-    """A graph without `nodes`, and which of the other nodes lost a neighbour.
+    """Remove `nodes` from a graph and record the hidden neighbours of the remaining nodes.
 
     Args:
-        graph: features may be sparse.
+        graph: a graph with dense or sparse features.
         nodes: int64 ``[m]``, without repeats.
-        width: largest number of missing neighbours that are kept for a node.
+        width: largest number of hidden neighbours whose features are kept per node.
 
     Raises:
-        TypeError, ValueError: if `nodes` are no nodes of the graph.
+        TypeError, ValueError: if `nodes` are not ids of nodes in the graph.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))

@@ -1,4 +1,4 @@
-"""Synthetic graphs of millions of nodes: communities, labels, dense features, a few large hubs."""
+"""Synthetic graphs of millions of nodes with communities, labels, dense features and hubs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..graph import Graph
 from ..kinds import typed
 from .undirected import undirected
 
-SHIFT = 0.8  # of the Pareto weights, so that the smallest is 0.2 and many nodes have few edges
+SHIFT = 0.8  # offset of the Pareto weights: the smallest is 0.2, so many nodes have few edges
 CHUNK = 2**22  # edges that are drawn at a time
-TRIES = 8  # how often edges are drawn for those that were drawn twice
+TRIES = 8  # how often edges are drawn to replace repeated edges
 LIKE: dict[
     str, dict[str, Any]
-] = {  # sizes are OGB's; the other numbers were chosen by the figures in docs/speed.md
+] = {  # OGB's sizes; the other values were chosen by the figures in docs/speed.md
     "arxiv-like": {"num_nodes": 169_343, "num_edges": 1_157_799},
     "products-like": {
         "num_nodes": 2_449_029,
@@ -49,38 +49,39 @@ def large_graph(
     signal: Weight = 0.16,
     seed: int = 0,
 ) -> Graph:
-    """A graph with communities, hubs, skewed labels and dense features, as large as memory holds.
+    """Generate a large graph with communities, hubs, skewed labels and dense features.
 
-    The class of rank r has a share of the nodes in proportion to ``r ** -skew``, and communities
-    of about `community_size`. A node's expected degree is in proportion to ``u ** (-1 / tail) -
-    0.8`` with u uniform in (0, 1], up to `max_degree`. Edges join nodes of one community, of one
-    class, or any two, in proportion to these weights; a hub has at most half of its community and
-    of its class as neighbours there, so its other edges go further. Strays take the class of a
-    random node, but keep their edges. Ids reveal nothing. Features are normal with mean
-    ``signal * centre[y]``, the centres standard normal.
+    The size of the class with rank r is proportional to ``r ** -skew``. Each class consists of
+    communities of about `community_size` nodes. A node's weight is ``u ** (-1 / tail) - 0.8`` with
+    u uniform in (0, 1]; its expected degree is proportional to this weight, up to `max_degree`. An
+    edge joins two nodes of one community, two nodes of one class, or any two nodes; its ends are
+    drawn with probabilities proportional to the weights. A hub is joined to at most half of its
+    community and to at most half of its class; its other edges leave them. Stray nodes take the
+    class of a random node but keep their edges. Node ids are random. Features are normal with mean
+    ``signal * centre[y]``, and the centres are standard normal.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
-    of ogbn-products. The second needs 7 GB while it is made and a minute.
+    of ogbn-products. Generating the second graph takes 7 GB of memory and one minute.
 
     Args:
         num_nodes: number of nodes.
-        num_edges: number of undirected edges, each of which is two columns of `edge_index`.
+        num_edges: number of undirected edges; each edge is two columns of `edge_index`.
         num_classes: number of classes.
         num_features: number of columns of `x`.
-        homophily: share of the edges within a class, about; strays and hubs limit it.
-        closeness: share of the edges within a class that stay in a community, about.
-        strays: share of nodes that take the class of a random node.
-        tail: exponent of the degrees' tail, above 1.
+        homophily: approximate fraction of edges within a class; strays and hubs limit it.
+        closeness: approximate fraction of the edges within a class that stay within a community.
+        strays: fraction of the nodes that take the class of a random node.
+        tail: exponent of the tail of the degree distribution, above 1.
         max_degree: largest expected degree.
-        community_size: nodes of a community, about.
-        skew: exponent of the classes' sizes; 0 makes them equal.
-        signal: how far the classes' mean features are apart, in standard deviations of a feature.
-        seed: of everything.
+        community_size: approximate number of nodes per community.
+        skew: exponent of the class sizes; 0 gives classes of equal size.
+        signal: distance scale of the classes' mean features, in standard deviations of a feature.
+        seed: random seed.
 
     Returns:
-        Undirected graph without self-loops and repeated edges, its edges by target, then source;
-        x float32 ``[num_nodes, num_features]``; no masks. It has fewer than `num_edges` edges where
-        repeats leave no more.
+        Undirected graph without self-loops and repeated edges. Edges are sorted by target, then
+        source; x is float32 ``[num_nodes, num_features]``; masks are None. The graph has fewer than
+        `num_edges` edges if too many drawn edges are repeats.
 
     Raises:
         ValueError: for an argument out of range.
@@ -101,7 +102,7 @@ def large_graph(
     weight.clamp_(max=max_degree * float(weight.mean()) * num_nodes / max(2 * num_edges, 1))
 
     share: Tensor = y.bincount(minlength=num_classes) / num_nodes
-    chance = float(share.square().sum())  # that two random nodes are of one class
+    chance = float(share.square().sum())  # probability that two random nodes have the same class
     changed = strays * (1 - chance)
     same = min(homophily / max(1 - changed, 0.01) ** 2, 1.0)
     same = max(same - chance, 0.0) / max(1 - chance, 1e-9)
@@ -122,7 +123,7 @@ def large_graph(
 
 
 def _groups(num_nodes: int, num_classes: int, skew: float, size: int) -> tuple[Tensor, Tensor]:
-    """Class and community of every node, both in order; a community lies in one class."""
+    """Class and community of every node, both sorted; each community belongs to one class."""
     rank = torch.arange(1, num_classes + 1, dtype=torch.float64)
     bound = (rank.pow(-skew).cumsum(0) / rank.pow(-skew).sum() * num_nodes).round().long()
     node = torch.arange(num_nodes)
@@ -141,10 +142,11 @@ def _edges(
     num_edges: int,
     generator: Generator,
 ) -> Tensor:
-    """Different pairs of different nodes, int64 ``[2, num_edges]``, or fewer; renamed by `place`.
+    """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``, renamed by `place`.
 
-    An edge stays in the first group (the community) with the first share, in the second group (the
-    class) with the second share at least, and else ends anywhere.
+    An edge stays within the first group (the community) with probability ``shares[0]``. It stays
+    within the second group (the class) with a probability of at least ``shares[1]``. Otherwise it
+    ends at any node.
     """
     n = weight.numel()
     low = torch.stack([torch.searchsorted(g, g) for g in groups] + [torch.zeros_like(groups[0])])
@@ -154,14 +156,14 @@ def _edges(
     limit = torch.minimum(torch.tensor(shares, dtype=torch.float64)[:, None], room / degree)
     ranges = low, torch.cat([high, torch.full((1, n), n)])
     pair = torch.empty(0, dtype=torch.int64)
-    for _ in range(TRIES):  # some are drawn twice
+    for _ in range(TRIES):  # some edges are drawn twice
         missing = num_edges - pair.numel()
         if missing <= 0:
             break
         more = _pairs(weight, limit, ranges, place, missing + missing // 16 + n // 16, generator)
         pair = (torch.cat([pair, more]) if pair.numel() else more).unique()
         del more
-        pair = pair[int(pair[:1].sum() < 0) :]  # without the -1 of loops
+        pair = pair[int(pair[:1].sum() < 0) :]  # without -1, which marks self-loops
     excess = pair.numel() - num_edges
     if excess > 0:
         chosen = torch.ones(pair.numel(), dtype=torch.bool)
@@ -178,10 +180,10 @@ def _pairs(
     count: int,
     generator: Generator,
 ) -> Tensor:
-    """Edges as ``low end * n + high end``, int64 ``[count]``; -1 for a node with itself."""
+    """Random edges as ``low end * n + high end``, int64 ``[count]``; -1 for a self-loop."""
     n = weight.numel()
     mass = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
-    each = int(count >= 2 * n)  # every node begins an edge if there are 2 n edges
+    each = int(count >= 2 * n)  # with at least 2 n edges every node is the first end of one
     begins = (mass / mass[-1] * (count - each * n) + torch.rand((), generator=generator)).long()
     begins += each * torch.arange(n + 1)
     first = torch.arange(n, dtype=torch.int32).repeat_interleave(begins.diff())

@@ -1,6 +1,6 @@
-"""Sums of neighbours' features over all clients, which FedGCN exchanges before it trains.
+"""Sums of neighbours' features over all clients, which FedGCN exchanges before training.
 
-`borders` are the edges that a partition cuts; `asked_rows` the rows that clients ask for.
+`borders` returns the edges that a partition cuts, and `asked_rows` each client's part of the sums.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..sparse.matrix import dense, rows_of
 
 
 class Borders(NamedTuple):
-    """The edges into one client's nodes that come from other clients, and its nodes' degrees.
+    """Edges from other clients into one client's nodes, and the degrees of its nodes.
 
     Args:
-        edge: int64 ``[m]``, which edges of the whole graph they are.
-        node: int64 ``[m]``, the client's own node, its place in the client's part.
-        client: int64 ``[m]``, whose the other node is.
-        neighbour: int64 ``[m]``, the other node, its place in that client's part.
-        degree: int64 ``[num_nodes]``, the edges into each own node in the whole graph.
+        edge: int64 ``[m]``, ids of these edges in the whole graph.
+        node: int64 ``[m]``, each edge's target: a node of this client, as an index into its part.
+        client: int64 ``[m]``, the client that holds the edge's source.
+        neighbour: int64 ``[m]``, the edge's source, as an index into the part of that client.
+        degree: int64 ``[num_nodes]``, the in-degree in the whole graph of each node of this client.
 
     Example:
         >>> none = torch.zeros(0, dtype=torch.int64)
@@ -45,21 +45,21 @@ class Borders(NamedTuple):
 
 @typed
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
-    """Edges into each client of a disjoint partition that come from other clients.
+    """Find the edges that come into each client from other clients, for a disjoint partition.
 
-    An undirected edge is two, one into each of its ends, so both clients have it. An edge from a
-    node that no client holds is no border, but counts in the degree.
+    An undirected edge is stored as two edges, one into each of its ends, so both clients get one of
+    them. An edge from a node that no client holds is not returned, but the degree includes it.
 
     Args:
         graph: the whole graph.
-        parts: int64 node ids, one tensor per client; no node is in two of them.
+        parts: int64 node ids, one tensor per client; the parts are disjoint.
 
     Returns:
         One `Borders` per client, in the order of the graph's edges.
 
     Raises:
         TypeError: if a part is not int64.
-        ValueError: if a node id is out of range, or in two parts or twice in one.
+        ValueError: if a node id is out of range or occurs twice.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -93,20 +93,22 @@ Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 @typed
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
-    """Graphs of what each client adds to the rows that all clients ask for.
+    """Graphs that compute each client's part of the rows that all clients request.
 
-    Row (k, v) is ``sum_u [x_u / sqrt(d_u), 1]`` over node v, which client k asks for, and its
-    neighbours u, with ``d_u`` the edges into u and one. A client's graph has its own nodes, then a
-    node without features for each row; edges go from own nodes into the rows that they belong to.
-    So what the client adds is ``adj @ x`` of those rows.
+    Row (k, v) is the row of node v that client k requests. It is ``sum_u [x_u / sqrt(d_u), 1]``,
+    where u runs over v and its neighbours, and ``d_u`` is the in-degree of u plus one. A client's
+    graph has the client's nodes, followed by one node with zero features for each row. An edge
+    joins each node of the client to every row whose sum contains it. The client's part of the sums
+    is ``adj @ x`` at the nodes of the rows.
 
     Args:
         graph: the whole graph, without weights.
         parts: int64 node ids, one tensor per client.
-        asked: int64 node ids, those whose sums each client asks for.
+        asked: int64 node ids, one tensor per client: the nodes whose sums the client requests.
 
     Returns:
-        A graph per client, with float64 features ``[n + R, F + 1]``; `train_mask` are its own rows.
+        A graph per client, with float64 features ``[n + R, F + 1]``. Its `train_mask` marks the
+        rows that the client itself requests.
 
     Raises:
         ValueError: if the graph has weights.
@@ -128,7 +130,7 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
         owner[part] = client
         place[part] = torch.arange(part.numel(), device=graph.device)
     rows = torch.cat(list(asked))
-    # Edges into the nodes of the rows, each node with itself: as often as it is asked for.
+    # Edges into the nodes of the rows, with self-loops, repeated for each request of a node.
     order = target.argsort(stable=True)
     counts = degree - 1
     first = counts.cumsum(0) - counts
@@ -157,9 +159,10 @@ class NeighbourSums(NamedTuple):
     """Graphs of FedGCN's clients after their exchange.
 
     Args:
-        clients: graphs whose features are sums, and whose weighted edges are the operator.
-        whole: the same of the whole graph.
-        num_bytes: what was sent before, up and down, by all clients.
+        clients: one graph per client; its features are the sums and its weighted edges the
+            operator.
+        whole: the whole graph with its sums and operator.
+        num_bytes: bytes that the exchange sent to and from all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -179,37 +182,40 @@ def neighbour_sums(
 ) -> NeighbourSums:
     """Add up the features of each node's neighbours, including neighbours at other clients.
 
-    Features become the rows of ``P X``, edges are the entries of the whole graph's
-    ``P = D^-1/2 (A + I) D^-1/2`` with P as weight, self-loops among them: so degrees are
-    the true ones. A ``GCN(..., normalize=False, summed=True)`` reads such a graph as a GCN reads
-    the graph before.
+    Let ``P = D^-1/2 (A + I) D^-1/2`` be the normalised adjacency of the whole graph. The new
+    features are rows of ``P X``. The new edges are entries of P, including self-loops, with the
+    values of P as weights. All degrees are therefore degrees in the whole graph. A
+    ``GCN(..., normalize=False, summed=True)`` on the result equals a GCN on the original graph.
 
-    - ``hops=0``: nothing is exchanged; P is made from a client's own subgraph.
-    - ``hops=1``: a client has the rows of ``P X`` of its own nodes. Its first convolution is what
-      it would be on the whole graph; the second one knows own nodes alone.
-    - ``hops=2``: it has the rows of its nodes' neighbours too, as nodes in no mask, with the edges
-      into its own nodes. Two convolutions are what they would be on the whole graph.
+    - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
+    - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. Its first convolution gives
+      the same result as on the whole graph; its second convolution uses only its own nodes.
+    - ``hops=2``: a client also gets the rows of its nodes' neighbours. They become nodes in no
+      mask, with their edges into the client's own nodes. Two convolutions give the same result as
+      on the whole graph.
 
-    The exchange is by way of the server, a row with the id of its node each (a row of `x`'s dtype,
-    as if dense): a client sends, for every node of another client with neighbours among its own,
-    their part ``sum_u x_u / sqrt(d_u)`` of its sum; the node's client is sent the total. For two
-    hops it also sends its own parts for nodes that others have as neighbours, and is sent the sums
-    and degrees of its nodes' neighbours elsewhere. The features themselves do not travel, but the
-    part of a single neighbour is its features, scaled. The paper encrypts the parts; this does not,
-    unless a `total` does: `fgl.transforms.secure_rows`.
+    All rows go through the server, each with the id of its node; a row is dense and has the dtype
+    of `x`. Take a node v of one client that has neighbours u at another client. The second client
+    sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v receives the
+    total. With two hops, each client also sends its parts for its own nodes that are neighbours of
+    other clients' nodes, and receives the sums and degrees of its nodes' neighbours at other
+    clients. Single features are not sent, but if v has only one such neighbour, the part is that
+    neighbour's features, scaled. The paper encrypts the parts; this function does not, unless
+    `total` does: `fgl.transforms.secure_rows`.
 
     Args:
         graph: the whole graph.
-        parts: int64 node ids, one tensor per client; no node is in two of them.
+        parts: int64 node ids, one tensor per client; the parts are disjoint.
         hops: 0, 1 or 2.
-        total: adds up the rows that clients ask for, of the graphs of `asked_rows`, and says what
-            each client is told (float64 ``[rows, F + 1]``) and how many bytes that took. With two
-            hops clients ask for the rows of their neighbours elsewhere too; the last column of a
-            row is its node's degree. Nodes of no client are in no sum. Default: in the open.
+        total: a function that adds up the requested rows from the graphs of `asked_rows`. It
+            returns the rows for each client (float64 ``[rows, F + 1]``) and the number of bytes
+            sent. With two hops, clients also request the rows of their neighbours at other clients.
+            The last column of a row is the degree of its node. The sums leave out nodes that no
+            client holds. By default the rows are added without encryption.
 
     Raises:
-        ValueError: if `hops` is another number, parts are not disjoint, or the graph of a `total`
-            has weights.
+        ValueError: if `hops` is not 0, 1 or 2, if parts are not disjoint, or if `total` is given
+            and the graph has weights.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -235,7 +241,7 @@ def neighbour_sums(
 
 
 def summed(graph: Graph) -> Graph:
-    """A graph whose features are ``P X`` and whose weighted edges are P, its `gcn_norm`.
+    """The graph with features ``P X`` and with P, its `gcn_norm`, as weighted edges.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -264,7 +270,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """A client's graph with its nodes' neighbours elsewhere, and the edges from these."""
+    """Add its nodes' neighbours at other clients, and the edges from them, to a client's graph."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)
@@ -276,7 +282,7 @@ def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
 def _exchanged(
     graph: Graph, whole: Graph, parts: Sequence[Tensor], hops: int, total: Total
 ) -> NeighbourSums:
-    """The clients' graphs from the rows that they ask for, and from what each knows itself."""
+    """Build the clients' graphs from the rows that they request and from their own data."""
     cut = borders(whole, parts)
     places = [each.node.unique() for each in cut]
     far = [whole.edge_index[0, each.edge].unique() for each in cut]

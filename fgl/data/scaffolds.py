@@ -1,4 +1,4 @@
-"""Scaffolds of molecules: rings and what links them; each client studies rings of its own."""
+"""Scaffolds of molecules (rings and their linkers), and partitions by scaffold."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
         smiles: SMILES strings.
 
     Returns:
-        A SMILES string each, without chirality; ``""`` for a molecule that has no ring.
+        A SMILES string without chirality for each molecule; ``""`` for a molecule without a ring.
 
     Raises:
-        ImportError: where rdkit is not installed.
+        ImportError: if rdkit is not installed.
         ValueError: for a string that rdkit cannot read.
 
     Example:
@@ -51,12 +51,12 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
 
 
 def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
-    """Groups of molecules that share a scaffold, the largest group first.
+    """Group molecules by scaffold, with the largest group first.
 
-    Of groups of one size that comes first whose first molecule comes last, as in DeepChem.
+    Groups of equal size are sorted by their first molecule in descending order, as in DeepChem.
 
     Args:
-        scaffolds: one a molecule, strings or other ids.
+        scaffolds: scaffold of each molecule, as a string or another id.
 
     Example:
         >>> scaffold_groups(["a", "b", "b", "c"])
@@ -70,20 +70,21 @@ def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
 
 @typed
 def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[Tensor]:
-    """Molecules that share a scaffold go to one client; nothing is drawn.
+    """Partition molecules by scaffold, without randomness: one scaffold belongs to one client.
 
-    The groups of `scaffold_groups`, the largest first, go one after the other to the client that
-    has the fewest molecules so far, of equals to the first.
+    The groups of `scaffold_groups` are assigned one after the other, largest first. Each group goes
+    to the client with the fewest molecules so far; of several such clients, to the first.
 
     Args:
-        scaffolds: one a molecule, as `murcko_scaffolds` finds them, or any other ids.
+        scaffolds: scaffold of each molecule, as returned by `murcko_scaffolds`, or any other ids.
         num_clients: number of clients.
 
     Returns:
         One sorted int64 tensor of molecules per client; every molecule is in exactly one.
 
     Raises:
-        ValueError: if `num_clients` is not positive, or more than there are scaffolds.
+        ValueError: if `num_clients` is not positive, or larger than the number of distinct
+            scaffolds.
 
     Example:
         >>> fgl.data.partitions.scaffold_partition(["a", "b", "a", "c"], 2)

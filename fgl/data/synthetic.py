@@ -1,4 +1,4 @@
-"""Synthetic graphs: one large graph, many small ones, ratings with times, and a bibliography."""
+"""Synthetic data: a block model, small graphs, molecules, ratings and a bibliography."""
 
 from __future__ import annotations
 
@@ -34,39 +34,42 @@ def csbm(
     flavour: float = 0.1,
     seed: int = 0,
 ) -> Graph:
-    """A contextual stochastic block model: communities with labels, and words that depend on both.
+    """Generate a contextual stochastic block model: communities, classes, and words of nodes.
 
-    Every class has communities of equal size. Edges join nodes of one community, of two communities
-    of one class, or of two classes. Every node is the first end of one edge; the other ends are
-    drawn in proportion to a Pareto weight of the node. Strays are nodes that keep their place in
-    the network, but take the class of a random node. A word of a node is drawn from the set of its
-    class, from the set of its community (the sets are random and overlap), or else from all words,
-    low ids being the more frequent.
+    Every class has communities of equal size. An edge joins nodes of one community, of two
+    communities in one class, or of two classes. Every node is the first end of one edge; the other
+    ends are drawn with probabilities proportional to Pareto weights of the nodes. Stray nodes keep
+    their edges, but take the class of a random node. A word of a node is drawn from the word set of
+    its class, from the word set of its community, or from all words. The sets are random and
+    overlap. In a draw from all words, low ids are more frequent.
 
-    The defaults resemble Cora in size, classes, degree, homophily and words per node. Words alone
-    or the network alone do not tell the classes well: that leaves room between methods. Measured
-    with `class_capped_split` and 5 Louvain clients, graph seeds 0 to 2: logistic regression on the
-    words gets 60 to 63 % of the test nodes right, FedAvg with a GAT 86 % after 50 to 60 rounds.
+    The defaults resemble Cora in size, classes, degree, homophily and words per node. Neither the
+    words by themselves nor the edges by themselves determine the classes well, so methods can
+    differ in accuracy. We measured test accuracy with `class_capped_split`, 5 Louvain clients and
+    graph seeds 0 to 2. Logistic regression on the words has 60 to 63 %, FedAvg with a GAT has 86 %
+    after 50 to 60 rounds.
 
     Args:
         num_nodes: number of nodes.
         class_weights: relative sizes of the classes.
-        communities_per_class: number of communities that a class is made of.
-        degree: mean degree; below 2 some nodes stay without an edge.
-        homophily: share of the edges within a class, about; strays limit it.
-        closeness: share of the edges within a class that stay within a community, before strays.
-        strays: share of nodes that take the class of a random node.
-        tail: exponent of the Pareto weights; the larger, the more equal the degrees.
+        communities_per_class: number of communities in each class.
+        degree: mean degree; below 2 some nodes have no edge.
+        homophily: approximate fraction of edges within a class; strays limit it.
+        closeness: fraction of the edges within a class that stay within a community, before strays
+            change class.
+        strays: fraction of the nodes that take the class of a random node.
+        tail: exponent of the Pareto weights; a larger exponent gives more equal degrees.
         num_features: number of words.
-        words_per_node: mean number of words drawn, Poisson distributed; repeats count once.
-        words_per_set: size of the word set of a class, and of a community.
-        topic: share of the words drawn from the set of the class.
-        flavour: share of the words drawn from the set of the community.
-        seed: of everything.
+        words_per_node: mean of the Poisson number of words drawn per node; a repeated word is one
+            feature.
+        words_per_set: number of words in the set of each class and of each community.
+        topic: fraction of the words drawn from the set of the class.
+        flavour: fraction of the words drawn from the set of the community.
+        seed: random seed.
 
     Returns:
-        Undirected graph without self-loops and repeated edges; x a `SparseMatrix` of ones, float32;
-        no masks.
+        Undirected graph without self-loops and repeated edges. Its x is a float32 `SparseMatrix` of
+        ones; its masks are None.
 
     Raises:
         ValueError: for an argument out of range.
@@ -135,7 +138,7 @@ def csbm(
 
 
 def _labels(num_nodes: int, weights: Sequence[float], parts: int) -> tuple[Tensor, Tensor]:
-    """Class and community of every node, in order; sizes as proportional as whole numbers are."""
+    """Class and community of every node, sorted; class sizes are proportional up to rounding."""
     share = torch.tensor(weights, dtype=torch.float64) / sum(weights) * num_nodes
     size = share.long()
     size[(size - share).argsort(stable=True)[: num_nodes - int(size.sum())]] += 1
@@ -152,10 +155,10 @@ def _edges(
     tail: float,
     generator: Generator,
 ) -> Tensor:
-    """Edges between different nodes, int64 ``[2, num_edges]``, or fewer where there is no room."""
+    """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``."""
     n = y.numel()
     node = torch.arange(n)
-    # Four ranges of nodes around each: itself, its community, its class, all. An edge of kind k
+    # Each node has four ranges: itself, its community, its class, all nodes. An edge of kind k
     # goes to the range k + 1 without the range k.
     groups = (node, community, y, node * 0)
     low = torch.stack([torch.searchsorted(group, group) for group in groups])
@@ -163,7 +166,7 @@ def _edges(
     weight = (1 - torch.rand(n, generator=generator, dtype=torch.float64)).pow(-1 / tail)
     mass = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
 
-    size = 2 * num_edges + n  # some are drawn twice
+    size = 2 * num_edges + n  # some edges are drawn twice
     first = torch.multinomial(weight, size, replacement=True, generator=generator)
     first[:n] = torch.randperm(n, generator=generator)
     chance = torch.rand(2, size, generator=generator, dtype=torch.float64)
@@ -191,7 +194,7 @@ def _words(
     num_features: int,
     generator: Generator,
 ) -> Tensor:
-    """A word for each column of `group`: from the set it names first or second, or from all."""
+    """A word for each column of `group`: from its first set, its second set, or all words."""
     chance = torch.rand(2, group.shape[1], generator=generator, dtype=torch.float64)
     kind = torch.bucketize(chance[0], chance.new_tensor(shares), right=True)
     index = (chance[1] * sets.shape[1]).long()
@@ -203,16 +206,17 @@ def _words(
 def small_graphs(
     num_graphs: int = 240, *, num_features: int = 5, seed: int = 0
 ) -> tuple[list[Graph], Tensor]:
-    """Small graphs of two classes: rings of 8 to 23 nodes with short or with longer chords.
+    """Generate small graphs of two classes: rings of 8 to 23 nodes with short or long chords.
 
-    A third of the nodes begins a chord, to the node two steps on (class 0: triangles) or three
-    (class 1: squares). Features are one of `num_features` kinds, one-hot; kind 0 is the more
-    frequent in class 0. Neither reveals the classes surely.
+    A chord begins at a third of the nodes. It ends at the node two steps further along the ring in
+    class 0 (triangles), and three steps further in class 1 (squares). Features are one-hot kinds of
+    nodes; kind 0 is more frequent in class 0. Neither chords nor features are enough to determine
+    the class with certainty.
 
     Args:
-        num_graphs: number of graphs, the classes in turn.
+        num_graphs: number of graphs; their classes alternate.
         num_features: number of kinds of nodes.
-        seed: of the sizes, chords and kinds.
+        seed: random seed.
 
     Returns:
         The graphs and their classes, int64 ``[num_graphs]``.
@@ -242,19 +246,19 @@ def small_graphs(
 def small_molecules(
     num_graphs: int = 120, *, seed: int = 0
 ) -> tuple[list[Graph], Tensor, list[str]]:
-    """Made-up molecules: a ring, or none, with a chain, and a number that atoms and bonds decide.
+    """Generate synthetic molecules with a chain and perhaps a ring, and a float target for each.
 
-    The columns of features are as in ``torch_geometric.utils.from_smiles``, of which the atomic
-    number, the degree and whether an atom is in a ring are set, and the bonds' type. The number is
-    0.3 for every atom, minus 1 for a nitrogen, minus 1.5 for an oxygen, plus 1 for a double bond.
+    The columns of the features are as in ``torch_geometric.utils.from_smiles``. Only these are set:
+    atomic number, degree, ring membership, and the type of a bond. The target is the sum of 0.3 for
+    every atom, -1 for every nitrogen, -1.5 for every oxygen and 1 for every double bond.
 
     Args:
         num_graphs: number of molecules.
-        seed: of rings, chains and bonds.
+        seed: random seed.
 
     Returns:
-        The graphs, x ``[num_nodes, 9]`` and edge_attr ``[num_edges, 3]``; y float32
-        ``[num_graphs]``; and the scaffolds, which name the atoms of the ring.
+        The graphs with x ``[num_nodes, 9]`` and edge_attr ``[num_edges, 3]``; y float32
+        ``[num_graphs]``; and the scaffolds, strings that name the atoms of the ring.
 
     Example:
         >>> graphs, y, scaffolds = small_molecules(3)
@@ -270,7 +274,7 @@ def small_molecules(
         ring = torch.tensor([7] * min(nitrogens, size) + [6] * (size - min(nitrogens, size)))
         atom = torch.cat([ring, chain])
         node = torch.arange(len(atom))
-        ends = torch.stack([node[:-1], node[1:]])  # the chain hangs at the ring's last atom
+        ends = torch.stack([node[:-1], node[1:]])  # the chain is attached to the ring's last atom
         if size:
             ends = torch.cat([ends, torch.tensor([[size - 1], [0]])], dim=1)
         double = torch.rand(ends.shape[1], generator=rng) < 0.3
@@ -290,21 +294,21 @@ def small_molecules(
 
 @typed
 def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Graph:
-    """People who rate each other in the course of time: directed edges, from -10 to 10.
+    """Generate ratings between people over time: directed edges with values from -10 to 10.
 
-    Every person is liked to a degree of its own, is a judge of its own strictness, and joins at a
-    time of its own; raters and rated are drawn among people that have joined. Nobody rates the same
-    person twice. A rating is the sum of what the rated is liked, of strictness and of chance,
-    rounded, without 0.
+    Every person has a popularity, a strictness and a time of joining. Both people of a rating are
+    drawn from the people who have already joined. No person rates the same person twice. A rating
+    is the rounded sum of the target's popularity, the source's strictness and noise; a rating of 0
+    is left out.
 
     Args:
         num_nodes: number of people, at least 3.
-        num_edges: how many ratings are drawn; repeated ones are left out.
-        seed: of all draws.
+        num_edges: number of drawn ratings; repeated ratings are left out.
+        seed: random seed.
 
     Returns:
-        The graph, x ones ``[num_nodes, 1]``, ``edge_attr [E, 1]`` the ratings, ``edge_time [E]``
-        from 0 to 1, sorted.
+        The graph: x is ones ``[num_nodes, 1]``, ``edge_attr [E, 1]`` holds the ratings, and
+        ``edge_time [E]`` is sorted times from 0 to 1.
 
     Example:
         >>> graph = fgl.data.ratings()
@@ -313,7 +317,7 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
     """
     rng = torch.Generator().manual_seed(seed)
     time = torch.rand(num_edges, generator=rng).sort().values
-    joined = (3 + time * (num_nodes - 3)).long()  # how many have joined
+    joined = (3 + time * (num_nodes - 3)).long()  # number of people that have joined
     chance = torch.rand(2, num_edges, generator=rng)
     source, target = (chance * joined).long()
     liked, strict = 5 * torch.randn(2, num_nodes, generator=rng)
@@ -333,20 +337,21 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
 
 @typed
 def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
-    """Papers, authors and conferences of four areas, as a typed graph like DBLP's.
+    """Generate papers, authors and conferences of four areas, as a typed graph like DBLP's.
 
-    An author works in one area, and so does a conference; a quarter of the papers of an author are
-    of another area. A paper has one to three authors, appears at a conference of its area, but one
-    time in ten at any, and has five of 100 words, two of them its area's.
+    Each author and each conference has one area. A quarter of an author's papers belong to another
+    area. A paper has one to three authors and five of 100 words, two of which are words of its
+    area. A paper appears at a conference of its area, or with probability 0.1 at any conference.
 
     Args:
-        num_papers: number of papers; there is an author for every two, and twelve conferences.
-        seed: of all draws.
+        num_papers: number of papers. There is one author for every two papers, and there are twelve
+            conferences.
+        seed: random seed.
 
     Returns:
-        The graph, with types and relations as `load` of ``"dblp_four_area"``: papers 0, authors 1
-        and conferences 2, in 100, 1 and 12 columns; ``y`` is an author's area, and authors are in
-        the training mask.
+        The graph, with types and relations as in ``load("dblp_four_area")``: papers 0, authors 1
+        and conferences 2, with 100, 1 and 12 feature columns. ``y`` is an author's area, and the
+        training mask contains the authors.
 
     Example:
         >>> graph = fgl.data.bibliography()

@@ -1,4 +1,4 @@
-"""Graphs from tables of nodes and of edges: pandas, polars, dicts of columns, or CSV files."""
+"""Graphs from tables of nodes and edges: data frames, dicts of columns, or CSV files."""
 
 from __future__ import annotations
 
@@ -39,31 +39,33 @@ def from_tables(
     is_undirected: bool = False,
     ignore: Collection[str] = (),
 ) -> Graph:
-    """A graph from a table of edges and a table of nodes.
+    """Build a graph from a table of edges and a table of nodes.
 
-    A table is anything with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
-    lists, or the path of a CSV file with a header. Row i of the nodes is node i of the graph, so
-    ``zip(nodes["id"], predictions)`` has the names of the predictions.
+    A table is an object with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
+    lists, or it is the path of a CSV file with a header. Row i of `nodes` is node i of the graph,
+    so ``zip(nodes["id"], predictions)`` pairs names with predictions.
 
     Args:
-        edges: a row for each edge.
-        nodes: a row for each node.
-        source, target: columns of `edges` with the names of the ends.
+        edges: table with a row for each edge.
+        nodes: table with a row for each node.
+        source, target: columns of `edges` with the names of the source and target nodes.
         id: column of `nodes` with the names of the nodes.
-        x: columns of `nodes` with numbers; without them `x` is a column of ones.
-        y: column of `nodes` with labels (integers, or strings with `classes`) or numbers. A number
-            may be missing: it is unknown.
+        x: numeric columns of `nodes`; without columns `x` is a column of ones.
+        y: column of `nodes` with labels (integers, or strings with `classes`) or floats. A missing
+            float is an unknown target.
         classes: the values of `y`, in the order of their labels.
-        edge_weight, edge_attr, edge_time: columns of `edges` with numbers.
-        edge_type: column of `edges` with the relation, integers, or strings with `relations`.
+        edge_weight, edge_attr, edge_time: numeric columns of `edges`.
+        edge_type: column of `edges` with the relation (integers, or strings with `relations`).
         relations: the values of `edge_type`, in the order of their numbers.
-        train_mask, val_mask, test_mask: columns of `nodes`, true or 1 where a node is in it.
-        is_undirected: whether each row is an edge in both directions.
-        ignore: columns that need not be read; a warning names all others that are not read.
+        train_mask, val_mask, test_mask: columns of `nodes` that are true or 1 for nodes in the
+            mask.
+        is_undirected: whether each row of `edges` is an edge in both directions.
+        ignore: unread columns that no warning should name; a warning names all other unread
+            columns.
 
     Raises:
         ValueError: for a missing column or value, a name that occurs twice, an edge to an unknown
-            node, words where numbers are needed, or an undirected edge that is listed twice.
+            node, text in a numeric column, or an undirected edge that is listed twice.
         OSError: if a file cannot be read.
 
     Example:
@@ -90,7 +92,7 @@ def from_tables(
         of_edges["edge_type"] = links.labels(edge_type, relations, "relations")
     if is_undirected:
         _check_once(links, ends)
-        other = (ends[0] != ends[1]).nonzero().squeeze(1)  # a loop is its own reverse
+        other = (ends[0] != ends[1]).nonzero().squeeze(1)  # a self-loop is its own reverse
         ends = torch.cat([ends, ends[:, other].flip(0)], dim=1)
         of_edges = {name: torch.cat([v, v[other]]) for name, v in of_edges.items()}
     return Graph(edge_index=ends, **fields, **of_edges)
@@ -112,22 +114,23 @@ def typed_tables(
     both: bool = False,
     ignore: Collection[str] = (),
 ) -> Graph:
-    """A typed graph from a table for each type of nodes and each relation.
+    """Build a typed graph from one table per node type and one table per relation.
 
     Tables and columns are as for `from_tables`; types are numbered as in `typed_graph`.
 
     Args:
-        edges: ``(source type, name, target type)`` to the table of the relation.
-        nodes: type to its table; row i is node i of the type.
-        source, target: columns of each relation's table with the names of the ends.
+        edges: dict from ``(source type, name, target type)`` to the table of the relation.
+        nodes: dict from type to its table; row i is node i of the type.
+        source, target: columns of each relation's table with the names of the source and target
+            nodes.
         id: column of each type's table with the names of the nodes.
-        x: type to columns with numbers; types without columns get a column of ones.
-        y: type to the column with labels or numbers.
+        x: dict from type to numeric columns; types without columns get a column of ones.
+        y: dict from type to the column with labels or floats.
         classes: the values of `y`, in the order of their labels.
-        edge_attr: relation to columns with numbers.
-        edge_time: relation to the column with times, for all relations or none.
-        both: whether each relation has a reverse, another relation.
-        ignore: columns that need not be read.
+        edge_attr: dict from relation to numeric columns.
+        edge_time: dict from relation to the column with times; all relations have times, or none.
+        both: whether to add a reverse of each relation, as another relation.
+        ignore: unread columns that no warning should name.
 
     Raises:
         ValueError: as `from_tables` and `typed_graph`.
@@ -179,7 +182,7 @@ def typed_tables(
 
 
 def nodes_table(of: str, nodes: Any, id: str) -> Table:
-    """A table of nodes whose rows are called by their names, each of which occurs once.
+    """A table of nodes whose rows have unique names.
 
     Example:
         >>> nodes_table("node", {"id": ["Ann", "Bob"]}, "id").rows
@@ -195,10 +198,10 @@ def nodes_table(of: str, nodes: Any, id: str) -> Table:
 
 
 def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list[Any]]:
-    """The columns of a table: of a data frame, of a dict, or of a CSV file.
+    """The columns of a data frame, a dict or a CSV file.
 
-    Numbers in a CSV file become int or float, and true and false bool. Everything else stays a
-    string, as do the columns `names_of`, which name nodes.
+    In a CSV file numbers become int or float, and true and false become bool. All other values
+    remain strings. The columns `names_of`, which hold names of nodes, also remain strings.
 
     Example:
         >>> columns_of("node", {"id": [0, 1]}, ["id"])
@@ -233,7 +236,7 @@ def _length(columns: Mapping[str, list[Any]]) -> int:
 
 
 def _numeric(values: Sequence[str]) -> list[Any]:
-    """Strings as integers, floats or bools if all that are there are such values."""
+    """Convert strings to integers, floats or bools if all nonempty strings are such values."""
     for kind in (int, float, _boolean):
         try:
             return [kind(value) if value else None for value in values]
@@ -254,7 +257,7 @@ def _mask(table: Table, name: str) -> Tensor:
 
 
 def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> tuple[Table, Tensor]:
-    """The table of edges, and their ends as numbers of nodes, int64 ``[2, E]``."""
+    """The table of edges, and their ends as node indices, int64 ``[2, E]``."""
     columns = columns_of("edge", edges, [source, target])
     table = Table("edge", range(_length(columns)), columns)
     index = []

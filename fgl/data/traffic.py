@@ -1,4 +1,4 @@
-"""A made-up series of traffic: speeds at sensors along roads, with jams that move upstream."""
+"""A synthetic traffic series: speeds at sensors along roads, with jams that move upstream."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from ..checks import check_count
 from ..graph import Graph
 from ..kinds import typed
 
-TRAFFIC = "metr-la-like"  # the name of its dataset
+TRAFFIC = "metr-la-like"  # name of the dataset
 DAY = 288  # times of five minutes
 LIMIT = 65.0  # miles an hour of free traffic
 
 
 @typed
 def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -> Graph:
-    """Speeds every five minutes at sensors on roads; the defaults are the sizes of METR-LA.
+    """Generate speeds every five minutes at sensors on roads; the default sizes are METR-LA's.
 
-    Sensors lie at random in a square, and each has edges from its nearest ones, with weights
-    ``exp(-d^2 / s^2)`` as in METR-LA. Jams begin at random, above all in the rush hours of
-    weekdays, fade within the hour, and spread against an edge. Noise is normal with a deviation of
-    2 miles an hour. One answer in twelve is unknown: `y` is NaN there, and `x` has the last known
-    speed.
+    Sensors lie at random in a square. Each sensor has edges from its nearest sensors, with weights
+    ``exp(-d^2 / s^2)`` as in METR-LA. Jams begin at random times, mostly in the rush hours of
+    weekdays. A jam fades within an hour and spreads against the direction of an edge. Noise is
+    normal with a standard deviation of 2 miles per hour. One target in twelve is unknown: its `y`
+    is NaN, and its `x` is the last known speed.
 
     Args:
         num_sensors: number of nodes.
         num_times: length of the series.
-        seed: of everything.
+        seed: random seed.
 
     Returns:
-        ``x [num_sensors, num_times, 2]``, speed and time of day in ``[0, 1)``, and ``y`` the speed.
+        A graph with ``x [num_sensors, num_times, 2]`` (speed, and time of day in ``[0, 1)``) and
+        the speed as ``y``.
 
     Example:
         >>> graph = traffic(num_sensors=10, num_times=600)
@@ -44,7 +45,7 @@ def traffic(num_sensors: int = 207, num_times: int = 34_272, *, seed: int = 0) -
     generator = torch.Generator().manual_seed(seed)
     place = torch.rand(num_sensors, 2, generator=generator)
     distance = torch.cdist(place, place)
-    sources = distance.argsort(1)[:, 1:8]  # of each target, its sources
+    sources = distance.argsort(1)[:, 1:8]  # the sources of each target
     target = torch.arange(num_sensors)[:, None].expand_as(sources)
     length = distance.gather(1, sources)
     weight = (-((length / length.std().clamp(min=1e-6)) ** 2)).exp()

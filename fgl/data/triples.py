@@ -1,4 +1,4 @@
-"""Knowledge graphs: triples of a head, a relation and a tail, and clients of some relations."""
+"""Knowledge graphs: triples of head, relation and tail, and partitions by relation."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ Names = Sequence[str]
 
 @typed
 def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
-    """A knowledge graph from ``train.txt``, ``valid.txt`` and ``test.txt`` in a folder.
+    """Load a knowledge graph from ``train.txt``, ``valid.txt`` and ``test.txt`` in a folder.
 
-    A line is a triple: the names of head, relation and tail between tabs. All files share the
-    numbers of entities and of relations, which are the places of the names in order.
+    Each line is a triple: the names of head, relation and tail, separated by tabs. Entities and
+    relations are numbered in the sorted order of their names, over all three files.
 
     Args:
         folder: folder with the three files, in UTF-8.
 
     Returns:
         The graph, the names of its nodes, and the names of its relations. The triples of all files
-        are pairs with `edge_label_type` and `y` 1, and the masks say which file has them; those
-        that train are edges with `edge_type` too. The only feature of a node is its number, for an
+        are pairs with `edge_label_type` and `y` 1; the masks give the file of each pair. Training
+        triples are also edges with `edge_type`. The only feature of a node is its index, for an
         ``Embedding``.
 
     Raises:
-        ValueError: for a line that has not three names, or a file without triples.
+        ValueError: if a line does not have three names, or a file has no triples.
         OSError: if a file cannot be read.
 
     Warns:
-        UserWarning: if a triple is in two files, where training tells its answer; and if one is
-            twice in a file, where it is read once.
+        UserWarning: if a triple is in two files, since training can then reveal its label; and if a
+            triple occurs twice in one file, in which case one copy is read.
 
     Example:
         >>> folder = getfixture("tmp_path")
@@ -81,7 +81,7 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
 
 
 def _read(path: Path) -> list[tuple[str, ...]]:
-    """The triples of a file, each once."""
+    """The distinct triples of a file."""
     rows: list[tuple[str, ...]] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         row = tuple(name.strip() for name in line.split("\t"))
@@ -103,20 +103,22 @@ def _read(path: Path) -> list[tuple[str, ...]]:
 
 @typed
 def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> list[Graph]:
-    """Clients that each have all triples of some relations, and the entities of these triples.
+    """Partition a knowledge graph by relation: a client has all triples of its relations.
 
-    Relations are dealt at random; the numbers of relations differ by at most one.
+    Relations are assigned at random; the clients' numbers of relations differ by at most one. A
+    client has the entities of its triples.
 
     Args:
         graph: with `edge_type`, and with `edge_label_type` if it has pairs.
         num_clients: number of clients.
-        seed: of the deal.
+        seed: random seed.
 
     Returns:
-        One graph per client; relations keep their numbers, and `node_id` has those of the nodes.
+        One graph per client. Relations keep their numbers, and `node_id` has the nodes' ids in the
+        given graph.
 
     Raises:
-        ValueError: if edges or pairs have no relations, or there are fewer than clients.
+        ValueError: if edges or pairs have no relations, or there are fewer relations than clients.
 
     Example:
         >>> edges, kinds = torch.tensor([[0, 1, 0], [1, 2, 2]]), torch.tensor([0, 1, 1])
@@ -145,7 +147,7 @@ def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> li
 
 
 def _of_relations(graph: Graph, relations: torch.Tensor) -> Graph:
-    """The part of a graph that has these relations, with the nodes that are joined there."""
+    """The subgraph with the edges and pairs of these relations, and with their nodes."""
     own: Graph = graph.with_edges(torch.isin(graph.edge_type, relations))  # type: ignore[arg-type]
     ends = [own.edge_index]
     if own.edge_label_index is not None:

@@ -32,34 +32,37 @@ def typed_graph(
     edge_attr: Mapping[Relation, Tensor] | None = None,
     edge_time: Mapping[Relation, Tensor] | None = None,
 ) -> Graph:
-    """Nodes and edges of several types as one graph with `node_type` and `edge_type`.
+    """Join nodes and edges of several types into one graph with `node_type` and `edge_type`.
 
-    Types are numbered in their order, as relations are, and nodes lie type after type. Features lie
-    side by side, in columns of their type, as one sparse matrix: so one linear map of them *is* a
-    linear map for each type. Features of edges lie side by side too.
+    Types and relations are numbered in their order. Nodes are sorted by type. The features are one
+    sparse matrix in which each type has its own columns, so one linear map of this matrix *is* a
+    separate linear map for each type. In the same way, each relation has its own columns of edge
+    features.
 
     Args:
-        nodes: type to features ``[n_t, d_t]``; or to a number of nodes, which get a column of ones.
-        relations: ``(source type, name, target type)`` to ``edge_index [2, E_r]``, in numbers of
-            nodes of their own types.
-        both: whether each relation has a reverse, another relation with the same features and
-            times; these come after all others, in their order.
-        y: type to labels or numbers of its nodes, of one dtype. Other types have label 0, or NaN.
-        num_classes: default the largest label plus one; needed where several types have labels, to
-            say that all count the same classes.
-        train_mask, val_mask, test_mask: type to bool ``[n_t]``, of types in `y` where that is
-            given; nodes of other types are in none.
-            Without a training mask all other nodes of a type in `y` train.
-        edge_attr: relation to ``[E_r, d_r]``; other relations have zeros.
-        edge_time: relation to ``[E_r]``, for all relations or none.
+        nodes: dict from type to features ``[n_t, d_t]``, or to a number of nodes, whose only
+            feature is 1.
+        relations: dict from ``(source type, name, target type)`` to ``edge_index [2, E_r]``.
+            Indices of nodes start at 0 within each type.
+        both: whether to add a reverse of each relation, as another relation with the same features
+            and times. The reverse relations follow all given relations, in the same order.
+        y: dict from type to labels or floats of its nodes, all of one dtype. Nodes of other types
+            have label 0, or NaN for floats.
+        num_classes: number of classes; default the largest label plus one. It is required if
+            several types have labels, to confirm that the types share the same classes.
+        train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
+            types in `y` may have masks. Nodes of types without a mask are in no mask. If a type in
+            `y` has no training mask, its nodes that are in no other mask are training nodes.
+        edge_attr: dict from relation to ``[E_r, d_r]``; other relations have zeros.
+        edge_time: dict from relation to ``[E_r]``; all relations have times, or none.
 
     Returns:
-        The graph, x a `SparseMatrix`.
+        The graph; its x is a `SparseMatrix`.
 
     Raises:
-        ValueError: for a type or relation that is not there, a value that does not fit, or labels
-            of several types without `num_classes`.
-        TypeError: for values of a wrong type.
+        ValueError: for an unknown type or relation, a value of the wrong shape, or labels of
+            several types without `num_classes`.
+        TypeError: for values of the wrong type.
 
     Example:
         >>> graph = typed_graph(
@@ -102,17 +105,18 @@ def typed_graph(
 
 @typed
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
-    """Parts that have the nodes of shared types which their own nodes touch.
+    """Add to each part the nodes of shared types that are adjacent to its own nodes.
 
-    So every client knows the conferences of its papers, instead of one client each conference.
+    For example, every client gets the conferences of its papers, instead of each conference
+    belonging to one client.
 
     Args:
         graph: with `node_type`.
         parts: int64 node ids, one tensor per client.
-        types: of the nodes that clients share.
+        types: the node types that clients share.
 
     Returns:
-        Each part, and behind it the nodes of these types that have an edge from or to one of its
+        Each part, followed by the nodes of these types that have an edge from or to one of its
         nodes. The parts overlap.
 
     Raises:
@@ -148,7 +152,7 @@ def _features(name: str, x: Tensor | SparseMatrix | int) -> SparseMatrix:
 
 
 def _block_diagonal(blocks: Sequence[SparseMatrix]) -> SparseMatrix:
-    """Blocks below and beside each other."""
+    """Block-diagonal matrix of these blocks."""
     rows = [0, *accumulate(block.shape[0] for block in blocks)]
     cols = [0, *accumulate(block.shape[1] for block in blocks)]
     row = torch.cat([b.pattern.row + r for b, r in zip(blocks, rows, strict=False)])
@@ -193,7 +197,7 @@ def _others(
 def _ends(
     relation: Relation, edges: Tensor, sizes: Mapping[str, int], start: Mapping[str, int]
 ) -> Tensor:
-    """Edges of a relation in the numbers of all nodes."""
+    """Edges of a relation with node indices of the whole graph."""
     source, _, target = relation
     unknown = [name for name in (source, target) if name not in sizes]
     if unknown:
@@ -205,7 +209,7 @@ def _ends(
 
 
 def _numbers(counts: Sequence[int]) -> Tensor:
-    """Repeat each index from 0 on as often as its count says."""
+    """Repeat each index i, from 0, ``counts[i]`` times."""
     return torch.arange(len(counts)).repeat_interleave(torch.tensor(counts, dtype=torch.int64))
 
 
@@ -218,7 +222,7 @@ def _check_names(name: str, value: Mapping[Any, Any] | None, allowed: Mapping[An
 def _of_nodes(
     name: str, values: Mapping[str, Tensor] | None, sizes: Mapping[str, int]
 ) -> Tensor | None:
-    """A field of all examples from each type's field; where a type has none, False, 0 or NaN."""
+    """Join the types' fields into one field; types without it get False, 0 or NaN."""
     if not values:
         return None
     first = next(iter(values.values()))
@@ -240,7 +244,7 @@ def _of_nodes(
 def _side_by_side(
     relations: Mapping[Relation, Tensor], values: Mapping[Relation, Tensor] | None
 ) -> Tensor | None:
-    """Features of edges, each relation's in columns of its own."""
+    """Features of edges, with separate columns for each relation."""
     _check_names("edge_attr", values, relations)
     if not values:
         return None
@@ -273,19 +277,19 @@ def _one_by_one(
 
 @typed
 def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
-    """A graph whose relations are paths over the relations of a typed graph.
+    """A graph whose relations are meta-paths over the relations of a typed graph.
 
-    Relation k joins u to v where a path leads from u to v whose edges have the types
-    ``paths[k]``, one after the other: the pattern of ``A_{r_m} ... A_{r_1}``. Pairs are joined
-    once, and a node to itself where a path leads back.
+    Relation k has an edge from u to v if there is a path from u to v whose edges have the types
+    ``paths[k]`` in this order: the pattern of ``A_{r_m} ... A_{r_1}``. Several such paths give one
+    edge, and a path from u to u gives a self-loop.
 
     Args:
         graph: with `edge_type`.
-        paths: types of edges, each path at least one.
+        paths: a sequence of edge types for each path, at least one type.
 
     Returns:
-        The graph with these edges, their `edge_type` the number of the path, and no other fields of
-        edges.
+        The graph with these edges. Their `edge_type` is the index of the path; other fields of
+        edges are dropped.
 
     Raises:
         ValueError: if edges have no types, or a path is empty.

@@ -10,7 +10,7 @@ from ..kinds import typed
 
 
 def undirected(edges: Tensor, num_nodes: int) -> Tensor:
-    """Both directions of every edge once, by target, then source; no self-loops."""
+    """Both directions of every distinct edge, sorted by target, then source; no self-loops."""
     one, two = _without_loops(edges)
     pair = one.new_empty(2 * one.numel())
     torch.add(one, two, alpha=num_nodes, out=pair[: one.numel()])
@@ -22,7 +22,7 @@ def undirected(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def directed(edges: Tensor, num_nodes: int) -> Tensor:
-    """Every edge once in its direction, by target, then source; no self-loops."""
+    """Every distinct directed edge, sorted by target, then source; no self-loops."""
     source, target = _without_loops(edges)
     pair = target.mul(num_nodes).add_(source).unique()
     ends: Tensor = pair.new_empty(2, pair.numel())
@@ -31,7 +31,7 @@ def directed(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def pairs(edges: Tensor, num_nodes: int) -> Tensor:
-    """Every edge once, its smaller end first, in order; no self-loops; int64 ``[num_edges, 2]``."""
+    """Distinct undirected edges, sorted, smaller end first, int64 ``[*, 2]``; no self-loops."""
     one, two = _without_loops(edges)
     pair = torch.minimum(one, two).mul_(num_nodes).add_(torch.maximum(one, two)).unique()
     ends: Tensor = pair.new_empty(pair.numel(), 2)
@@ -45,21 +45,22 @@ def _without_loops(edges: Tensor) -> Tensor:
 
 
 def _split(pair: Tensor, num_nodes: int, one: Tensor, two: Tensor) -> None:
-    """Write numbers ``one * num_nodes + two`` as these two."""
+    """Decode numbers ``one * num_nodes + two`` into `one` and `two`."""
     torch.div(pair, num_nodes, rounding_mode="floor", out=one)
     torch.remainder(pair, num_nodes, out=two)
 
 
 @typed
 def largest_component(graph: Graph) -> Graph:
-    """The part of a graph that is connected and has the most nodes.
+    """The largest connected component of a graph.
 
     Args:
-        graph: its edges count in both directions.
+        graph: a graph, whose edges are taken as undirected.
 
     Returns:
-        The induced subgraph with `node_id`, its nodes in their order; the graph itself where it is
-        connected. Of components of one size it is the one with the smallest node.
+        The induced subgraph with `node_id`; its nodes keep their order. If the graph is connected,
+        the graph itself. Of several largest components, the one with the smallest node id is
+        chosen.
 
     Raises:
         ValueError: if the graph has no node.

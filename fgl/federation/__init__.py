@@ -1,4 +1,4 @@
-"""The machine that runs a method: messages, methods, local training, rounds, executors."""
+"""The engine that runs a method: messages, methods, local training, rounds, executors."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Flower` and `client_app` at their first use, since they need flwr."""
+    """Import `Flower` and `client_app` at their first use, since both require flwr."""
     if name not in ("Flower", "client_app"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -1,4 +1,4 @@
-"""Privacy costs of earlier runs, which a run with ``start=`` takes over and goes on counting."""
+"""Privacy costs of earlier runs; a run with ``start=`` adds its own costs to these totals."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from .method.message import Aggregate, Inbox, Message, State
 from .method.method import Method
 from .round import DROPPED
 
-KEY = "privacy"  # of the server's state
+KEY = "privacy"  # key in the server's state
 
 
 def carried(method: Method, start: Result, state: State) -> State:
     """The server's first state of a run that starts from another run, with that run's costs.
 
-    A method that counts has its record before the first round, so a state without a record belongs
-    to a method that adds no noise. A round of `start` that no transform counted had no protection.
+    A method that counts privacy costs has a record of them before the first round. A state without
+    a record therefore belongs to a method that adds no noise. A round of `start` that no transform
+    counted had no protection.
 
     Args:
         method: the method of the new run.
-        start: the result that it starts from.
-        state: the server's state in it.
+        start: the result from which the new run starts.
+        state: the server's state in `start`.
 
     Raises:
-        ValueError: before any client is asked, if the new noise cannot be composed with the old.
+        ValueError: before any message is sent, if the new noise cannot be composed with the old.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -46,7 +47,7 @@ def carried(method: Method, start: Result, state: State) -> State:
 
 
 def unprotected(method: Method, start: Result) -> dict[int, int]:
-    """Each client's answers without protection before a run that does not count answers itself.
+    """Each client's number of unprotected answers in earlier runs; empty if `method` counts them.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -58,7 +59,7 @@ def unprotected(method: Method, start: Result) -> dict[int, int]:
 
 
 def _answers(start: Result) -> Counter[int]:
-    """Answers that no transform counted, of a run and of the runs that it started from."""
+    """Each client's uncounted answers in a run and in the earlier runs from which it started."""
     if KEY in start.server_state:
         return Counter()
     own = (
@@ -73,7 +74,8 @@ def _answers(start: Result) -> Counter[int]:
 def counted_on(method: Method, state: State) -> Method:
     """The method; if no transform counts answers, its server counts them as unprotected.
 
-    It does so if `start` had noise, so that no round between two runs with noise is lost.
+    The server counts them only if `start` had noise. So every round between two runs with noise is
+    counted.
 
     Args:
         method: the method of a run.

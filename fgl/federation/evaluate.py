@@ -1,4 +1,4 @@
-"""Scores of a round, and of the models that clients deploy: on one graph, or each on its own."""
+"""Scores of a round and of the models that clients deploy, on one graph or on each client's own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """A context in which scoring models that this method does not deploy gives a warning."""
+    """A context that warns if models are scored that this method does not deploy."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -59,7 +59,7 @@ def running(method: Method) -> Iterator[None]:
 def deployed(
     method: Method, clients: Sequence[Graph]
 ) -> Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]:
-    """A function that returns the models which clients deploy.
+    """A function that returns the model that each client deploys.
 
     Args:
         method: the method with `deploy`.
@@ -69,10 +69,11 @@ def deployed(
         ``(outbox, states) -> client to params``, for each client in the outbox.
 
     Raises:
-        ValueError: when called, if a model is not whole.
+        ValueError: when the function is called, if a model lacks some tensors.
 
     Warns:
-        UserWarning: once, when called in a run of a method that deploys other models.
+        UserWarning: a single time, if the function is called in a run of a method that deploys
+            other models.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -85,7 +86,7 @@ def deployed(
 
     def models(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[int, Params]:
         used = _whole_models(method, clients, outbox, states)
-        first = next(iter(used), None)  # one client is enough, since this costs
+        first = next(iter(used), None)  # only one client, since the check is slow
         if first is not None:
             arguments = outbox[first], states.get(first, {}), clients[first], used[first]
             other = _deploys_otherwise(method, *arguments)
@@ -103,7 +104,7 @@ def _whole_models(
     outbox: Mapping[int, Message],
     states: Mapping[int, State],
 ) -> dict[int, Params]:
-    """The parameters that each client deploys; the same parameters are checked once."""
+    """The parameters that each client deploys; equal parameters are checked only one time."""
     used: dict[int, Params] = {}
     whole, common = set(), method.common()
     for client, message in outbox.items():
@@ -123,7 +124,7 @@ def _whole_models(
 def _deploys_otherwise(
     method: Method, message: Message, state: State, graph: Graph, params: Params
 ) -> str:
-    """Text of a warning if the running method deploys another model than `params`, else ""."""
+    """Text of a warning if the running method deploys a model other than `params`, else ""."""
     runs = _RUNNING.get()
     if runs is None or runs.deploy is method.deploy:
         return ""
@@ -138,7 +139,7 @@ def _deploys_otherwise(
 
 
 def _cause(method: Method) -> str:
-    """The usual cause of a score without a whole model, and its cure, for an error."""
+    """Text for an error about an incomplete model: its usual cause, and how to fix it."""
     return (
         f"This score asks {method!r} for the clients' models. If another method runs, score with "
         "that one: fgl.evaluate_on(method, graph, clients), or task.evaluate(method)"
@@ -152,17 +153,17 @@ def scored(
     pairs: Mapping[Key, tuple[Params, Graph]],
     own: Mapping[Key, nn.Module] | None = None,
 ) -> dict[Key, dict[str, float]]:
-    """Score pairs of parameters and a graph; equal pairs are scored once.
+    """Score pairs of parameters and a graph; equal pairs are scored only one time.
 
     Args:
-        model: the architecture; it is in evaluation mode during the call.
+        model: the architecture; the call puts it into evaluation mode.
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
         pairs: pairs of parameters and a graph, by any key.
-        own: models that are used instead of `model`, by the same keys, for clients with models of
-            their own; default none.
+        own: for clients with their own models: the models to use instead of `model`, by the same
+            keys; default none.
 
     Returns:
-        The metrics of each pair as Python numbers; they are copied from the device together.
+        The metrics of each pair as Python numbers. All of them are copied from the device together.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -191,43 +192,43 @@ def evaluate_on(
     target: Target = CLASSES,
     each: bool = False,
 ) -> Evaluate:
-    """Score the models that clients deploy: all on one graph, or each on its own graph.
+    """Score the models that clients deploy, on one graph or on each client's own graph.
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)``.
-        graph: one graph with labels, a test mask and perhaps a validation mask, usually the whole
-            graph before it was divided among the clients; or one graph per client with labels and a
-            test mask, to score each client on its own data. If there are fewer clients than graphs
-            (a centralized run), the first client's model is scored on all.
+        graph: one graph with labels, a test mask and optionally a validation mask: usually the
+            whole graph before it was divided among the clients. Or one graph per client with labels
+            and a test mask: each client is then scored on its own data. If there are fewer clients
+            than graphs (a centralized run), the first client's model is scored on all graphs.
         clients: the clients' graphs.
-        score: ``(params, graph) -> metrics``: numbers, or tensors such as `hit_counts` and
-            `class_counts` in `fgl.metrics.classes` return. By default accuracy and others,
-            see below.
+        score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
+            of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The default score has
+            accuracy and the other metrics below.
         logits_of: ``(model, params, graph) -> logits`` for the default score; by default the
             model's output on the whole graph.
-        target: meaning of the values of ``graph.y``, for the default score, and names of metrics
-            for which smaller is better; default class labels.
-        each: whether to add each client's own metrics, ``test_accuracy/3`` of client 3, and the
-            worst, ``worst_test_accuracy``.
+        target: meaning of the values of ``graph.y`` for the default score. It also names the
+            metrics for which smaller is better. Default class labels.
+        each: whether to add each client's own metrics, such as ``test_accuracy/3`` of client 3, and
+            the worst value, such as ``worst_test_accuracy``.
 
     Returns:
-        ``(outbox, states) -> metrics``, each the mean over the clients that have it. By default
-        ``{"val_accuracy", "val_loss", "test_accuracy", "test_macro_f1"}`` on one graph, and
-        ``{"local_accuracy"}`` on the clients' own graphs, without clients that have no test node.
-        With `fgl.targets.REGRESSION` ``{"val_rmse", "val_loss", "test_rmse", "test_mae",
+        ``(outbox, states) -> metrics``. Each metric is the mean over the clients that have it.
+        By default the metrics are ``{"val_accuracy", "val_loss", "test_accuracy",
+        "test_macro_f1"}`` on one graph, and ``{"local_accuracy"}`` on the clients' own graphs.
+        With `fgl.targets.REGRESSION` they are ``{"val_rmse", "val_loss", "test_rmse", "test_mae",
         "test_r2"}`` on one graph, and ``{"local_rmse", "local_mae", "local_r2"}`` on the clients'
-        own graphs, without clients that have no known value. Without validation nodes the test
-        nodes alone are scored. A metric that the answers do not define, such as the AUC of answers
-        of one kind, is left out.
+        own graphs. Clients without a test node or without a known value are left out. If there are
+        no validation nodes, only the test nodes are scored. Undefined metrics, such as the AUC if
+        all labels are equal, are left out.
 
     Raises:
-        TypeError: by default, for numbers in ``y`` if no target says what they are.
-        ValueError: by default, if a graph lacks labels or test nodes, or no client has a test node;
-            and, when called, if a model is not whole.
+        TypeError: in the default score, for floating-point ``y`` without a target.
+        ValueError: in the default score, if a graph lacks labels or test nodes, or no client has a
+            test node. The returned function raises a ValueError if a model lacks tensors.
 
     Warns:
-        UserWarning: by default, naming the clients whose answers do not define a metric, and why;
-            with `each`, once, naming all clients that lack one.
+        UserWarning: in the default score, with the clients whose labels do not define a metric,
+            and the reason. With `each`, a single warning names all clients that lack a metric.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -301,7 +302,7 @@ def _local_score(
         checked_y(target, own.y)
     answers = [by_answer(own, own.test_mask)[1:] for own in graphs]
     warn_undefined(target, answers, "local_", instead=POOLED)
-    scored_graphs = set(tested)  # graphs are told apart by identity
+    scored_graphs = set(tested)  # graphs are compared by identity
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
         if graph not in scored_graphs:
@@ -353,7 +354,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The scores of clients that use none of the server's names; the other scores do not count."""
+    """The clients' scores; clients that use one of the server's metric names are left out."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -368,7 +369,7 @@ def _without(
 
 
 def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, float]:
-    """The metrics as numbers; raise if a name is in use."""
+    """The metrics as numbers; raise if the name of a metric is already in use."""
     check_names(name, metrics)
     for key in metrics:
         reject_if(
@@ -379,10 +380,11 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
 
 @explained
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
-    """The mean of each metric over the clients that have it; a rate is a sum over a sum.
+    """The mean of each metric over the clients that have it.
 
-    A value is a number, or a pair of a sum and its divisor, such as right answers and all answers.
-    A pair with divisor 0 does not count.
+    A value is a number, or a pair of a sum and its divisor, such as the numbers of correct and of
+    all predictions. The mean of pairs is the total sum divided by the total divisor. Pairs with
+    divisor 0 are ignored.
 
     Example:
         >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])
@@ -402,14 +404,15 @@ def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
 def merging(
     each: bool, graphs: Sequence[Graph] | None = None, lower: Collection[str] = ()
 ) -> Callable[[Mapping[int, Mapping[str, Value]]], dict[str, float]]:
-    """A function that returns the means of clients' metrics, and with `each` more.
+    """A function that returns the means of the clients' metrics.
 
-    ``name/3`` is the metric of client 3, and ``worst_name`` the worst of all clients. A client
-    that lacks a metric has neither; with `graphs` a warning says which client, and why.
+    With `each` it also returns ``name/3``, the metric of client 3, and ``worst_name``, the worst
+    value of all clients. Clients that lack a metric are left out of both. With `graphs` a warning
+    names these clients and the reason.
 
     Args:
-        each: whether to add each client's metrics and the worst.
-        graphs: the graphs that clients are scored on, whose masks explain what is lacking.
+        each: whether to add each client's metrics and the worst value.
+        graphs: the graphs on which clients are scored. Their masks explain why a metric is missing.
         lower: names of metrics, without their prefix, for which smaller is better.
 
     Example:
@@ -433,7 +436,7 @@ def merging(
         worst = {f"worst_{name}": _worst(name, [*v.values()], lower) for name, v in own.items()}
         of_clients = {f"{name}/{k}": v for name, values in own.items() for k, v in values.items()}
         both = merged.keys() & (worst | of_clients).keys() - warned
-        if both:  # a client on another machine must not end the run
+        if both:  # an error of a remote client must not end the run
             warned.update(both)
             warn(f"Expected no metric of a client to be called {min(both)!r}, but got it")
         return {**merged, **worst, **of_clients}
@@ -442,7 +445,7 @@ def merging(
 
 
 def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
-    """The smallest value, or the largest if less is better; NaN if one is NaN."""
+    """The smallest value, or the largest value if less is better; NaN if any value is NaN."""
     if any(map(math.isnan, values)):
         return math.nan
     name = name.removesuffix("_before")
@@ -451,7 +454,7 @@ def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
 
 
 def _why_none(graphs: Any, client: int, name: str) -> str:
-    """The reason why a client has no metric, by its graph's mask and answers."""
+    """The reason why a client has no metric, derived from the mask and labels of its graph."""
     mask_name = "val_mask" if name.startswith("val_") else "test_mask"
     mask, y = getattr(graphs[client], mask_name), graphs[client].y
     if mask is None or y is None:
@@ -464,7 +467,7 @@ def _why_none(graphs: Any, client: int, name: str) -> str:
 
 
 def _rate(pairs: Sequence[tuple[float, float]]) -> float:
-    """The sum of the first numbers over the sum of the second ones; NaN without pairs."""
+    """The sum of the first numbers divided by the sum of the second numbers; NaN without pairs."""
     if not pairs:
         return math.nan
     total, count = (sum(map(float, part)) for part in zip(*pairs, strict=True))

@@ -1,4 +1,4 @@
-"""History of a run: a record of each round, and the result after the last one."""
+"""History of a run: a record of each round, and the result after the last round."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def names_of(history: Sequence[HasMetrics]) -> list[str]:
 
 
 def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
-    """The metric that decides which round is best; "" if there is no validation.
+    """The metric by which the best round is selected; "" if there is no validation.
 
     Args:
         history: the rounds of a run.
@@ -60,21 +60,21 @@ def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
     if select.removeprefix("-") in names:
         return select
     validation = [name for name in names if name.startswith("val_") and "/" not in name]
-    # A loss is chosen only if there is nothing else.
+    # A loss is chosen only if there is no other metric.
     validation.sort(key=lambda name: name.endswith("_loss"))
     return f"{'-' * less_is_better(validation[0])}{validation[0]}" if validation else ""
 
 
 def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
-    """The name of the metric that decides which round is best, checked.
+    """The name of the metric by which the best round is selected, after a check.
 
     Args:
         history: the rounds of a run.
-        metric: a name, with a minus before it if smaller is better.
+        metric: a metric's name, with a minus before the name if smaller is better.
         select: the task's metric.
 
     Raises:
-        ValueError: for a metric that no round has, or one without a minus although less is better.
+        ValueError: if no round has the metric, or if smaller is better but the minus is missing.
     """
     names = names_of(history)
     if not names:
@@ -97,17 +97,18 @@ def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
 
 @explained
 def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Scored:
-    """The round with the largest `select`; among equals the smaller ``val_loss``, then the earlier.
+    """The round with the largest value of the metric `select`.
 
-    With a minus before the name, ``"-val_rmse"``, it is the round with the smallest. Only rounds
-    with the most ``scored_clients`` are compared, since a mean over fewer clients says less.
+    With a minus before the name, as in ``"-val_rmse"``, the smallest value is best. Ties are broken
+    by the smaller ``val_loss``, and then by the earlier round. Only rounds with the largest number
+    of ``scored_clients`` are compared, since a mean over fewer clients is less reliable.
 
     Args:
         history: the rounds of a run, at least one.
-        select: the metric's name, with a minus before it if smaller is better.
+        select: the metric's name, with a minus before the name if smaller is better.
 
     Returns:
-        One of the rounds.
+        The best round.
 
     Example:
         >>> scores = [0.7, 0.8, 0.8]
@@ -135,19 +136,19 @@ class Round:
     Args:
         round: number of the round, from 0.
         participants: clients to which a message was sent.
-        dropped: clients whose message did not count, with the reason.
-        zero_weight: participants without training examples, or whose answers are all unknown.
-        loss: mean of the clients' mean local losses, over the clients that counted and have
-            training examples. Means that are not finite, or over 300 times the median client's,
-            are left out.
-        padding: share of padded nodes among all nodes of the batches.
-        one_by_one: the reason why clients could not train as a batch, if there was one. They
-            trained one at a time, and so do all clients of later rounds. Empty if `clients_at_once`
-            was set.
-        untraced: the reason why local steps are ordinary ones from this round on, in the
-            first round with one; ignored when rounds are compared.
-        bytes_down, bytes_up: size of the messages to and from the clients, without malformed ones.
-            In round 0 `bytes_up` also counts what all clients said when they joined.
+        dropped: clients whose message was not used, each with the reason.
+        zero_weight: participants that have no training examples, or only unknown labels.
+        loss: mean of the clients' mean local losses, over the clients whose upload was used and
+            that have training examples. A client's mean is left out if it is not finite, or is
+            over 300 times the median client's mean.
+        padding: fraction of padded nodes among all nodes of the batches.
+        one_by_one: the reason why clients could not train as a batch, or an empty string. With a
+            reason, clients trained one at a time in this round and all later rounds. Empty if
+            `clients_at_once` was set.
+        untraced: the reason why local steps are not traced from this round on. Only the first such
+            round has it. It is ignored when rounds are compared.
+        bytes_down, bytes_up: size of the messages to and from the clients, without malformed
+            messages. In round 0 `bytes_up` includes the joining messages of all clients.
         seconds: time from the broadcast to the end of evaluation; ignored when rounds are compared.
         metrics: the metrics from `evaluate`, `score` and `watch`.
 
@@ -171,7 +172,7 @@ class Round:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no upload counted.
+        """Whether the round used no upload.
 
         Example:
             >>> Round(0, [0, 1], {0: "dropped out"}).is_empty
@@ -209,16 +210,16 @@ class Result:
         client_states: each client's state.
         history: one `Round` per round.
         form: names, dtypes and shapes of uploads on which clients have agreed; later uploads must
-            have the same. Empty if too few clients have shared one.
-        older: outboxes and server states of earlier rounds, the oldest first, if the run was asked
-            to `go_back`.
-        config: the config of the run, and under ``"layers"`` the arguments of each builder of its
-            method, from inside to outside.
-        method: the method that was run; None for a result that was made by hand or unpickled.
-        clients: the clients' graphs, if they are in this process.
-        select: the task's metric that decides which round is best; "" without a task.
-        unprotected: each client's answers without protection in the runs before this one, one of
-            which was its `start`; empty for a method that counts answers in its state.
+            have the same form. Empty if too few clients have sent the same form.
+        older: outboxes and server states of earlier rounds, the oldest first. Empty unless the run
+            was started with `go_back`.
+        config: the config of the run. Its entry ``"layers"`` has the arguments of each builder of
+            the method, from inside to outside.
+        method: the method that was run; None if the result was unpickled or created by hand.
+        clients: the clients' graphs, if clients are in this process.
+        select: the task's metric by which the best round is selected; "" without a task.
+        unprotected: each client's number of unprotected answers in earlier runs, from which this
+            run started with `start`. Empty if the method counts answers in its state.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -269,25 +270,26 @@ class Result:
 
     @property
     def traffic(self) -> list[int]:
-        """Bytes of each round, up and down; zeros if no client sends any, or there is one client.
+        """Bytes of each round, uploads and downloads together.
 
-        Clients that train alone, and one that has all data, need no server.
+        All values are 0 if no client sends anything, or if there is only one client: local and
+        centralized training need no server.
         """
         alone = len(self.outbox) == 1 or not any(record.bytes_up for record in self.history)
         return [0 if alone else record.bytes_up + record.bytes_down for record in self.history]
 
     @property
     def selects(self) -> str:
-        """The metric that decides which round is best, see `best`; "" without a validation."""
+        """The metric by which `best` selects a round; "" if there is no validation."""
         return usual_select(self.history, self.select)
 
     @property
     def model(self) -> nn.Module:
-        """A copy of the model with the parameters that all clients use now, in evaluation mode.
+        """A copy of the model that all clients currently use, in evaluation mode.
 
         Raises:
-            ValueError: if clients use different models, see `model_of`; if they are in other
-                processes, and the server's message alone does not determine their models; or if the
+            ValueError: if clients use different models (see `model_of`); if clients are in other
+                processes, and the server's message does not fully determine their models; or if the
                 result does not come from `fgl.run`.
 
         Example:
@@ -307,10 +309,10 @@ class Result:
         return self._module(0, first)
 
     def model_of(self, client: int) -> nn.Module:
-        """A copy of the model that one client uses now, in evaluation mode.
+        """A copy of the model that one client currently uses, in evaluation mode.
 
         Raises:
-            ValueError: if there is no such client, and as `model`.
+            ValueError: if there is no such client, and for the reasons that `model` lists.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -325,15 +327,17 @@ class Result:
         """The trained model's output for a graph, in evaluation mode and without gradients.
 
         Args:
-            graph: any graph with the fields that the model reads, such as one of a new client.
-            client: whose model, where clients have models of their own; default all clients' model.
-            options: passed on by name, such as ``return_embedding=True``.
+            graph: any graph with the fields that the model reads, such as a new client's graph.
+            client: the client whose model is used, if clients have different models; default the
+                model that all clients share.
+            options: keyword arguments for the model, such as ``return_embedding=True``.
 
         Returns:
             The output, such as logits ``[num_nodes, num_classes]``.
 
         Raises:
-            ValueError: as `model` and `model_of`; or if the graph lacks a field.
+            ValueError: for the reasons that `model` and `model_of` list, or if the graph lacks a
+                field that the model reads.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -346,7 +350,7 @@ class Result:
             return predict(model, model.state_dict(), graph, **options)
 
     def _deployed(self, client: int) -> Params:
-        """The parameters that a client uses now."""
+        """The parameters that a client currently uses."""
         if self.method is None:
             raise ValueError(
                 "Expected the result to be what fgl.run returned, which knows its method, but got "
@@ -367,7 +371,7 @@ class Result:
             return self.method.deploy(message, state, graph)
 
     def _module(self, client: int, params: Params) -> nn.Module:
-        assert self.method is not None  # `_deployed` has looked
+        assert self.method is not None  # `_deployed` has checked it
         model = self.method.model
         if self.clients:
             model = self.method.model_of(self.clients[client])
@@ -380,12 +384,13 @@ class Result:
         """The round with the best value of a metric, see `best_round`.
 
         Args:
-            metric: the metric's name, with a minus before it if smaller is better, ``"-val_rmse"``;
-                default the task's metric, or the first validation metric if the task has none.
+            metric: the metric's name. If smaller is better, put a minus before the name, as in
+                ``"-val_rmse"``. Default the task's metric, or the first validation metric if the
+                task names no metric.
 
         Raises:
-            ValueError: for a metric that no round has, a metric without a minus although smaller is
-                better, or by default if there is no validation.
+            ValueError: if no round has the metric; if smaller is better but the minus is missing;
+                or if no metric is given and there is no validation.
 
         Example:
             >>> rounds = [Round(k, [0], metrics={"val_rmse": 0.5 + k}) for k in range(3)]
@@ -404,7 +409,7 @@ class Result:
         """The run as a dict without tensors: the method's name, the config and all rounds.
 
         Returns:
-            ``{"method", "config", "rounds"}``, the rounds as dicts of the fields of `Round`.
+            ``{"method", "config", "rounds"}``; each round is a dict of the fields of `Round`.
 
         Example:
             >>> Result({}, {}, {}, [Round(0, [0, 1])]).to_dict()["rounds"][0]["participants"]
@@ -417,7 +422,7 @@ class Result:
         }
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a CSV table with one line per round, the numbers of `Round.numbers`.
+        """Write a CSV table with one line per round and the columns of `Round.numbers`.
 
         Raises:
             OSError: if the file cannot be written.
@@ -438,7 +443,7 @@ class Result:
                 table.writerows(rows)
 
     def to_pandas(self) -> Any:
-        """The table of `to_csv` as a pandas ``DataFrame``; its index is the round.
+        """The table of `to_csv` as a pandas ``DataFrame``, indexed by the round.
 
         Raises:
             ImportError: if pandas is not installed.
@@ -454,7 +459,7 @@ class Result:
 
 
 def _takes_no_graph(model: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Raise if a trained model is called with a graph: it takes tensors, as before training."""
+    """Raise if a trained model is called with a graph: its arguments are tensors."""
     if arguments and isinstance(arguments[0], Graph):
         raise TypeError(
             f"Expected {type(model).__name__} to be called with tensors, but got a Graph: "
@@ -467,7 +472,7 @@ def _some(count: int, what: str) -> str:
 
 
 def _told(record: Round) -> str:
-    """The metrics of a round as text, without the metrics of single clients."""
+    """The metrics of a round as text, without each client's own metrics."""
     metrics = {name: value for name, value in record.metrics.items() if "/" not in name}
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
 
@@ -481,7 +486,7 @@ def _equal(one: Params, other: Params) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """The reason why an upload was refused, as text for the history.
+    """Text for the history with the reason why an upload was refused.
 
     Example:
         >>> reason(KeyError("w")), reason(ValueError("too large"))
@@ -492,7 +497,7 @@ def reason(error: Exception) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text from a client, shortened and made printable for the history.
+    """A client's text for the history, shortened and with printable characters only.
 
     Example:
         >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))
@@ -521,7 +526,7 @@ def of_whom(whys: Mapping[int, str]) -> str:
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """Whole numbers in order as text, consecutive numbers as ``first-last``."""
+    """Text for whole numbers in order; consecutive numbers are written as ``first-last``."""
     ends: list[list[int]] = []
     for number in numbers:
         if ends and number == ends[-1][1] + 1:

@@ -11,18 +11,19 @@ from threading import Lock
 
 NEVER = 2**30
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-LARGEST = 32 * 2**20  # bytes; glibc's own largest block that does not go back when it is freed
+LARGEST = 32 * 2**20  # bytes; the largest freed block that glibc's default rule may keep
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")
 _inside, _lock = [0], Lock()
 
 
 @contextmanager
 def young_only() -> Iterator[None]:
-    """A context without collections of the oldest generation; thresholds are restored at its end.
+    """A context without garbage collection of the oldest generation.
 
-    Such a collection visits every object, and a round makes objects for each client. So the time of
-    all collections would grow faster than the number of clients. Cycles that a round makes and
-    drops are young and are collected as usual.
+    The old thresholds are restored at the end of the context. A collection of the oldest generation
+    visits every object, and a round creates objects for each client. So the total collection time
+    would grow faster than the number of clients. Cycles that a round creates and drops are young,
+    and are collected as usual.
 
     Example:
         >>> import gc
@@ -34,7 +35,7 @@ def young_only() -> Iterator[None]:
         True
     """
     before = gc.get_threshold()
-    if before[2] >= NEVER:  # an outer context does it
+    if before[2] >= NEVER:  # an outer context already set the thresholds
         yield
         return
     gc.set_threshold(*before[:2], NEVER)
@@ -46,13 +47,14 @@ def young_only() -> Iterator[None]:
 
 @contextmanager
 def memory_kept() -> Iterator[None]:
-    """A context in which the process keeps freed memory; the system gets it back at its end.
+    """A context in which the process keeps freed memory, and returns it to the system at the end.
 
-    A local step makes tensors of some megabytes and frees them. glibc gives freed memory at the end
-    of its heap back to the system at once, and the system fills every page with zeros when it is
-    asked for again: a third of the processor time of a round of FedAvg with 10 clients of Cora.
-    Blocks above 32 MiB are given back as usual. Nothing is changed if the C library is not glibc,
-    or if the environment sets glibc's options (``MALLOC_TRIM_THRESHOLD_`` and others).
+    A local step allocates and frees tensors of a few megabytes. glibc immediately returns freed
+    memory at the end of its heap to the system. When the process requests the memory again, the
+    system fills every page with zeros. For FedAvg with 10 clients of Cora this takes a third of the
+    CPU time of a round. Blocks above 32 MiB are returned as usual. Nothing is changed if the C
+    library is not glibc, or if the environment sets glibc's options (``MALLOC_TRIM_THRESHOLD_`` and
+    others).
 
     Example:
         >>> with memory_kept():
@@ -73,11 +75,11 @@ def memory_kept() -> Iterator[None]:
         with _lock:
             _inside[0] -= 1
             if not _inside[0]:
-                tune(2 * LARGEST)  # where glibc's own rule ends up after a block of that size
+                tune(2 * LARGEST)  # the value that glibc's own rule sets after a block of that size
 
 
 def _glibc() -> Callable[[int], None] | None:
-    """A function that sets how many free bytes the heap keeps; None without glibc's allocator."""
+    """A function that sets the number of free bytes that the heap keeps; None without glibc."""
     if any(name in os.environ for name in SETTINGS) or "malloc" in os.environ.get(
         "GLIBC_TUNABLES", ""
     ):

@@ -24,14 +24,14 @@ from .method.message import Aggregate, Broadcast, Inbox, Message, State, compact
 from .method.method import Evaluate, Method, Watch
 
 Dropouts = float | Callable[[int, int], bool]
-FARTHEST_LOSS = 300.0  # times the median client's
-BAD_LOSS = 10.0  # times the smallest of earlier rounds
-DROPPED = "dropped out"  # the run itself drops it: this client was not asked
+FARTHEST_LOSS = 300.0  # times the median client's loss
+BAD_LOSS = 10.0  # times the smallest loss of earlier rounds
+DROPPED = "dropped out"  # a dropout simulated by the run: this client does not train
 Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
 class BadModel(Diverged):
-    """An upload that diverged since the model that its client received was already bad.
+    """An upload that diverged because the model that the client received was already bad.
 
     Example:
         >>> issubclass(BadModel, ValueError)
@@ -55,7 +55,7 @@ class Plan:
 
 
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
-    """Play the next round; it updates the outbox and states of `result` and of the executor.
+    """Play the next round, and update the outbox and states of `result` and of the executor.
 
     The round has no metrics yet; `score_round` adds them.
 
@@ -112,12 +112,12 @@ def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
-    """The server's error for which it left uploads out."""
+    """The server's error that caused it to leave uploads out."""
     return next((error.__cause__ for error in left_out.values()), None)
 
 
 def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
-    """The record of the next round: its participants, and the participants that drop out."""
+    """The record of the next round, with its participants and those that drop out."""
     index = len(result.history)
     invited = participants(
         executor.num_clients,
@@ -137,7 +137,7 @@ def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> 
 
 
 def _note_training(record: Round, executor: Executor, history: Sequence[Round]) -> None:
-    """Record how the executor trained; it warns once if it could not train a batch."""
+    """Record the executor's mode of training, and warn the first time that batches do not work."""
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if not any(each.untraced for each in history):
         record.untraced = getattr(executor, "untraced", "")  # if clients are in this process
@@ -149,7 +149,7 @@ def _note_training(record: Round, executor: Executor, history: Sequence[Round]) 
 
 
 def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
-    """Ask every client for its joining message; update the outbox and the state of `result`.
+    """Request every client's joining message; update the outbox and the state of `result`.
 
     Returns:
         Bytes of the clients' messages.
@@ -183,9 +183,9 @@ def _uploads(
     plan: Plan,
     elsewhere: bool,
 ) -> tuple[dict[int, Message], dict[int, Exception]]:
-    """The messages that count so far, and the errors of the refused ones.
+    """The messages accepted so far, and the errors of the refused messages.
 
-    A malformed upload raises if clients are in this process: it is a mistake in the method.
+    If clients are in this process, a malformed upload raises, since the method is incorrect.
     """
     uploads: dict[int, Any] = {}
     for client, answer in sorted(answers.items()):
@@ -211,7 +211,7 @@ def _uploads(
 def _without_blame(
     refused: dict[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> dict[int, Exception]:
-    """The errors, those of clients that diverged from a bad model as `BadModel`."""
+    """The errors; if a client diverged from a bad model, its error becomes a `BadModel`."""
     cause = _bad_model(refused, answers, history)
     if not cause:
         return refused
@@ -228,8 +228,9 @@ def _bad_model(
 ) -> str:
     """Evidence that the server had sent a bad model; empty if there is none.
 
-    Either most clients diverged from this model. Or the median client's first loss, which is the
-    received model's loss, is over 10 times the smallest loss of an earlier round, and over 10.
+    There are two kinds of evidence. Most clients diverged from this model. Or at least one client
+    diverged, and the median of the clients' first losses, the losses of the received model, is over
+    10 and over 10 times the smallest loss of an earlier round.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -246,7 +247,7 @@ def _bad_model(
 
 
 def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]]:
-    """Return to the oldest outbox and state that the run still has; no upload counts."""
+    """Return to the oldest outbox and state that the run still has; no upload is used."""
     (outbox, state), back = result.older[0], len(result.older)
     result.older = []
     event = f"the server goes back to its model of {back} rounds ago"
@@ -258,10 +259,10 @@ def _served(
 ) -> tuple[Made | None, dict[int, Exception]]:
     """The server's new outbox and state, and the errors of the clients that it left out.
 
-    An error of `serve`, the method's `aggregate` or `welcome`, raises if clients are in this
-    process. Otherwise, and wherever its result is far too large, the server tries again without the
-    one, two, four, ... up to half of the uploads that moved farthest. If nothing helps, there is no
-    result: the old model stays.
+    `serve` is the method's `aggregate` or `welcome`. If clients are in this process, its errors are
+    raised. If clients are elsewhere, or if the result is far too large, the server tries again
+    without the upload that changed most, then without the two, four, ... that changed most, up to
+    half of them. If no attempt succeeds, there is no result, and the server keeps the old model.
     """
 
     def attempt(some: Mapping[int, Message]) -> Made:
@@ -298,8 +299,9 @@ def _because(event: str, cause: Exception) -> Exception:
 def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
     """The mean over clients of their mean losses.
 
-    Let m be the size of the upper median client's mean. Means that are not finite, or larger than
-    300 m and than 300, are left out: one client in three cannot decide what a history shows.
+    Let m be the upper median of the absolute values of the clients' mean losses. A mean is left out
+    if it is not finite, or if it is larger than both 300 m and 300. So one client in three cannot
+    determine the loss in the history.
     """
     means = [sum(value / len(each) for value in each) for each in losses if each]
     finite = [mean for mean in means if math.isfinite(mean)]
@@ -309,7 +311,7 @@ def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
 
 
 def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
-    """The server's outbox and state after a round without uploads; None for no change.
+    """The server's outbox and state after a round without uploads; None if they do not change.
 
     In an exchange, `aggregate` gets an empty inbox and may abandon the exchange.
     """
@@ -325,12 +327,12 @@ def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made 
 def check_goes_on(
     history: Sequence[Round], most: int | None, cause: BaseException | None = None
 ) -> None:
-    """Raise if no upload counted in the last `most` rounds, so that a run does not end in silence.
+    """Raise if the last `most` rounds used no upload, so that a run does not fail silently.
 
     Args:
         history: all rounds, including the last one.
         most: number of rounds; None for no limit.
-        cause: the error that the server's function raised, if this is the reason.
+        cause: the error of the server's function, if it is the reason.
 
     Raises:
         RuntimeError: with each client's reason in the last round.
@@ -347,9 +349,9 @@ def check_goes_on(
 
 
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
-    """Raise if each of the last `most` exchanges had a round in which no upload counted.
+    """Raise if each of the last `most` exchanges had a round that used no upload.
 
-    Such an exchange has no result, although uploads of its other rounds counted.
+    Such an exchange has no result, although its other rounds used uploads.
 
     Example:
         >>> check_exchanges([Round(0, [0], {}), Round(1, [0], {0: "late"})], 1, 2)
@@ -369,7 +371,7 @@ def _nobody(record: Round, where: str) -> RuntimeError:
 
 
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:
-    """The new outbox, with the old messages of the clients that it lacks.
+    """The new outbox; clients that are missing from it keep their old messages.
 
     Old messages are copied: a view of a batch would keep the whole batch in memory.
     """
@@ -380,7 +382,7 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
-    """Messages and states from which the next round starts; scores and callbacks only read them."""
+    """Messages and states of the next round, which scores and callbacks must not change."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 
@@ -395,7 +397,7 @@ def drops(plan: Plan, index: int, client: int) -> bool:
 
 
 def participants(num_clients: int, participation: float, seed: int) -> list[int]:
-    """The participants of a round, in order: a share of the clients, at least one."""
+    """The participants of a round, in order: a fraction of the clients, at least one client."""
     count = num_participants(num_clients, participation)
     if count == num_clients:
         return list(range(num_clients))
@@ -405,7 +407,7 @@ def participants(num_clients: int, participation: float, seed: int) -> list[int]
 
 @explained
 def num_participants(num_clients: int, participation: float) -> int:
-    """The number of participants of a round: a share of the clients, rounded, at least one.
+    """The number of participants of a round: a fraction of the clients, rounded, at least 1.
 
     Example:
         >>> num_participants(10, 0.25), num_participants(10, 0.01)

@@ -64,75 +64,78 @@ def run(
 ) -> Result:
     """Run a method on a federation.
 
-    The random numbers of each client and round come from ``fold_in(seed, round, client)``. So
-    neither the order of clients, nor an interruption, nor another process changes a run. Another
-    number of torch threads can, since sums are then added in another order.
+    The random numbers of each client and round come from ``fold_in(seed, round, client)``. So the
+    results of a run do not depend on the order of clients, on interruptions or on the process.
+    They can depend on the number of torch threads, which changes the order of summation.
 
     Args:
         method: the method to run.
         clients: one graph per client; a task, which also scores the method; or a place, such as
-            ``fgl.federation.Flower(grid, num_clients=4)`` for clients on machines of their own.
-            These bring their own `score`, and their states stay with them: `evaluate` does not see
-            them.
+            ``fgl.federation.Flower(grid, num_clients=4)`` for remote clients. Remote clients have
+            their own `score` and keep their states, so `evaluate` does not receive these states.
         num_rounds: total number of rounds, including the rounds before a resume.
         on: former name of `clients` for a place.
         seed: seed of the whole run; it does not change the initial model, which is `method.model`.
-        participation: share of the clients that take part in each round; at least one client does.
-        dropouts: to simulate faults: the probability that a participant drops out after it has
+        participation: fraction of the clients that take part in each round, at least one client.
+        dropouts: simulated faults: the probability that a participant drops out after it has
             received its message, or a function ``(round, client) -> bool``.
         clients_at_once: number of clients that train as one batch, or ``"all"``; with 1, clients
-            train one at a time. A batch pads its clients to the largest one and shares its random
-            numbers. By default `fgl.federation.choose` decides, equally on every machine; if
-            clients cannot train as a batch, a warning is given and they train one at a time, see
-            `Round.one_by_one`.
+            train one at a time. A batch pads its clients to the size of the largest client, and its
+            clients share random numbers. By default `fgl.federation.choose` selects the number,
+            which is the same on every computer. If clients cannot train as a batch, a warning is
+            given and clients train one at a time, see `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
-            task's.
+            task's function.
         score: ``(params, graph) -> metrics``, each client's own score of the model that it deploys;
             the means over clients are added to the round's metrics.
-        watch: ``(server_state) -> metrics``, called after each round; its metrics are added to the
-            round's too.
-        callbacks: functions ``(round, result)``, called after each round. One that returns True
-            ends the run; with a checkpoint the run has then ended for good (the folder holds
+        watch: ``(server_state) -> metrics``, called after each round; its metrics are also added to
+            the round's metrics.
+        callbacks: functions ``(round, result)``, called after each round. If a callback returns
+            True, the run ends. With a checkpoint such a run cannot be resumed (the folder contains
             ``stopped``). A callback may have ``begin(result)`` and ``end(result)``, which are
-            called before the first round and after the last.
-        checkpoint: folder in which every round is saved, for one run at a time. If it holds a
-            checkpoint, the run resumes from it.
-        config: values, as JSON can hold them, that must be equal when a checkpoint is resumed.
-            Always compared are the seed, the clients' graphs, the initial model, the optimiser and
-            its settings, the number of torch threads, the bounds of uploads, the arguments of the
-            method's builders and the names of its functions. List here the settings that are hidden
-            in functions of your own, such as a loss's weight.
-        start: the result of another run; this run starts from its outbox and states, with rounds
-            from 0, and goes on counting the clients' privacy costs, see
-            `fgl.transforms.privacy_spent`. Default the initial model.
+            called before the first round and after the last round.
+        checkpoint: folder in which every round is saved; only one run at a time can use a folder.
+            If the folder contains a checkpoint, the run resumes from this checkpoint.
+        config: JSON values that must be equal when a checkpoint is resumed.
+            The following values are always compared: the seed, the clients' graphs, the initial
+            model, the optimiser and its settings, the number of torch threads, the bounds of
+            uploads, the arguments of the method's builders and the names of its functions. Use
+            `config` for settings inside your own functions, such as a loss's weight.
+        start: the result of another run. This run starts from the outbox and states of that result.
+            Rounds are numbered from 0, and the clients' privacy costs are added to the earlier
+            costs, see `fgl.transforms.privacy_spent`. By default a run starts from the initial
+            model.
         strict: whether to raise at the first refused upload, for development.
-        limits: bounds on uploads, and on rounds without any; see `fgl.federation.Limits`.
+        limits: bounds on uploads, and on rounds without uploads; see `fgl.federation.Limits`.
         go_back: number of rounds by which the server goes back if most uploads of a round diverged
-            from the model that it had sent; default never. It keeps as many older outboxes and
-            states, also in checkpoints. The clients' own states stay as they are.
+            from the model that the server had sent; default never. The server keeps this number of
+            older outboxes and states, also in checkpoints. The clients' own states do not change.
         each: whether rounds also record each client's metrics of the task's score and of `score`,
-            ``test_accuracy/3`` of client 3, and the worst, ``worst_test_accuracy``; see
-            `fgl.experiment.spread`. An `evaluate` of one's own says it itself.
+            such as ``test_accuracy/3`` of client 3, and the worst value, such as
+            ``worst_test_accuracy``; see `fgl.experiment.spread`. It does not change an `evaluate`
+            that you give.
 
     Returns:
         The `Result`.
 
     Raises:
         ValueError: for an empty federation, an argument out of range, too few participants, a
-            message with a missing or extra key or a wrong shape, a checkpoint of another run or
-            another format, or a folder that another run uses. An error inside a client is raised
-            again with its round, client and stage.
-        TypeError: for features of another floating type than the model, a model instead of the
-            method, and the like.
-        RuntimeError: if no upload counted in three rounds in a row, in a round of three exchanges
-            in a row, or in the whole run, with each client's reason. These rounds are not saved.
-        OSError: if a round cannot be saved; checked before the first round, as far as possible.
+            message with a missing or extra key or an invalid shape, a checkpoint of another run or
+            format, or a folder that another run uses. An error inside a client is raised again with
+            its round, client and stage.
+        TypeError: for arguments of an invalid type, such as a model instead of the method, or
+            features whose floating type differs from the model's.
+        RuntimeError: if no upload was used in three consecutive rounds, in a round of each of three
+            consecutive exchanges, or in the whole run. The error has each client's reason. These
+            rounds are not saved.
+        OSError: if a round cannot be saved. As far as possible, this is checked before the first
+            round.
 
-    An upload that is not finite, far out or refused by `accept` costs its client the round:
-    ``Round.dropped`` has the reason, and a warning is given. A malformed upload and an error of
-    `aggregate` raise if clients are in this process. If they are elsewhere, a malformed upload
-    costs its client the round; if `aggregate` raises, the server tries again without the uploads
-    that moved farthest, up to half of them. A round without an upload keeps the old model.
+    An upload is not used in its round if it is not finite, too far from the other uploads, or
+    refused by `accept`. ``Round.dropped`` has the reason, and a warning is given. If clients are in
+    this process, a malformed upload or an error of `aggregate` raises. If clients are elsewhere, a
+    malformed upload is not used. If `aggregate` then raises, the server tries again without the
+    uploads that changed most, up to half of them. A round without an upload keeps the old model.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -167,7 +170,7 @@ def run(
         stack.enter_context(running(method))
         before = result.unprotected
         result = _resumed(folder, method, place) or result
-        result.unprotected = result.unprotected or before  # of an older checkpoint
+        result.unprotected = result.unprotected or before  # missing in older checkpoints
         result.config = with_layers(method, config)
         result.method, result.clients = method, getattr(place, "graphs", ())
         result.select = getattr(getattr(place, "clients", None), "select", "")
@@ -198,7 +201,7 @@ def _identity(
     config: Mapping[str, Any] | None,
     start: Result | None,
 ) -> dict[str, Any]:
-    """The values that a checkpoint compares, of the method, the place and the run."""
+    """The values of the method, the place and the run that a checkpoint compares."""
     values = identity(method, plan.seed, plan.participation, plan.dropouts, config)
     values |= {**place.identity(method), "start": start and digest(start)}
     return values | ({"go_back": plan.go_back} if plan.go_back else {})
@@ -207,7 +210,7 @@ def _identity(
 def _next_round(
     method: Method, executor: Executor, result: Result, plan: Plan, folder: Folder
 ) -> Round:
-    """Play and score the next round; a checkpoint may hold a round that was not scored yet."""
+    """Play and score the next round, or only score the round if a checkpoint has it unscored."""
     record = folder.unscored
     if record is None:
         record = play(method, executor, result, plan)
@@ -219,7 +222,7 @@ def _next_round(
 
 
 def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, saved: bool) -> bool:
-    """Call the callbacks after a round; return whether one of them ended the run."""
+    """Call the callbacks after a round; return whether a callback ended the run."""
     rounds = tuple(result.history)
     with unchanged(*kept(result)):
         ends = any([callback(rounds[-1], result) is True for callback in callbacks])
@@ -234,7 +237,7 @@ def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, sav
 def _executor(
     place: Place, method: Method, result: Result, plan: Plan, config: Mapping[str, Any] | None
 ) -> Executor:
-    """The executor that goes on with a result, whose states it shares."""
+    """The executor that continues a result; it shares the states of the result."""
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
     executor = place(method, seed=plan.seed, **how)
     reasons = (record.one_by_one for record in result.history if record.one_by_one)
@@ -245,7 +248,7 @@ def _executor(
 
 
 def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
-    """The run in a checkpoint folder, on the device of the clients or else of the model."""
+    """Load the run of a checkpoint folder to the clients' device, or else to the model's device."""
     tensors = method.model.state_dict().values()
     devices = [*place.devices, *(tensor.device for tensor in tensors), torch.device("cpu")]
     saved = folder.load(devices[0])
@@ -259,7 +262,7 @@ def _resumed(folder: Folder, method: Method, place: Place) -> Result | None:
 
 
 def _check_counted(history: Sequence[Round], exchange: int, limits: Limits) -> None:
-    """Raise at the end of a run in which no round, or no whole exchange, counted."""
+    """Raise at the end of a run in which no round, or no complete exchange, used an upload."""
     if limits.empty_rounds is None:
         return
     check_goes_on(history, len(history))
@@ -279,17 +282,20 @@ def _check_participants(method: Method, num_clients: int, participation: float) 
 
 
 def _check_go_back(method: Method, go_back: int, state: State) -> None:
-    """An older state would forget what clients have paid for noise, or stand inside an exchange."""
+    """Raise if the method cannot return to an older state.
+
+    An older state would lack the privacy costs of later rounds, or be in the middle of an exchange.
+    """
     check_number("go_back", go_back, at_least=0, integer=True)
     noisy = method.privacy.account is not None or method.privacy.costs is not without_noise
-    noisy = noisy or counted_on(method, state) is not method  # after a start with noise
+    noisy = noisy or counted_on(method, state) is not method  # if `start` had noise
     if go_back and (noisy or method.rules.exchange > 1):
         cause = "counts noise in its state" if noisy else "has exchanges of several rounds"
         raise ValueError(f"Expected go_back to be 0, since {method} {cause}, but got {go_back}")
 
 
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:
-    """Raise if a callback changed the list of rounds, on which the run's position depends."""
+    """Raise if a callback changed the list of rounds, since it defines the run's position."""
     now = result.history
     same = isinstance(now, list) and len(now) == len(rounds)
     if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
@@ -329,7 +335,7 @@ def _place(
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:
-    """The start of a run: all clients are sent the initial model, or the outbox of `start`."""
+    """The start of a run: all clients receive the initial model, or the outbox of `start`."""
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
         start = Result(Broadcast(message, num_clients), dict(message), {}, [])
@@ -343,7 +349,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 
 def _check_whole_exchange(start: Result) -> None:
-    """Raise if a start ended inside an exchange of several rounds, which a new run begins anew."""
+    """Raise if `start` ended inside an exchange: a new run begins with a new exchange."""
     exchange = 1 if start.method is None else start.method.rules.exchange
     if len(start.history) % exchange:
         raise ValueError(
@@ -354,7 +360,7 @@ def _check_whole_exchange(start: Result) -> None:
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
-    """Whether another round follows, which can be saved; False if a callback ended the run."""
+    """Whether another round follows; False if a callback ended the run."""
     unscored = folder.unscored is not None
     rounds = len(result.history) + unscored
     if rounds > num_rounds:
@@ -368,7 +374,7 @@ def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
     return True
 
 
-# The arguments of each function that a run is given.
+# The arguments of each function that is passed to `run`.
 TAKES = {
     "evaluate": ["outbox", "client_states"],
     "watch": ["server_state"],
@@ -379,7 +385,7 @@ TAKES = {
 def check_kinds(
     method: Any, start: Any, callbacks: Any, limits: Any = NO_MORE, **functions: Any
 ) -> None:
-    """Raise a TypeError for arguments of a wrong kind, such as a model instead of a method.
+    """Raise a TypeError for arguments of an invalid type, such as a model instead of a method.
 
     Example:
         >>> check_kinds(torch.nn.Linear(1, 1), None, [])
@@ -426,8 +432,8 @@ def check_numbers(
 def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
     """A context that calls the callbacks' ``begin(result)`` first and their ``end(result)`` last.
 
-    Both are optional. ``end`` is called after an error in a round too, so that a file or a
-    progress bar can be closed.
+    A callback need not have these functions. ``end`` is also called after an error in a round, so
+    that a file or a progress bar can be closed.
     """
     with ExitStack() as stack:
         for callback in callbacks:
@@ -438,4 +444,4 @@ def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
 
 
 def _nothing(result: Result) -> None:
-    """Do nothing, in place of a missing ``begin`` or ``end``."""
+    """Do nothing, as the default for a missing ``begin`` or ``end``."""

@@ -1,4 +1,4 @@
-"""`Graph`: one graph or a collection of graphs, checked when it is made."""
+"""`Graph`: one graph or a collection of graphs, whose fields are checked on creation."""
 
 from __future__ import annotations
 
@@ -31,48 +31,50 @@ from .windows import check_no_series, check_windows, read, select_windows
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Graph(Facts):
-    """A graph with node features, and what a client knows about its nodes, edges and examples.
+    """A graph with node features, and with a client's data about its nodes, edges and examples.
 
-    The examples, of which `y` and the masks speak, are its nodes. With `batch` it is a collection
-    of graphs, one after the other, and these are the examples: read ``[num_graphs]`` for
-    ``[num_examples]``. With `edge_label_index` pairs of nodes are. With `window_index` windows of a
-    series are, each of which asks about all nodes.
+    `y` and the masks have a row for each example. By default the examples are the nodes. With
+    `batch`, the object is a collection of graphs and the examples are the graphs, so
+    ``[num_examples]`` means ``[num_graphs]``. With `edge_label_index`, the examples are pairs of
+    nodes. With `window_index`, the examples are windows of a time series, each with targets for all
+    nodes.
 
     Args:
-        x: node features, float ``[num_nodes, num_features]``, dense or a `SparseMatrix`; or a
-            series ``[num_nodes, num_times, num_features]``, dense.
-        edge_index: int64 ``[2, num_edges]``, rows (source, target).
-        y: labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or numbers, float
-            ``[num_examples]`` or ``[num_examples, t]``, NaN where it is unknown: see
-            `fgl.targets`. With windows float ``[num_nodes, num_times]``.
+        x: node features, float ``[num_nodes, num_features]``, dense or a `SparseMatrix`; or a dense
+            time series ``[num_nodes, num_times, num_features]``.
+        edge_index: int64 ``[2, num_edges]``, with the rows source and target.
+        y: class labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or float targets
+            ``[num_examples]`` or ``[num_examples, t]``, with NaN for unknown values: see
+            `fgl.targets`. With windows, float ``[num_nodes, num_times]``.
         num_classes: number of classes; by default the largest label plus one, with a warning if
-            labels below it do not occur.
+            smaller labels do not occur.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
-        node_id: int64 ``[num_nodes]``, the nodes' ids in the graph this one was cut from.
+        node_id: int64 ``[num_nodes]``, ids of the nodes in the original graph, if this is a
+            subgraph.
         edge_weight: float ``[num_edges]``.
-        batch: the graph of every node, int64 ``[num_nodes]``, sorted from 0 without a gap: every
+        batch: index of each node's graph, int64 ``[num_nodes]``, sorted, from 0 without gaps. Every
             graph has a node, and no edge joins two graphs.
-        backend: whose kernels multiply `adj` and sparse features, ``"torch"`` or
-            ``"torch_sparse"`` (torch-sparse and torch-scatter, the extra `sparse`); default the
-            backend of sparse features, else torch's.
-        edge_attr: float ``[num_edges, d]``, features of the edges.
-        edge_type: int64 ``[num_edges]``, at least 0: the relation of every edge.
+        backend: kernels that multiply `adj` and sparse features, ``"torch"`` or ``"torch_sparse"``
+            (torch-sparse and torch-scatter, the extra `sparse`). Default: the backend of sparse
+            features, otherwise ``"torch"``.
+        edge_attr: float ``[num_edges, d]``, edge features.
+        edge_type: int64 ``[num_edges]``, at least 0, the relation of each edge.
         edge_time: int64 or float ``[num_edges]``.
         node_type: int64 ``[num_nodes]``, at least 0.
-        edge_label_index: int64 ``[2, num_examples]``, pairs of nodes, of which `y` and the masks
-            speak.
-        edge_label_type: int64 ``[num_examples]``, the relation that each pair is asked about.
+        edge_label_index: int64 ``[2, num_examples]``, pairs of nodes, which are the examples.
+        edge_label_type: int64 ``[num_examples]``, the relation of each pair.
         z: int64 ``[num_nodes]``, at least 0, such as atomic numbers.
         pos: float ``[num_nodes, d]``, positions.
-        u: float ``[num_graphs, d]``, features of the graphs of a `batch`.
-        scale: float ``[num_nodes, 2 * (num_features + 1)]``, means of the features and of `y`, then
-            their deviations: models read windows without them, and answers have them again.
-        window_index: int64 ``[num_examples, steps]``, the times of `x` that each window reads.
-        horizon_index: int64 ``[num_examples, h]``, the times of `y` that each window is asked
-            about, later than those that it reads.
+        u: float ``[num_graphs, d]``, features of the graphs in a collection.
+        scale: float ``[num_nodes, 2 * (num_features + 1)]``, means of the features and of `y`,
+            followed by their standard deviations. Models read standardised windows, and their
+            output is converted back to the units of `y`.
+        window_index: int64 ``[num_examples, steps]``, the times of `x` in each window.
+        horizon_index: int64 ``[num_examples, h]``, the times of `y` that are the targets of each
+            window; they are later than the times in `window_index`.
 
     Raises:
-        TypeError: for a wrong type or dtype.
+        TypeError: for a wrong type or dtype of a field.
         ValueError: for a wrong shape, an index or label out of range, or a feature, weight or time
             that is not finite.
 
@@ -123,7 +125,7 @@ class Graph(Facts):
             check_field(name, value, sizes.get(FIELDS[name].owner, self.num_examples))
         masks = present(self, MASKS)
         checks.check_roles(masks)
-        for name, mask in masks.items():  # a column of masks of many splits is not contiguous
+        for name, mask in masks.items():  # a column of a matrix of masks is not contiguous
             object.__setattr__(self, name, mask.contiguous())
         if self.num_classes is not None:
             check_count(num_classes=self.num_classes)
@@ -145,9 +147,10 @@ class Graph(Facts):
 
     @cached_property
     def pool(self) -> SparseMatrix:
-        """``[num_graphs, num_nodes]``, 1 where a node is in a graph: ``pool @ h`` sums over nodes.
+        """Matrix ``[num_graphs, num_nodes]``, 1 for a graph's nodes: ``pool @ h`` sums over nodes.
 
-        Under `vmap` too, where padded nodes are in no graph and padded graphs are empty.
+        It also works under `vmap`. There, padding nodes are in no graph, and padding graphs are
+        empty.
         """
         with outside():
             nodes = torch.arange(self.num_nodes + 1, device=self.device)
@@ -161,24 +164,25 @@ class Graph(Facts):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """Arguments of a model's forward: ``x, adj``, and ``pool`` if the graph has a `batch`."""
+        """Arguments of a model's forward: ``x, adj``, and with a `batch` also ``pool``."""
         return (read(self), self.adj) if self.batch is None else (self.x, self.adj, self.pool)
 
     @cached_property
     def adj(self) -> SparseMatrix:
-        """Adjacency with ``A[target, source]``, made once; it adds no self-loops."""
+        """Adjacency matrix ``A[target, source]`` without added self-loops; computed once."""
         with outside(self.edge_weight):
             adj = SparseMatrix.from_edge_index(self.edge_index, self.num_nodes, self.edge_weight)
             return adj if self.backend == "torch" else adj.using(str(self.backend))
 
     def entries(self, name: str) -> Tensor:
-        """A field of the edges in the order of the entries of `adj`, ``[adj.nnz, ...]``.
+        """Edge field in the order of the entries of `adj`, ``[adj.nnz, ...]``.
 
-        Also inside a batch of clients, where the entries of a smaller client end with padding.
+        The method also works inside a batch of clients, in which smaller clients have padding at
+        the end.
 
         Raises:
-            ValueError: if the graph has no such field of edges, or `adj` was replaced by a matrix
-                that has other entries.
+            ValueError: if the graph has no such edge field, or `adj` was replaced by a matrix with
+                other entries.
 
         Example:
             >>> edges = torch.tensor([[0, 1, 2], [2, 0, 0]])
@@ -198,14 +202,14 @@ class Graph(Facts):
 
     @cached_property
     def reading(self) -> Reading:
-        """Fields of the graph for models whose forward takes `edge_index`; computed once."""
+        """Fields of the graph for models whose forward has `edge_index`; computed once."""
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
-        """The same graph, multiplied with another operator ``A[target, source]``; unchecked.
+        """The same graph with another operator ``A[target, source]`` as `adj`, without checks.
 
-        A `SparseMatrix.as_operator` is multiplied as it is. Other features are read where they are
-        given. Edges and everything else stay.
+        Models do not normalise an operator from `SparseMatrix.as_operator`. If `x` is given, it
+        replaces the features. Edges and all other fields do not change.
         """
         other = copy.copy(self)
         if x is not None:
@@ -216,7 +220,7 @@ class Graph(Facts):
         return other
 
     def replace(self, **changes: Any) -> Graph:
-        """A copy with some fields changed, checked again; numbers in `y` have no classes."""
+        """A checked copy with some fields changed; with float targets it has no `num_classes`."""
         y = changes.get("y")
         if isinstance(y, Tensor) and y.is_floating_point():
             changes.setdefault("num_classes", None)
@@ -225,8 +229,9 @@ class Graph(Facts):
     def subgraph(self, nodes: Tensor, edges: Tensor | None = None) -> Graph:
         """The induced subgraph on `nodes` (int64 ``[m]``, no repeats), in that order.
 
-        Edges and pairs with an end outside are lost. `node_id` is carried along, or set to `nodes`.
-        If the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
+        Edges and pairs with an end outside `nodes` are lost. An existing `node_id` is kept for
+        these nodes; otherwise it is set to `nodes`. The ids of the induced edges can be given as
+        `edges` (int64), so that not all edges have to be checked.
         """
         reject_if(self.batch is not None, "a graph without batch (see select)", "one with it")
         checks.check_index("nodes", nodes, (None,), self.num_nodes)
@@ -245,7 +250,7 @@ class Graph(Facts):
             **taken(self, EDGE_FIELDS, edges),
             **taken(self, EXAMPLE_FIELDS if self.window_index is None else ("y",), examples),
         }
-        if self.window_index is not None:  # of all nodes alike
+        if self.window_index is not None:  # windows hold for all nodes
             fields |= present(self, (*TIME_FIELDS, *MASKS))
         return Graph(
             x=rows_of(self.x, nodes),
@@ -265,24 +270,25 @@ class Graph(Facts):
         node_id: Tensor | None = None,
         **fields: Tensor,
     ) -> Graph:
-        """The graph with new nodes after its own, which nothing is trained or scored on.
+        """Append new nodes, which are neither training, validation nor test nodes.
 
-        They are in no mask, and their label is 0, which means none, or their number NaN; where
-        all nodes trained there is a training mask of the old ones. Features become dense unless
-        both are sparse.
+        New nodes are in no mask. Their label is the placeholder 0, or NaN for float targets. If the
+        graph has no training mask, the result gets a training mask of the old nodes. Features
+        become dense unless both are sparse.
 
         Args:
             x: float ``[m, num_features]``, the new nodes' features.
-            edge_index: int64 ``[2, *]``, more edges, between any nodes; the first new node is
-                ``num_nodes``.
-            edge_weight: float, of the new edges; 1 where only some edges have weights.
-            node_id: int64 ``[m]``, of the new nodes; without it the result has no `node_id`.
+            edge_index: int64 ``[2, *]``, new edges between any nodes; the first new node has the
+                index ``num_nodes``.
+            edge_weight: float, weights of the new edges. If only old or only new edges have
+                weights, the other edges get weight 1.
+            node_id: int64 ``[m]``, ids of the new nodes; without it the result has no `node_id`.
             fields: `edge_attr`, `edge_type` and `edge_time` of the new edges and `node_type` of the
-                new nodes: each that the graph has, and no other.
+                new nodes. Exactly the fields that the graph has are required.
 
         Raises:
-            TypeError, ValueError: as for a `Graph`, for a collection of graphs, and for a field
-                that is missing or that the graph has not.
+            TypeError, ValueError: as for a `Graph`; if the graph is a collection; or if a required
+                field is missing or the graph does not have a given field.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -300,10 +306,11 @@ class Graph(Facts):
         )
 
     def select(self, graphs: Tensor) -> Graph:
-        """The collection of the graphs named by `graphs` (int64 ``[m]``), in that order.
+        """The collection of the graphs with the ids `graphs` (int64 ``[m]``), in that order.
 
-        Nothing is sorted or checked again: O(size of the result). Edges come by target. Of a series
-        these are windows: the series and its edges are shared with the result.
+        The result is neither sorted nor checked again, so time is O(size of the result). Edges are
+        sorted by target. For a time series, `graphs` are ids of windows, and the result shares the
+        series and its edges.
 
         Example:
             >>> batch = torch.tensor([0, 1, 1])
@@ -323,14 +330,15 @@ class Graph(Facts):
 
     @classmethod
     def join(cls, graphs: Sequence[Graph], y: Tensor | None = None, **fields: Any) -> Graph:
-        """Graphs without `batch` as one collection; `y` and the masks among `fields` are per graph.
+        """Join graphs without `batch` into one collection with a target and masks for each graph.
 
-        Features (dense), edges and fields of both are kept, the graphs' own labels and masks are
-        not. If only some have weights, the others' weights are 1.
+        Features become dense. Fields of nodes and edges are kept, but labels and masks of the nodes
+        are dropped; `fields` may give masks with a row for each graph. If only some graphs have
+        edge weights, the other edges get weight 1.
 
         Raises:
-            ValueError: if there is no graph, one has no nodes, their features differ in width, or
-                some have another field that others lack.
+            ValueError: if there is no graph, a graph has no nodes, the graphs differ in
+                `num_features`, or only some graphs have one of the other fields.
 
         Example:
             >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -344,12 +352,13 @@ class Graph(Facts):
         """The graph on another device.
 
         Args:
-            device: where to.
-            features: whether `x` moves too. Features that stay where they are, such as mapped ones
-                (`fgl.data.map_features`), are read by minibatches (`fgl.sampler.NeighbourSampler`).
+            device: the target device.
+            features: whether `x` is also moved. Features that are not moved, such as mapped
+                features (`fgl.data.map_features`), are read in minibatches by
+                `fgl.sampler.NeighbourSampler`.
 
         Raises:
-            ValueError: if torch has no such device here.
+            ValueError: if torch has no such device.
         """
         check_device(device)
         names = TENSORS if features else TENSORS[1:]
@@ -359,20 +368,22 @@ class Graph(Facts):
     def from_pyg(
         cls, data: Any, *, split: int | None = None, ignore: Collection[str] = ()
     ) -> Graph:
-        """From a ``torch_geometric.data.Data`` or `Batch`, or anything with the same attributes.
+        """Convert a ``torch_geometric.data.Data`` or `Batch`, or an object with equal attributes.
 
         Args:
-            data: with fields of the names that a `Graph` has. ``y [n, 1]`` becomes ``[n]``,
-                ``edge_attr [E]`` becomes ``[E, 1]``, and ``edge_label`` is `y` of the pairs in
-                ``edge_label_index``, or else of the edges. ``adj_t`` is read as edges,
-                ``train_idx`` and the like as masks, and features in float64 as the default dtype.
-            split: which one of masks ``[n, splits]``, from 0.
-            ignore: names of fields that are left out.
+            data: an object whose fields have the names of a `Graph`'s fields. ``y [n, 1]`` becomes
+                ``[n]``, and ``edge_attr [E]`` becomes ``[E, 1]``. ``edge_label`` becomes `y` of the
+                pairs in ``edge_label_index``, or of the edges if there are no such pairs. ``adj_t``
+                is converted to edges, ``train_idx`` and similar ids to masks, and float64 features
+                to the default dtype.
+            split: column of masks ``[n, splits]``, from 0.
+            ignore: names of fields that are not read.
 
         Raises:
-            TypeError: for types of nodes or edges in dicts, as `HeteroData` has.
-            ValueError: if a field has no place in a `Graph` and is not ignored, `x` is missing,
-                masks hold several splits, labels are of nodes and of pairs, or as for a `Graph`.
+            TypeError: if nodes or edges have types in dicts, as in `HeteroData`.
+            ValueError: if a field has no equivalent in a `Graph` and is not ignored, `x` is
+                missing, masks hold several splits and `split` is None, or both nodes and pairs have
+                labels; and as for a `Graph`.
 
         Example:
             >>> from types import SimpleNamespace
@@ -395,21 +406,24 @@ class Graph(Facts):
         classes: Sequence[Any] | None = None,
         ignore: Collection[str] = (),
     ) -> Graph:
-        """From a networkx graph; row i is node ``list(graph)[i]``.
+        """Convert a networkx graph; row i of the result is node ``list(graph)[i]``.
 
-        Edges of an undirected graph are stored in both directions. Files in GraphML and GEXF are
-        read by ``networkx.read_graphml`` and ``networkx.read_gexf``.
+        Edges of an undirected graph are stored in both directions. To read GraphML or GEXF files,
+        first call ``networkx.read_graphml`` or ``networkx.read_gexf``.
 
         Args:
-            graph: a ``networkx.Graph``, ``DiGraph``, or a multigraph of either.
-            x: attributes of nodes, numbers or rows of numbers; without them a column of ones.
-            y: attribute of nodes with labels (integers, or strings with `classes`) or numbers.
-            edge_weight, edge_attr, edge_time: attributes of edges with numbers.
+            graph: a ``networkx.Graph``, ``DiGraph``, ``MultiGraph`` or ``MultiDiGraph``.
+            x: node attributes with numbers or rows of numbers; without attributes `x` is a column
+                of ones.
+            y: node attribute with labels (integers, or strings with `classes`) or floats.
+            edge_weight, edge_attr, edge_time: numeric edge attributes.
             classes: the values of `y`, in the order of their labels.
-            ignore: attributes that need not be read; a warning names all others.
+            ignore: unread attributes that no warning should name; a warning names all other unread
+                attributes.
 
         Raises:
-            ValueError: for a node or edge that lacks an attribute, and for words without `classes`.
+            ValueError: if a node or edge lacks an attribute, or labels are strings and `classes` is
+                missing.
 
         Example:
             >>> import networkx
@@ -432,7 +446,7 @@ class Graph(Facts):
         )
 
     def to_pyg(self, data_class: Any) -> Any:
-        """To a ``torch_geometric.data.Data`` or `Batch`: ``graph.to_pyg(Data)``.
+        """Convert to a ``torch_geometric.data.Data`` or `Batch`: ``graph.to_pyg(Data)``.
 
         Features become dense.
         """

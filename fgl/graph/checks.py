@@ -13,7 +13,7 @@ from ..checks import reject_if
 from ..sparse import SparseMatrix
 
 MASKS = ("train_mask", "val_mask", "test_mask")
-ROWS = 2**16  # that are looked at at a time: features may be mapped, and larger than memory
+ROWS = 2**16  # rows that are checked at a time: mapped features may be larger than memory
 
 
 def check_features(x: Any) -> None:
@@ -43,7 +43,7 @@ def _check_values(values: Tensor) -> None:
 
 
 def check_constant(name: str, value: Tensor) -> None:
-    """Raise if a value requires a gradient: a second step would find its graph freed."""
+    """Raise if a value requires a gradient, since a second step could not use it again."""
     if value.requires_grad:
         raise ValueError(
             f"Expected {name} to require no gradient, since only models are trained, "
@@ -60,7 +60,7 @@ def check_index(
 ) -> None:
     """Raise unless `index` is int64, of this shape (None: any size), in ``[0, bound)``.
 
-    `hint` ends the error about a number below 0.
+    `hint` is appended to the error about a negative index.
     """
     if not isinstance(index, Tensor) or index.dtype != torch.int64:
         got = index.dtype if isinstance(index, Tensor) else type(index).__name__
@@ -88,7 +88,7 @@ def _check_range(name: str, index: Tensor, bound: int | None, hint: str) -> None
 
 
 def check_devices(fields: dict[str, Any], device: torch.device) -> None:
-    """Raise if a field is elsewhere than the edges; features on the processor may be mapped."""
+    """Raise if a field is not on the device of the edges; only features may be in CPU memory."""
     for name, value in fields.items():
         own = value.device if isinstance(value, (Tensor, SparseMatrix)) else device
         if own != device and not (name == "x" and own.type == "cpu"):
@@ -99,7 +99,7 @@ def check_devices(fields: dict[str, Any], device: torch.device) -> None:
 
 
 def check_roles(masks: dict[str, Tensor]) -> None:
-    """Raise if an example has two roles, such as one that is trained and tested on."""
+    """Raise if an example is in two masks, such as the training mask and the test mask."""
     pairs = list(combinations(masks.items(), 2))
     counts = [(one & two).sum() for (_, one), (_, two) in pairs]
     shared = torch.stack(counts).tolist() if counts else []
@@ -112,7 +112,7 @@ def check_roles(masks: dict[str, Tensor]) -> None:
 
 
 def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int) -> None:
-    """Raise unless pairs of nodes are inside one graph, and types are of pairs."""
+    """Raise unless pairs are in a single graph without `batch`, and pair types have pairs."""
     if pairs is not None:
         check_index("edge_label_index", pairs, (2, None), num_nodes)
         reject_if(batch is not None, "edge_label_index or batch", "both")
@@ -121,7 +121,7 @@ def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int
 
 
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:
-    """Graphs one after the other, numbered from 0, each with a node, and no edge across two."""
+    """Raise unless `batch` is sorted from 0 without gaps and no edge joins two graphs."""
     check_index("batch", batch, (num_nodes,), None)
     reject_if(num_nodes == 0, "batch to name a graph", "no nodes")
     if batch[0] != 0:

@@ -1,4 +1,4 @@
-"""Graphs made of graphs: joined, chosen again, and with further nodes."""
+"""Collections of graphs: joining graphs, selecting graphs, and appending nodes to a graph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .windows import check_no_series
 
 
 def joined(graphs: Sequence[Any]) -> dict[str, Any]:
-    """The fields of a collection that come from the graphs' nodes and edges."""
+    """Join the graphs' fields of nodes and edges into the fields of a collection."""
     _check_parts(graphs)
     device = graphs[0].device
     sizes = torch.tensor([graph.num_nodes for graph in graphs], device=device)
@@ -44,7 +44,7 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _check_parts(graphs: Sequence[Any]) -> None:
-    """Raise unless each is one graph with nodes, and all have the same number of features."""
+    """Raise unless every graph has nodes and no `batch`, and all have the same `num_features`."""
     for i, graph in enumerate(graphs):
         check_no_series(graph, "join")
         if graph.batch is not None or graph.num_nodes == 0:
@@ -62,7 +62,7 @@ def _check_parts(graphs: Sequence[Any]) -> None:
 
 
 def _joined_field(name: str, graphs: Sequence[Any]) -> Tensor | None:
-    """A field of nodes or edges, one graph after the other; None if no graph has it."""
+    """Concatenate a field of nodes or edges over the graphs; None if no graph has the field."""
     lacking = [i for i, graph in enumerate(graphs) if getattr(graph, name) is None]
     if len(lacking) == len(graphs):
         return None
@@ -78,14 +78,14 @@ def _joined_field(name: str, graphs: Sequence[Any]) -> Tensor | None:
 
 
 def select(graph: Any, graphs: Tensor) -> Any:
-    """The chosen graphs of a collection, in that order.
+    """Select graphs of a collection, in the order of `graphs`.
 
-    The adjacency matrix and its transpose are cut out of the collection's own, which are
-    block-diagonal: a block's entries lie together in both, so nothing has to be sorted.
+    The new adjacency matrix and its transpose are cut out of the collection's block-diagonal
+    matrices. A block's entries are contiguous in both of these, so sorting is not necessary.
     """
     ptr, adj = graph.ptr, graph.adj
     turned, order = adj.pattern.transpose
-    first = adj.pattern.crow[ptr]  # a graph's first entry, the same in the transpose
+    first = adj.pattern.crow[ptr]  # first entry of each graph, also in the transpose
     size, count = ptr.diff()[graphs], first.diff()[graphs]
     totals = torch.stack([size.sum(), count.sum()]).tolist()
     nodes, node_shift, new_ptr = _ranges(ptr, graphs, size, totals[0])
@@ -122,7 +122,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
 def _ranges(
     first: Tensor, parts: Tensor, count: Tensor, total: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Members of ranges that begin at ``first[parts]``, how far each moves, where each begins."""
+    """Members of the ranges from ``first[parts]``, the shift of each range, and new starts."""
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first[parts]
     members = torch.arange(total, device=first.device)
@@ -137,10 +137,10 @@ def appended(
     node_id: Tensor | None,
     fields: dict[str, Tensor],
 ) -> dict[str, Any]:
-    """The fields of `Graph.append` that change.
+    """Compute the fields that `Graph.append` changes.
 
     Raises:
-        TypeError, ValueError: if `x` does not fit below the graph's features.
+        TypeError, ValueError: if `x` cannot be concatenated with the graph's features.
     """
     check_features(x)
     if x.shape[1] != graph.num_features or x.dtype != graph.x.dtype:
@@ -154,7 +154,7 @@ def appended(
         "edge_index": torch.cat([graph.edge_index, edge_index], 1),
         "node_id": None,
     }
-    if graph.edge_label_index is None:  # else the examples are pairs, which stay
+    if graph.edge_label_index is None:  # otherwise the examples are pairs, which do not change
         changes |= _examples(graph, new)
     weights = _weights((graph.edge_weight, edge_weight), (graph.num_edges, edge_index.shape[1]))
     if weights is not None:
@@ -165,7 +165,7 @@ def appended(
 
 
 def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor | None:
-    """Weights of old edges and new ones, 1 where only some edges have weights."""
+    """Weights of old and new edges; if only some edges have weights, the others get 1."""
     some = [weight for weight in weights if weight is not None]
     if not some:
         return None
@@ -174,7 +174,7 @@ def _weights(weights: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor |
 
 
 def _examples(graph: Any, new: int) -> dict[str, Tensor]:
-    """Masks and labels of old nodes and new ones, which are in no mask, their answer unknown."""
+    """Masks and labels of all nodes; new nodes are in no mask and have unknown labels."""
     changes = {}
     for name in MASKS:
         mask = getattr(graph, name)
@@ -189,14 +189,14 @@ def _examples(graph: Any, new: int) -> dict[str, Tensor]:
 
 
 def _more(graph: Any, fields: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The fields without a default, of the old nodes and edges and the new ones."""
+    """Concatenate the fields without a default of the old and the new nodes and edges."""
     names = [*present(graph, UNFILLED)]
     reject_if({*fields} != {*names}, f"new nodes and edges to come with {names}", list(fields))
     return {name: torch.cat([getattr(graph, name), fields[name]]) for name in names}
 
 
 def _below(above: Tensor | SparseMatrix, below: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
-    """Rows below rows; sparse where both are."""
+    """Concatenate rows; the result is sparse if both inputs are sparse."""
     if isinstance(above, SparseMatrix) and isinstance(below, SparseMatrix):
         one, two = above.pattern, below.pattern
         shape = (one.shape[0] + two.shape[0], one.shape[1])

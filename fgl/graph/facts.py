@@ -1,4 +1,4 @@
-"""Facts about a graph that follow from its fields: counts, masks, answers, and what came before."""
+"""Facts that follow from a graph's fields: counts, masks, labels, and earlier edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .windows import by_answer
 
 
 def answered(mask: Tensor, y: Tensor | None) -> Tensor:
-    """Remove the examples whose answers are all unknown, NaN, from a mask.
+    """Remove examples from a mask if all their targets are unknown (NaN).
 
     Example:
         >>> answered(torch.tensor([True, True, False]), torch.tensor([1.0, torch.nan, 0.0]))
@@ -31,7 +31,7 @@ def answered(mask: Tensor, y: Tensor | None) -> Tensor:
 
 
 def unscored(graph: Any) -> Tensor:
-    """The training examples that nothing is scored on, bool.
+    """Mask of the training examples that are neither validation nor test examples, bool.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([1, 0]))
@@ -39,7 +39,7 @@ def unscored(graph: Any) -> Tensor:
         tensor([ True, False])
     """
     mask: Tensor = graph.training_mask
-    for scored in (graph.val_mask, graph.test_mask):  # without a training mask all train
+    for scored in (graph.val_mask, graph.test_mask):  # without a training mask all are in `mask`
         mask = mask if scored is None else mask & ~scored
     return mask
 
@@ -60,7 +60,7 @@ class Facts:
     horizon_index: Tensor | None
 
     def __repr__(self) -> str:
-        """The shapes of the graph's fields, as PyG writes them."""
+        """Format the shapes of the graph's fields in PyG's style."""
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}  # type: ignore[arg-type]
         shown = {name: value for name, value in values.items() if name != "backend"}
         parts = (
@@ -88,10 +88,10 @@ class Facts:
 
     @property
     def num_train(self) -> int:
-        """Number of training examples; examples without a known answer do not count.
+        """Number of training examples with a known target.
 
-        Every example trains where there is no training mask, and needs no answer without `y`. A
-        window counts once for each node.
+        Without a training mask every example is a training example. Without `y`, targets are not
+        required. A window is counted one time for each node.
         """
         answers = self.y if self.y is not None and self.y.is_floating_point() else None
         read = [each for each in (self.train_mask, answers) if each is not None]
@@ -99,7 +99,7 @@ class Facts:
             return self.num_answers
         try:
             versions = [each._version for each in read]
-        except RuntimeError:  # an inference tensor counts no changes
+        except RuntimeError:  # an inference tensor has no version counter
             return int(self._answered.sum())
         cached = self.__dict__.get("_counted")
         if cached is None or cached[1] != versions or any(map(is_not, cached[0], read)):
@@ -109,18 +109,18 @@ class Facts:
 
     @property
     def _answered(self) -> Tensor:
-        """Mask of the answers that train and are known."""
+        """Mask of the known training targets."""
         _, y, mask = by_answer(self, self.training_mask)
         return answered(mask, y)
 
     @property
     def training_mask(self) -> Tensor:
-        """Mask of the training examples, bool; all real examples if there is no training mask."""
+        """Mask of the training examples, bool; without a training mask, all real examples."""
         return self.example_mask if self.train_mask is None else self.train_mask
 
     @property
     def num_examples(self) -> int:
-        """Number of examples: nodes, graphs of a `batch`, asked pairs, or windows."""
+        """Number of examples: nodes, graphs of a `batch`, labelled pairs, or windows."""
         if self.edge_label_index is not None:
             return self.edge_label_index.shape[1]
         if self.window_index is not None:
@@ -129,12 +129,12 @@ class Facts:
 
     @property
     def num_answers(self) -> int:
-        """Number of rows of answers: one an example, of a window one a node."""
+        """Number of rows of targets: one per example, or one per node of each window."""
         return self.num_examples * (1 if self.window_index is None else self.num_nodes)
 
     @property
     def num_outputs(self) -> int:
-        """Number of a model's outputs per example: one a class, or one a column of a float `y`.
+        """Number of a model's outputs per example: the classes, or the columns of a float `y`.
 
         Raises:
             ValueError: if the graph has no `y` and no number of classes.
@@ -149,11 +149,11 @@ class Facts:
 
     @property
     def labels(self) -> Tensor:
-        """`y` where it is classes, int64 ``[num_examples]``, for whatever needs classes.
+        """Class labels `y`, int64 ``[num_examples]``, for functions that require classes.
 
         Raises:
             ValueError: if there is no `y`.
-            TypeError: if it is numbers.
+            TypeError: if `y` holds float targets.
         """
         if self.y is None:
             raise ValueError("Expected graph.y to be a tensor of labels, but got None")
@@ -168,12 +168,11 @@ class Facts:
     def train_labels(self) -> Tensor:
         """Labels of the training nodes, and -1 for other nodes, int64 ``[num_nodes]``.
 
-        Labels of nodes that validate or are tested are never known, also if no mask names the
-        training nodes.
+        Validation and test nodes always get -1, even if there is no training mask.
 
         Raises:
-            ValueError: if the examples are no nodes.
-            TypeError: if `y` is numbers.
+            ValueError: if the examples are not nodes.
+            TypeError: if `y` holds float targets.
 
         Example:
             >>> mask = torch.tensor([True, False])
@@ -189,7 +188,7 @@ class Facts:
         return torch.where(unscored(self), self.labels, -1)
 
     def has(self, name: str) -> bool:
-        """Whether the graph has a field, also inside a batch of clients.
+        """Whether the graph has a field; this also works inside a batch of clients.
 
         Example:
             >>> fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])).has("edge_attr")
@@ -203,7 +202,7 @@ class Facts:
 
     @cached_property
     def ptr(self) -> Tensor:
-        """Index of each graph's first node, and the number of nodes, int64 ``[num_graphs + 1]``."""
+        """First node of each graph, followed by the number of nodes, int64 ``[num_graphs + 1]``."""
         if self.batch is None:
             return torch.tensor([0, self.num_nodes], device=self.device)
         sizes = self.batch.bincount(minlength=self.num_graphs)
@@ -211,19 +210,19 @@ class Facts:
 
     @property
     def node_mask(self) -> Tensor:
-        """Mask of the real nodes: all, except in a batch of clients, where some are padding."""
+        """Mask of the real nodes; only in a batch of clients are some nodes padding."""
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 
     @property
     def example_mask(self) -> Tensor:
-        """Mask of the real examples: like `node_mask`, or of graphs or pairs if these count."""
+        """Mask of the real examples, which may be nodes, graphs, pairs or windows."""
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     def before(self, time: float) -> Any:
-        """The graph with the edges before a time; nodes, examples and pairs stay.
+        """The graph with only the edges before a time; nodes and examples do not change.
 
         Raises:
-            ValueError: if its edges have no times.
+            ValueError: if the edges have no times.
 
         Example:
             >>> edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -236,7 +235,7 @@ class Facts:
         return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
 
     def with_edges(self, edges: Tensor) -> Any:
-        """The graph with some of its edges, by their ids, int64 ``[m]``, or a bool mask.
+        """The graph with only the given edges, as ids (int64 ``[m]``) or as a bool mask.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
@@ -258,7 +257,7 @@ class Facts:
 
     @cached_property
     def entry_order(self) -> Tensor:
-        """The edge of each entry of `adj`, int64 ``[num_edges]``."""
+        """Id of the edge at each entry of `adj`, int64 ``[num_edges]``."""
         source, target = self.edge_index
         with outside():
             return row_major(target, source, self.num_nodes)
@@ -273,7 +272,7 @@ FROM = {
 
 
 def kind_of(value: object) -> str:
-    """Name of a value's type, and the call that turns such a value into a graph.
+    """Name of a value's type, with the call that converts such a value to a graph if it exists.
 
     Example:
         >>> kind_of([1, 2])
@@ -284,7 +283,7 @@ def kind_of(value: object) -> str:
 
 
 def check_graph(name: str, graph: Any) -> None:
-    """Raise a TypeError unless this is a graph.
+    """Raise a TypeError unless the value is a graph.
 
     Example:
         >>> check_graph("whole", [1, 2])

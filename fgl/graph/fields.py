@@ -1,6 +1,6 @@
-"""Fields of a `Graph`: which belong to its nodes, edges and examples, and what they may hold.
+"""Fields of a `Graph`: their owner (nodes, edges or examples), dtype and shape.
 
-Whatever cuts, joins or stacks graphs goes through these names, so that no field is lost.
+All functions that cut, join or stack graphs use these names, so that no field is lost.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FLOATS = (
 
 
 class Field(NamedTuple):
-    """The owner of a field's rows, their numbers, their shape, and what stands for a missing row.
+    """Description of a field: owner of its rows, dtype, shape, and default for a missing row.
 
-    The numbers are ``"float"``, ``"int64"``, ``"bool"`` or, for times, ``"float or int64"``; a
-    field without a default is in all graphs that are joined, or in none.
+    `numbers` is ``"float"``, ``"int64"``, ``"bool"`` or, for times, ``"float or int64"``. If a
+    field has no default, either all joined graphs have it or none of them.
     """
 
     owner: str
@@ -35,7 +35,7 @@ class Field(NamedTuple):
     default: float | None = None
 
 
-# Beside x, edge_index, batch and edge_label_index; `y` has a check of its own.
+# All fields except x, edge_index, batch and edge_label_index; `y` has a separate check.
 FIELDS = {
     "node_id": Field("node"),
     "node_type": Field("node"),
@@ -58,15 +58,15 @@ NODE_FIELDS, EDGE_FIELDS, TIME_FIELDS = (
 )
 TENSORS = ("x", "edge_index", *FIELDS, "edge_label_index", "batch", "y")
 EXAMPLE_FIELDS = ("y", "u", "edge_label_type", *MASKS)
-UNFILLED = tuple(  # the fields that new nodes and edges need
+UNFILLED = tuple(  # fields that new nodes and edges must have
     name for name in (*EDGE_FIELDS, *NODE_FIELDS) if name not in ("edge_weight", "node_id")
 )
-# Kept beside the fields, and of other edges.
+# Cached values that are invalid after a change of edges.
 DERIVED = ("adj", "pool", "ptr", "edges_of", "in_order", "entry_order", "reading", "masked")
 
 
 def present(graph: Any, names: Iterable[str]) -> dict[str, Tensor]:
-    """The fields of these names that a graph has.
+    """The fields with these names, if the graph has them.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), edge_type=torch.tensor([3]))
@@ -78,7 +78,7 @@ def present(graph: Any, names: Iterable[str]) -> dict[str, Tensor]:
 
 
 def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
-    """The rows `index` (int64 ``[m]``) of the fields that a graph has.
+    """The rows `index` (int64 ``[m]``) of the fields with these names, if the graph has them.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -89,17 +89,17 @@ def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
 
 
 def inside(pairs: Tensor, position: Tensor) -> Tensor:
-    """Columns of ``[2, *]`` whose two ends have a position, one that is at least 0."""
+    """Ids of the columns of ``[2, *]`` whose two ends have a position of at least 0."""
     has = position >= 0
     return (has[pairs[0]] & has[pairs[1]]).nonzero().squeeze(1)
 
 
 def learned(graph: Any, **values: Tensor) -> Any:
-    """The graph with features or weights that a gradient is taken to, which no client's graph has.
+    """A copy of a graph whose given features or weights may require a gradient.
 
     Args:
-        graph: made of the same values without a gradient, which checks them.
-        values: the fields.
+        graph: a graph with the same values without a gradient, which were checked on creation.
+        values: the fields that may require a gradient.
 
     Example:
         >>> x = torch.eye(2, requires_grad=True)
@@ -110,7 +110,7 @@ def learned(graph: Any, **values: Tensor) -> Any:
 
 
 def changed_copy(graph: Any, **values: Any) -> Any:
-    """An unchecked copy with other values, without what was derived from the old ones.
+    """An unchecked copy with other values, without cached results of the old values.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -126,7 +126,7 @@ def changed_copy(graph: Any, **values: Any) -> Any:
 
 
 def check_field(name: str, value: Any, size: int) -> None:
-    """Raise unless a field has `size` rows as `FIELDS` describes them, finite and constant."""
+    """Raise unless a field is finite, constant, and has `size` rows as described in `FIELDS`."""
     field = FIELDS[name]
     if field.numbers == "int64":
         return check_index(name, value, (size, *field.shape), None)
@@ -148,9 +148,9 @@ def check_field(name: str, value: Any, size: int) -> None:
 
 
 def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
-    """Raise unless `y` is labels, int64 ``[n]``, or numbers, float ``[n]`` or ``[n, t]``.
+    """Raise unless `y` is class labels, int64 ``[n]``, or float targets ``[n]`` or ``[n, t]``.
 
-    A number may be NaN: it is unknown.
+    NaN means an unknown target.
     """
     if not isinstance(y, Tensor) or not y.is_floating_point():
         return _check_classes(y, num_examples, num_classes)
@@ -183,9 +183,9 @@ def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:
 
 
 def counted_classes(y: Tensor) -> int:
-    """The largest label plus one; a warning says how many of the labels below it do not occur.
+    """The largest label plus one; warns of the number of smaller labels that do not occur.
 
-    One label alone, as of a small graph of a collection, has no gaps.
+    A single label, as in a small graph of a collection, causes no warning.
 
     Example:
         >>> counted_classes(torch.tensor([0, 2, 1]))

@@ -1,4 +1,4 @@
-"""Neighbours as a table: the same number of places for every node; their features."""
+"""Neighbours as a table with an equal number of slots for every node, and their features."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..sparse.matrix import dense, rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
-    """The sources of the first edges into each node, in the order of the edges.
+    """Table of the sources of the first edges into each node, in the order of the edges.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
         num_nodes: number of nodes.
-        width: how many neighbours a row has places for.
+        width: number of slots for neighbours in each row.
 
     Returns:
-        int64 ``[num_nodes, width]``, 0 where a place is empty; and int64 ``[num_nodes]``, how many
-        places are taken.
+        int64 ``[num_nodes, width]``, with 0 for an empty slot; and int64 ``[num_nodes]``, the
+        number of used slots in each row.
 
     Example:
         >>> neighbour_table(torch.tensor([[2, 1, 0], [0, 0, 1]]), num_nodes=3, width=2)
@@ -39,12 +39,12 @@ def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Ten
 
 
 def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
-    """The features of the nodes in a table, dense, zeros where a place is empty.
+    """Dense features of the nodes in a table; an empty slot has zeros.
 
     Args:
-        graph: whose features.
+        graph: the graph with the features.
         table: int64 ``[n, width]``, nodes.
-        number: int64 ``[n]``, how many places of each row are taken.
+        number: int64 ``[n]``, the number of used slots in each row.
 
     Returns:
         float ``[n, width, num_features]``.

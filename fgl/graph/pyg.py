@@ -1,4 +1,4 @@
-"""PyG's `Data` and `Batch`: the fields that a `Graph` reads and the ones that it refuses."""
+"""Conversion between PyG's `Data` or `Batch` and a `Graph`, with errors for unread fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .checks import MASKS, check_index
 from .fields import TENSORS as READ
 
 DERIVED = ("ptr", "num_nodes", "num_classes", "edge_label")
-IDS = {  # names of the examples' ids, which become masks
+IDS = {  # names of fields with ids of examples, which become masks
     "train_mask": ("train_idx", "train_index"),
     "val_mask": ("val_idx", "valid_idx", "val_index", "valid_index"),
     "test_mask": ("test_idx", "test_index"),
@@ -23,7 +23,7 @@ ALL_IDS = tuple(name for names in IDS.values() for name in names)
 
 
 def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str, Any]:
-    """The fields of a `Graph` that PyG's data, or anything with the same attributes, has."""
+    """Convert PyG's data, or an object with the same attributes, to the fields of a `Graph`."""
     _check_kind(data)
     _check_all_read(data, ignore)
     fields = {name: None if name in ignore else getattr(data, name, None) for name in READ}
@@ -47,7 +47,7 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
     fields["edge_attr"] = in_columns(fields["edge_attr"])
     y = fields["y"]
     if y is not None and _are_of_nodes(y, fields["batch"]):
-        fields["batch"] = None  # a batch of graphs with labels for nodes: as one graph
+        fields["batch"] = None  # a batch of graphs whose nodes have labels becomes one graph
     numbers = y is not None and y.is_floating_point()
     return {**fields, "num_classes": None if numbers else getattr(data, "num_classes", None)}
 
@@ -72,10 +72,10 @@ def _check_kind(data: Any) -> None:
 
 
 def _are_of_nodes(y: Tensor, owners: Tensor | None) -> bool:
-    """Return whether answers beside the graph of each node are answers of nodes.
+    """Return whether the labels `y` belong to nodes; `owners` is the graph of each node.
 
     Raises:
-        ValueError: if they are numbers, of which several may be of a graph.
+        ValueError: if `y` has floats, since a graph may have several float targets.
     """
     if owners is None or not len(owners) == len(y) > 1 + owners[-1:].sum():
         return False
@@ -129,14 +129,14 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
 
 
 def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
-    """Whether there is a time for each node, and not for each edge."""
+    """Whether `time` has a value for each node instead of each edge."""
     if not all(isinstance(each, Tensor) for each in (time, x, edge_index)):
         return False
     return bool(len(time) == len(x) != edge_index.shape[-1])
 
 
 def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
-    """The way to read some fields, of nodes or of edges, that a `Graph` has under other names."""
+    """Hint how to read fields of nodes or edges that have other names in a `Graph`."""
     if of_nodes and {"time", "t"} & {*unread}:
         return "a Graph has times of edges alone, and a column of x holds those of nodes; "
     if {"time", "t"} & {*unread}:
@@ -149,7 +149,7 @@ def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
 
 
 def _answers(data: Any, fields: dict[str, Any], ignore: Collection[str]) -> dict[str, Any]:
-    """Labels ``[n]`` or numbers; labels of pairs of nodes are called ``edge_label`` in PyG."""
+    """Labels ``[n]`` or float targets; PyG calls the labels of pairs ``edge_label``."""
     labels = None if "edge_label" in ignore else getattr(data, "edge_label", None)
     if labels is None:
         return {"y": flat(fields.get("y"))}
@@ -168,7 +168,7 @@ def _answers(data: Any, fields: dict[str, Any], ignore: Collection[str]) -> dict
 
 
 def pairs_of(labels: Tensor, pairs: Tensor | None, edge_index: Tensor | None) -> Tensor:
-    """The pairs of nodes that ``edge_label`` is of: `edge_label_index`, or else the edges."""
+    """Pairs of nodes that ``edge_label`` describes: `edge_label_index`, or else the edges."""
     pairs = edge_index if pairs is None else pairs
     if pairs is None or pairs.shape[1:] != labels.shape[:1]:
         got = "none" if pairs is None else f"{pairs.shape[1]} edges"
@@ -185,19 +185,20 @@ def flat(y: Tensor | None) -> Tensor | None:
 
 
 def narrowed(value: Any) -> Any:
-    """Numbers in float64, as NumPy makes them, in the default dtype, which models have."""
+    """Convert float64, NumPy's default, to torch's default dtype, which models use."""
     if isinstance(value, Tensor) and value.dtype == torch.float64:
         return value.to(torch.get_default_dtype())
     return value
 
 
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
-    """The edges in ``adj_t``, as `ToSparseTensor` leaves them: its rows are targets.
+    """The edges in ``adj_t``, the output of `ToSparseTensor`, whose rows are targets.
 
-    Its numbers are `edge_weight`, or `edge_attr` if each edge has several; ones do not count.
+    Its values become `edge_weight`, or `edge_attr` if each edge has several values. If all values
+    are 1, they are dropped.
 
     Raises:
-        TypeError: if it is neither a sparse tensor of torch nor one of torch-sparse.
+        TypeError: if ``adj_t`` is not a sparse tensor of torch or of torch-sparse.
     """
     if isinstance(adj_t, Tensor) and adj_t.layout != torch.strided:
         coo = adj_t.to_sparse_coo().coalesce()
@@ -218,10 +219,11 @@ def edges_of(adj_t: Any) -> dict[str, Tensor]:
 def masks_of_ids(
     masks: Mapping[str, Any], ids: Mapping[str, Any], num_examples: int
 ) -> dict[str, Tensor]:
-    """Masks from the ids of the examples that train, validate and test.
+    """Convert ids of training, validation and test examples to masks.
 
     Raises:
-        ValueError: for ids beside a mask, or outside ``[0, num_examples)``.
+        ValueError: if a mask exists in addition to its ids, or an id is outside
+            ``[0, num_examples)``.
     """
     new = {}
     for mask, names in IDS.items():
@@ -243,7 +245,7 @@ def masks_of_ids(
 
 
 def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | None:
-    """Choose a column of a mask ``[n, splits]``, which many datasets have."""
+    """Select a column of a mask ``[n, splits]``."""
     if mask is None or mask.dim() != 2:
         return mask
     if split is None or not 0 <= split < mask.shape[1]:

@@ -1,4 +1,4 @@
-"""Fields of a graph, by name, for a model whose forward takes `edge_index`."""
+"""Fields of a graph, by name, for a model whose forward has an argument `edge_index`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .windows import read
 class Reading:
     """Edges as PyG has them: ``edge_index [2, E]``, in the order of the entries of `adj`.
 
-    If `adj` was replaced (`Graph.with_adj`) its entries of value 0 are no edges.
+    If `adj` was replaced (`Graph.with_adj`), its entries with value 0 are not edges.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [2, 0, 0]]))
@@ -51,7 +51,7 @@ class Reading:
         value = getattr(graph, name)
         return (
             value.detach() if name == "pos" and value is not None else value
-        )  # forces ask for its gradient
+        )  # computing forces needs its gradient
 
     @cached_property
     def edge_index(self) -> Tensor:
@@ -64,10 +64,10 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """Refuse a model call in this block that writes into the client's features.
+        """Raise if a model call in this block writes into the client's features.
 
         Raises:
-            ValueError: if it did.
+            ValueError: if the features were changed.
         """
         x = self.graph.x
         before = None if x.is_inference() else x._version
@@ -80,10 +80,10 @@ class Reading:
 
 
 def dense(x: Tensor | SparseMatrix) -> Tensor:
-    """Features as PyG's layers read them.
+    """Dense features, which PyG's layers require.
 
     Raises:
-        TypeError: if they are sparse.
+        TypeError: if the features are sparse.
     """
     if isinstance(x, SparseMatrix):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""Tables of nodes and edges: columns with names, read as the fields of a `Graph`."""
+"""Tables of nodes and edges with named columns, which are converted to fields of a `Graph`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MISSING = (None, "")
 
 
 class Table(NamedTuple):
-    """Columns by name, and what to call each row in an error.
+    """Columns by name, and a name of each row for errors.
 
     Args:
-        of: what a row is, ``"node"`` or ``"edge"``.
+        of: kind of the rows, ``"node"`` or ``"edge"``.
         rows: a name for each row.
-        columns: name to values, one for each row.
+        columns: dict from name to values, one value for each row.
 
     Example:
         >>> Table("node", ["Ann", "Bob"], {"age": [31, 27]}).column("age")
@@ -34,7 +34,7 @@ class Table(NamedTuple):
     columns: Mapping[str, Sequence[Any]]
 
     def column(self, name: str) -> list[Any]:
-        """The values of one column; raises unless each row has one."""
+        """The values of one column; raises unless each row has a value."""
         values = self.column_with_gaps(name)
         for row, value in zip(self.rows, values, strict=True):
             if _is_missing(value):
@@ -44,14 +44,14 @@ class Table(NamedTuple):
         return values
 
     def column_with_gaps(self, name: str) -> list[Any]:
-        """The values of one column, None where a row has none."""
+        """The values of one column, with None for a missing value."""
         if name not in self.columns:
             names = sorted(map(str, self.columns))
             raise ValueError(f"Expected the {self.of}s to have {name!r}, but got {names}")
         return list(self.columns[name])
 
     def numbers(self, name: str, *, gaps: bool = False) -> Tensor:
-        """A column as float ``[n]``, or ``[n, d]`` where each value is a row of d numbers."""
+        """A column as float ``[n]``, or as ``[n, d]`` if each value is a row of d numbers."""
         values = self.column_with_gaps(name) if gaps else self.column(name)
         read = [_number(self, name, row, v) for row, v in zip(self.rows, values, strict=True)]
         widths = {len(v) if isinstance(v, list) else 0 for v in read}
@@ -59,7 +59,7 @@ class Table(NamedTuple):
         return torch.tensor(read, dtype=torch.get_default_dtype())
 
     def times(self, name: str) -> Tensor:
-        """A column as int64 ``[n]`` if all are integers, else double, since float rounds times."""
+        """A column as int64 ``[n]`` if all values are integers, else as float64 for precision."""
         values = self.column(name)
         if all(_is_whole(value) for value in values):
             return torch.tensor([int(value) for value in values], dtype=torch.int64)
@@ -72,13 +72,13 @@ class Table(NamedTuple):
         return torch.cat([part if part.dim() == 2 else part[:, None] for part in parts], dim=1)
 
     def features(self, x: Sequence[str]) -> Tensor:
-        """Columns side by side, or a column of ones without names."""
+        """Columns side by side; without names, a column of ones."""
         return self.matrix(x) if x else torch.ones(len(self.rows), 1)
 
     def edge_fields(
         self, edge_weight: str | None, edge_attr: Sequence[str], edge_time: str | None
     ) -> dict[str, Tensor]:
-        """The fields of edges that are named."""
+        """The edge fields for which columns are named."""
         fields: dict[str, Tensor] = {}
         if edge_weight is not None:
             fields["edge_weight"] = self.numbers(edge_weight)
@@ -89,7 +89,7 @@ class Table(NamedTuple):
         return fields
 
     def labels(self, name: str, classes: Sequence[Hashable] | None, argument: str) -> Tensor:
-        """A column as int64 ``[n]``: places in `classes`, or integers if there are no classes."""
+        """A column as int64 ``[n]``: indices into `classes`, or the integers without `classes`."""
         values = self.column(name)
         if classes is not None:
             place = {each: i for i, each in enumerate(classes)}
@@ -113,7 +113,7 @@ class Table(NamedTuple):
         return torch.tensor([int(value) for value in values], dtype=torch.int64)
 
     def targets(self, name: str, classes: Sequence[Hashable] | None) -> Tensor:
-        """A column as labels, int64 ``[n]``, or as numbers, float, NaN where a row has none."""
+        """A column as labels, int64 ``[n]``, or as float targets with NaN for missing values."""
         values = self.column_with_gaps(name)
         present = [value for value in values if not _is_missing(value)]
         if classes is None and any(_is_fraction(value) for value in present):
@@ -129,7 +129,7 @@ class Table(NamedTuple):
         return self.labels(name, classes, "classes")
 
     def warn_unread(self, read: Collection[str], ignore: Collection[str]) -> None:
-        """Warn of the columns that are neither read nor ignored."""
+        """Warn of columns that are neither read nor ignored."""
         left = [name for name in self.columns if name not in read and name not in ignore]
         if left:
             warn(
@@ -139,7 +139,7 @@ class Table(NamedTuple):
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value is none: None, an empty string, or NaN."""
+    """Whether a value is missing: None, an empty string, or NaN."""
     return value in MISSING or value != value if _is_scalar(value) else False
 
 
@@ -161,7 +161,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _number(table: Table, name: str, row: Hashable, value: Any) -> Any:
-    """A value as a float, or as a list of floats; NaN where it is missing."""
+    """A value as a float or as a list of floats; NaN for a missing value."""
     if not _is_scalar(value):
         return [_number(table, name, row, each) for each in value]
     if _is_missing(value):
@@ -186,7 +186,7 @@ def of_networkx(
     classes: Sequence[Hashable] | None,
     ignore: Collection[str],
 ) -> dict[str, Any]:
-    """The fields of a networkx graph, see `Graph.from_networkx`."""
+    """Convert a networkx graph to fields of a `Graph`, see `Graph.from_networkx`."""
     if isinstance(x, str) or isinstance(edge_attr, str):
         raise TypeError(
             f"Expected x and edge_attr to be lists of names, but got {x!r}, {edge_attr!r}"
@@ -211,7 +211,7 @@ def of_networkx(
 
 
 def targets_of(table: Table, y: str, classes: Sequence[Hashable] | None) -> dict[str, Any]:
-    """The fields `y`, and `num_classes` if the classes are named.
+    """The field `y`, and also `num_classes` if `classes` is given.
 
     Example:
         >>> targets_of(Table("node", [0, 1], {"kind": ["b", "a"]}), "kind", ["a", "b"])
@@ -222,6 +222,6 @@ def targets_of(table: Table, y: str, classes: Sequence[Hashable] | None) -> dict
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Dicts of attributes as columns, None where a row lacks one."""
+    """Convert dicts of attributes to columns, with None for a missing attribute."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}

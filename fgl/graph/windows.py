@@ -1,6 +1,6 @@
-"""Windows of a series: the times that a model reads of all nodes, and the ones it is asked about.
+"""Windows of a time series: input times and target times of all nodes.
 
-The examples of a graph with `window_index` are windows; each of them asks about every node.
+The examples of a graph with `window_index` are windows; each window has targets for every node.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..checks import reject_if
 from .checks import MASKS, check_index
 from .fields import TIME_FIELDS, taken
 
-CELLS = 2**20  # times of nodes that a model reads at once where it is scored
+CELLS = 2**20  # nodes x times that a model reads at once during evaluation
 
 
 def check_windows(graph: Any) -> None:
-    """Raise unless windows are times of a series, and ask about later times than they read.
+    """Raise unless windows are times of a series whose targets are later than their inputs.
 
     Raises:
         ValueError: naming the field.
@@ -58,7 +58,7 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise if a graph is a series, of which `what` would lose times.
+    """Raise if a graph is a time series, since `what` would lose times.
 
     Raises:
         ValueError: naming `what`.
@@ -69,7 +69,7 @@ def check_no_series(graph: Any, what: str) -> None:
 
 
 def read(graph: Any) -> Any:
-    """Features as a model reads them: of windows scaled ``[w, steps, num_nodes, num_features]``."""
+    """Model input: x, or scaled windows ``[w, steps, num_nodes, num_features]`` of a series."""
     if not graph.has("window_index"):
         return graph.x
     inputs = graph.x.transpose(0, 1)[graph.window_index].contiguous()
@@ -80,7 +80,7 @@ def read(graph: Any) -> Any:
 
 
 def unscaled(graph: Any, output: Any) -> Any:
-    """A model's output for windows, in the units of `y`; nothing else changes."""
+    """Convert a model's output for windows to the units of `y`; other output does not change."""
     if not (graph.has("window_index") and graph.has("scale") and isinstance(output, Tensor)):
         return output
     mean, deviation = _scale(graph)
@@ -88,19 +88,19 @@ def unscaled(graph: Any, output: Any) -> Any:
 
 
 def _scale(graph: Any) -> tuple[Tensor, Tensor]:
-    """Means and deviations of features and `y`; a deviation of 0 is of what never changes."""
+    """Means and deviations of features and `y`; a deviation of 0 (a constant) becomes 1."""
     mean, deviation = graph.scale.chunk(2, -1)
     return mean, torch.where(deviation > 0, deviation, 1.0)
 
 
 def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any, Any, Any]:
-    """A model's output, `y` and a mask of examples, each with a row for every answer.
+    """Reshape a model's output, `y` and a mask of examples to one row per row of targets.
 
-    An example that is a window has an answer for each node: rows are ``[w * num_nodes, horizons]``
-    of an output ``[w, num_nodes, horizons]``.
+    A window has a row of targets for each node, so an output ``[w, num_nodes, horizons]`` becomes
+    ``[w * num_nodes, horizons]``.
 
     Raises:
-        ValueError: for an output of windows that has another shape.
+        ValueError: if the output for windows has another shape.
     """
     if not graph.has("window_index"):
         return output, graph.y, mask
@@ -117,11 +117,11 @@ def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any,
 
 
 def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tuple[Any, Any, Any]]:
-    """A function of a mask that gives a model's output, `y` and a mask, a row for every answer.
+    """A function from a mask to a model's output, `y` and a mask, with a row for each target row.
 
     Args:
-        graph: the model is asked once about all of it, or about some of its windows at a time: only
-            about those in the mask, which then have no mask any more.
+        graph: the graph. The model is called one time for the whole graph. For a time series it is
+            called for batches of the windows in the mask, and the returned mask is None.
         output_of: ``graph -> output``.
     """
     if not graph.has("window_index"):
@@ -144,9 +144,9 @@ def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tup
 def select_windows(graph: Any, rows: Tensor) -> Any:
     """The same series with some of its windows, int64 ``[m]``; unchecked.
 
-    The series, the edges and what was made of them are shared, not copied.
+    The series, the edges and results computed from them are shared, not copied.
     """
-    graph.adj  # noqa: B018  # made once, for all of them
+    graph.adj  # noqa: B018  # computed once for all parts
     other = copy.copy(graph)
     for name in ("reading", "masked"):
         other.__dict__.pop(name, None)
@@ -155,7 +155,7 @@ def select_windows(graph: Any, rows: Tensor) -> Any:
 
 
 def horizons(graph: Any) -> list[int]:
-    """Distances of the predicted times from a window's end, if all windows share them."""
+    """Distances of the target times from a window's end, if all windows have the same distances."""
     if not graph.has("window_index") or not graph.num_examples:
         return []
     ahead = graph.horizon_index - graph.window_index.amax(1, keepdim=True)

@@ -1,6 +1,6 @@
-"""Sparse matrices: products with gradients to values and operands, sums and softmax over rows.
+"""Sparse matrices: differentiable products, and sums and softmax over rows.
 
-Inside `vmap` a stack of them multiplies as one block-diagonal matrix.
+Inside `vmap` a stack of sparse matrices is multiplied as one block-diagonal matrix.
 """
 
 from .gather import gather_rows, sum_rows

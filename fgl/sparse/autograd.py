@@ -1,6 +1,6 @@
 """Helpers of the sparse `autograd.Function` classes.
 
-They make a call cheap: a small sparse product takes less time than `Function.apply` does.
+They make a call cheap, since a small sparse product takes less time than `Function.apply`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def call(function: Any, *args: Any) -> Any:
-    """``function.apply(*args)``, or only its forward if no gradient is needed."""
+    """Call ``function.apply(*args)``, or only its forward if no gradient is needed."""
     pattern = args[-1]
     if pattern.stack is not None:
         return mapped(function, *pattern.owned(args))
@@ -32,9 +32,9 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """``function.apply(*args)``; inside a `vmap` its rule, without sorting the arguments as trees.
+    """Call ``function.apply(*args)``, or inside `vmap` its rule, without flattening the arguments.
 
-    The arguments are tensors or constants, the results one tensor or a tuple of them.
+    The arguments must be tensors or constants. The result must be a tensor or a tuple of tensors.
     """
     if not torch._C._are_functorch_transforms_active():
         return function.apply(*args)
@@ -58,14 +58,14 @@ def mapped(function: Any, *args: Any) -> Any:
 
 
 def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """A rule's argument with its batch in front; the same tensor if the batch is there already."""
+    """A rule's argument with its batch as the first dimension, expanded if it has no batch."""
     if dim is None:
         return tensor.expand(size, *tensor.shape)
     return tensor.movedim(dim, 0) if dim else tensor
 
 
 def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
-    """The rule of a second `vmap`, inside the one over the members: one call for each element."""
+    """The rule of a second `vmap` inside the `vmap` over the members: one call per element."""
     parts = [
         arg.unbind(dim) if dim is not None else [arg] * info.batch_size
         for arg, dim in zip(args, in_dims, strict=True)
@@ -74,7 +74,7 @@ def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) ->
 
 
 def positional(forward: Callable[..., T]) -> Callable[..., T]:
-    """Mark a forward that has no defaults: `apply` would look up its signature in every call."""
+    """Mark a forward without defaults, so that `apply` does not inspect its signature."""
     forward.__signature__ = _Positional()  # type: ignore[attr-defined]
     return forward
 
@@ -90,4 +90,4 @@ class _Bound:
         self.kwargs = kwargs
 
     def apply_defaults(self) -> None:
-        """An empty mapping."""
+        """Do nothing, since there are no defaults."""

@@ -15,10 +15,10 @@ from .pattern import outside
 
 
 class MatrixStack:
-    """K sparse matrices; what is derived from them is made once, part by part.
+    """A stack of K sparse matrices; derived matrices are computed once for each part.
 
     Args:
-        parts: the matrices, all with values or all without.
+        parts: the matrices.
 
     Example:
         >>> stack = MatrixStack([SparseMatrix.from_dense(torch.eye(n)) for n in (1, 2)])
@@ -36,7 +36,7 @@ class MatrixStack:
             dtype = reduce(torch.promote_types, (part.dtype for part in parts))
             self.parts = [part.astype(dtype) for part in parts]
             values = [p.pattern.ones(dtype) if p.value is None else p.value for p in self.parts]
-            with outside(*values):  # it outlasts a gradient inside of which it is asked for first
+            with outside(*values):  # it must outlast a transform
                 self.value = self.patterns.padded(values)
             self.patterns.constant = self.value
         self._derived: dict[str, MatrixStack] = {}
@@ -46,7 +46,7 @@ class MatrixStack:
         return _StackedMatrix(self, member)
 
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:
-        """The stack of what `make` makes of each part; made once, kept under `name`."""
+        """The stack of ``make(part)`` for each part; computed once and stored under `name`."""
         if name not in self._derived:
             with outside():
                 parts = [make(part) for part in self.parts]

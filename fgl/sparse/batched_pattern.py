@@ -1,8 +1,8 @@
-"""Batched patterns: a stack of patterns, and how one member sees it inside `vmap`.
+"""Batched patterns: a stack of patterns, and the view of one member inside `vmap`.
 
-Inside a `vmap` over the members, each member has a `SparseMatrix` of its own. Its tensors are
-batched and padded to the largest member. The products know the stack behind it and run once, on the
-block-diagonal matrix. Padded entries belong to no row: products, sums and softmax skip them.
+Inside a `vmap` over the members, each member has its own `SparseMatrix`. The tensors of this matrix
+are batched and padded to the largest member. Products use the whole stack and run one time on the
+block-diagonal matrix. Padding entries belong to no row, so products, sums and softmax skip them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .pattern import Pattern, kept, outside
 
 
 class PatternStack:
-    """K patterns, each padded to the most rows, columns and entries.
+    """A stack of K patterns, padded to the largest numbers of rows, columns and entries.
 
     Args:
         parts: the patterns.
@@ -43,7 +43,7 @@ class PatternStack:
         self.counts = [p.nnz for p in parts]
         self.nnz = max(self.counts)
         self._ones: dict[torch.dtype, Tensor] = {}
-        self.constant: Tensor | None = None  # values [K, nnz] that are packed once
+        self.constant: Tensor | None = None  # values [K, nnz] that are packed a single time
         self._packed: Tensor | None = None
 
     @property
@@ -75,19 +75,19 @@ class PatternStack:
 
     @kept
     def slots(self) -> Tensor | None:
-        """Places of the entries in the flattened ``[K, nnz]``, or None if no part is padded."""
+        """Indices of the entries in the flattened ``[K, nnz]``, or None if no part is padded."""
         if all(count == self.nnz for count in self.counts):
             return None
         inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
         return to_device(inside.flatten().nonzero().squeeze(1), self.device)
 
     def pack(self, value: Tensor) -> Tensor:
-        """``[K, nnz]`` without its padding, flat."""
-        if functorch.is_functorch_wrapped_tensor(value):  # by an outer gradient: it has no address
+        """Flatten ``[K, nnz]`` and remove its padding."""
+        if functorch.is_functorch_wrapped_tensor(value):  # by an outer gradient: no address
             return self._flat(value)
         ones = self._ones.get(value.dtype)
         if ones is not None and ones.data_ptr() == value.data_ptr():
-            return self.diagonal.ones(value.dtype)  # known, and so is its transpose
+            return self.diagonal.ones(value.dtype)  # its transpose is known, too
         constant = self.constant
         if constant is None or constant.data_ptr() != value.data_ptr() or value.requires_grad:
             return self._flat(value)
@@ -101,7 +101,7 @@ class PatternStack:
         return flat if self.slots is None else flat.index_select(0, self.slots)
 
     def unpack(self, flat: Tensor) -> Tensor:
-        """The inverse of `pack`, zeros in the padding."""
+        """The inverse of `pack`, with zeros as padding."""
         size = len(self.parts)
         if self.slots is None:
             return flat.view(size, self.nnz)
@@ -113,7 +113,7 @@ class PatternStack:
         return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
 
     def _joined(self, step: int) -> tuple[Tensor, Tensor]:
-        """The parts one below the other, each `step` columns to the right of the last."""
+        """Concatenate the parts' rows; each part is shifted by `step` columns against the last."""
         crow = torch.cat([self.start[:1], (self.crow[:, 1:] + self.start[:-1, None]).flatten()])
         return crow, torch.cat([part.col + i * step for i, part in enumerate(self.parts)])
 
@@ -124,7 +124,7 @@ class PatternStack:
 
     @kept
     def tall(self) -> Pattern:
-        """The parts one below the other: for an operand that all members share."""
+        """The concatenated rows of the parts, for an operand that all members share."""
         shape = (len(self.parts) * self.shape[0], self.shape[1])
         return Pattern(*self._joined(0), shape, self.backend)
 
@@ -135,7 +135,7 @@ class PatternStack:
 
     @kept
     def loops(self) -> tuple[PatternStack, Tensor]:
-        """As `Pattern.loops`; the sources count in ``cat([value, ones(rows)])`` of padded size."""
+        """Like `Pattern.loops`; sources are indices into a padded ``cat([value, ones(rows)])``."""
         parts, sources = zip(*(p.loops for p in self.parts), strict=True)
         places = [
             source + (source >= part.nnz) * (self.nnz - part.nnz)
@@ -149,7 +149,7 @@ class PatternStack:
         return PatternStack([part.incidence for part in self.parts])
 
     def ones(self, dtype: torch.dtype) -> Tensor:
-        """``[K, nnz]``, 1 for an entry and 0 for padding."""
+        """Mask ``[K, nnz]`` as numbers: 1 for an entry and 0 for padding."""
         if dtype not in self._ones:
             with outside():
                 ones = torch.ones(sum(self.counts), dtype=dtype, device=self.device)
@@ -158,7 +158,7 @@ class PatternStack:
 
 
 class _Diagonal(Pattern):
-    """The block-diagonal pattern of a stack; its transpose comes from the parts' own."""
+    """The block-diagonal pattern of a stack; its transpose is built from the parts' transposes."""
 
     def __init__(self, stack: PatternStack) -> None:
         size, (rows, cols) = len(stack.parts), stack.shape
@@ -174,11 +174,11 @@ class _Diagonal(Pattern):
 
 
 class StackedPattern(Pattern):
-    """Pattern of a member inside `vmap`, with batched tensors.
+    """Pattern of one member inside `vmap`, with batched tensors.
 
     Args:
         stack: the patterns of all members.
-        member: the member that `vmap` is at.
+        member: the member at which `vmap` evaluates.
     """
 
     def __init__(self, stack: PatternStack, member: Member) -> None:
@@ -225,7 +225,7 @@ class StackedPattern(Pattern):
         return torch.where(self.ones(torch.bool), value, 0)
 
     def owned(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A product's arguments, of which at least one is batched over the members."""
+        """A product's arguments, at least one of which is batched over the members."""
         if any(isinstance(arg, Tensor) and _batched(arg) for arg in args):
             return args
         first = args[0].expand(len(self.stack.parts), *args[0].shape)
@@ -233,7 +233,7 @@ class StackedPattern(Pattern):
 
     @property
     def inside(self) -> bool:  # type: ignore[override]
-        """Whether a rule runs for a second `vmap`, inside the one over the members."""
+        """Whether a rule runs for a second `vmap` inside the `vmap` over the members."""
         level = functorch.maybe_current_level()
         return level is not None and bool(level >= functorch.maybe_get_level(self._member.index))
 
@@ -247,14 +247,14 @@ def _batched(tensor: Tensor) -> bool:
 
 
 class Member:
-    """The member of a stack that `vmap` is at; it knows its part of every stack.
+    """The member at which `vmap` evaluates, with its part of every stack.
 
     Args:
         index: int64, batched by `vmap` over the members.
-        batched: parts that are known already, by the `id` of their stack.
+        batched: parts that are already batched, by the `id` of their stack.
 
-    Other stacks have to be lifted first, and are then in `lifted`. Handing these to `vmap` in the
-    next call is faster.
+    Other stacks are lifted at their first use and are then in `lifted`. Passing these stacks to
+            `vmap` in the next call is faster.
 
     Example:
         >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -268,7 +268,7 @@ class Member:
         self.lifted: list[Tensor] = []
 
     def part(self, stack: Tensor) -> Tensor:
-        """``stack [K, ...]`` as this member's tensor ``[...]``, not copied."""
+        """This member's tensor ``[...]`` of ``stack [K, ...]``, without a copy."""
         if id(stack) not in self.batched:
             self.batched[id(stack)] = _Lift.apply(self.index, stack)  # type: ignore[no-untyped-call]
             self.lifted.append(stack)
@@ -287,4 +287,4 @@ class _Lift(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, index: Tensor, stack: Tensor) -> tuple[Tensor, int]:
-        return stack.view_as(stack), 0  # an output that is an input would come back unbatched
+        return stack.view_as(stack), 0  # an output that is an input would be unbatched

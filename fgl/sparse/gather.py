@@ -1,4 +1,4 @@
-"""Rows gathered by an index, and rows summed by one; on a GPU too in an order that is fixed."""
+"""Rows gathered or summed by an index, in a fixed order of additions also on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .recording import recorded
 
 @explained
 def gather_rows(x: Tensor, index: Tensor) -> Tensor:
-    """``out_e = x_{index(e)}``, where `index` may name a row often: its gradient is `sum_rows`.
+    """Gather rows: ``out_e = x_{index(e)}``. `index` may have repeats; the gradient is `sum_rows`.
 
     Args:
         x: float ``[n, ...]``.
@@ -37,15 +37,15 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
 
 @explained
 def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
-    """``out_i = sum_{e: index(e) = i} values_e``, the same bits every time.
+    """Sum rows by index: ``out_i = sum_{e: index(e) = i} values_e``, with reproducible bits.
 
     Args:
         values: float ``[m, ...]``.
         index: int64 ``[m]``, in ``[0, num_rows)``.
-        num_rows: of the result.
+        num_rows: number of rows of the result.
 
     Returns:
-        float ``[num_rows, ...]``, 0 where no index names a row.
+        float ``[num_rows, ...]``; a row without an index is 0.
 
     Example:
         >>> sum_rows(torch.ones(3), torch.tensor([1, 1, 3]), 4)
@@ -59,13 +59,13 @@ def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
 
 @explained
 def add_rows(out: Tensor, index: Tensor, values: Tensor) -> Tensor:
-    """Add to rows of a tensor in place, as `sum_rows`.
+    """Add to rows of a tensor in place, in the fixed order of `sum_rows`.
 
     Example:
         >>> add_rows(torch.ones(2, 1), torch.tensor([1, 1]), torch.ones(2, 1)).flatten()
         tensor([1., 3.])
     """
-    if out.is_cuda:  # index_add adds in another order every time; this one sorts first
+    if out.is_cuda:  # index_add has a random order; this call sorts first
         return out.index_put_((index,), values, accumulate=True)
     return out.index_add_(0, index, values)
 
@@ -99,7 +99,7 @@ class _Gather(Function):
 
 
 class _Sum(Function):
-    """`sum_rows`, a Function of its own so that `vmap` maps it in one piece."""
+    """The Function of `sum_rows`, which `vmap` maps as a single operation."""
 
     @staticmethod
     @positional
@@ -127,12 +127,12 @@ class _Sum(Function):
 
 @explained
 def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tensor:
-    """Indices ``[K, m]``, each of its own ``[num_rows, ...]``, when these are under each other.
+    """Convert indices ``[K, m]`` into K tensors to indices into their concatenated rows.
 
     Raises:
-        IndexError: if one is out of range, and would name a row of another. On a GPU nobody waits
-            for that, and a trace reads no number: it is put out of the whole range, which the next
-            kernel refuses.
+        IndexError: if an index is out of range, since it would mean a row of another tensor. On a
+            GPU and in a trace, where values cannot be read cheaply, such an index is instead moved
+            out of the whole range, so the next kernel raises an error.
 
     Example:
         >>> below_each_other(torch.tensor([[0, 1], [1, 2]]), 3)

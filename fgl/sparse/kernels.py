@@ -1,4 +1,4 @@
-"""Kernels of two backends: torch's own, and torch-sparse's with torch-scatter."""
+"""Kernels of two backends: torch, and torch-sparse with torch-scatter."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from .recording import in_one, recorded
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 
-WIDE = 16  # columns from which `torch.embedding_bag` is faster for any number of entries a row
-FEW = 12  # entries a row up to which it is not slower for fewer columns
+WIDE = 16  # columns from which `torch.embedding_bag` is faster for any number of entries per row
+FEW = 12  # entries per row up to which it is not slower for fewer columns
 
 
 class Backend(Protocol):
     """Four kernels on a pattern's row pointers `crow`, columns `col` and rows `row`."""
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
-        """``out_i = sum_{e in row i} value_e x_{col(e)}``, float ``[rows, F]``."""
+        """Product ``out_i = sum_{e in row i} value_e x_{col(e)}``, float ``[rows, F]``."""
 
     def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
-        """``left_{row(e)} . right_{col(e)}``, float ``[nnz]``."""
+        """Dot products ``left_{row(e)} . right_{col(e)}``, float ``[nnz]``."""
 
     def row_sum(self, pattern: Any, value: Tensor) -> Tensor:
         """Sum of each row, float ``[rows]``."""
 
     def row_max(self, pattern: Any, value: Tensor) -> Tensor:
-        """Largest value of each row, ``-inf`` where it is empty."""
+        """Largest value of each row, float ``[rows]``; ``-inf`` for an empty row."""
 
 
 @cache
 def has_bags() -> bool:
-    """Whether this build and processor have FBGEMM; without it `embedding_bag` is a slow loop."""
+    """Whether this build and CPU support FBGEMM; without it `embedding_bag` is a slow loop."""
     return "fbgemm" in torch.backends.quantized.supported_engines
 
 
 def sums_bags(pattern: Any, x: Tensor) -> bool:
-    """Whether `torch.embedding_bag` multiplies a matrix; the rule is that of docs/speed.md."""
+    """Whether to multiply with `torch.embedding_bag`, by the rule in docs/speed.md."""
     if x.dtype != torch.float32 or x.device.type != "cpu" or not has_bags():
         return False
     return x.shape[1] >= WIDE or pattern.nnz <= FEW * pattern.shape[0]
 
 
 class Torch:
-    """Torch's own kernels: `embedding_bag` where it is the faster product, else those for CSR."""
+    """Torch's kernels: `embedding_bag` if it is faster for a product, else the CSR kernels."""
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
         if sums_bags(pattern, x):
-            # Another layout would take another kernel, which rounds in another way.
+            # With another layout torch would choose another kernel with different rounding.
             x, value = x.contiguous(), value.contiguous()
             crow, col = pattern.crow, pattern.col
             out: Tensor = torch.embedding_bag(x, col, crow, False, 0, False, value, True)[0]
@@ -63,14 +63,14 @@ class Torch:
 
     def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
         rows, cols = pattern.shape
-        if pattern.nnz > rows * cols:  # repeats: torch's kernel refuses them
+        if pattern.nnz > rows * cols:  # repeated entries, which torch's kernel rejects
             return (left @ right.t())[pattern.row, pattern.col]
         if recorded():
             return sample_csr(pattern.crow, pattern.col, left, right)[0]
         return _sampled(pattern.csr(pattern.ones(left.dtype)), left, right)
 
     def row_sum(self, pattern: Any, value: Tensor) -> Tensor:
-        if value.is_cuda:  # index_add adds in another order every time
+        if value.is_cuda:  # index_add has a random order of additions
             return torch.segment_reduce(value, "sum", offsets=pattern.crow, unsafe=True)
         return value.new_zeros(pattern.shape[0]).index_add(0, pattern.row, value)
 
@@ -97,13 +97,13 @@ def _csr(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
 
 @in_one
 def multiply_csr(crow: Tensor, col: Tensor, value: Tensor, x: Tensor) -> tuple[Tensor]:
-    """The product as an operation of strided tensors: a trace cannot hold a CSR tensor."""
+    """The product as an operation on strided tensors, since a trace cannot hold CSR tensors."""
     return (_multiplied(_csr(crow, col, value, x.shape[0]), x),)
 
 
 @in_one
 def sample_csr(crow: Tensor, col: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor]:
-    """The sampled product as an operation of strided tensors."""
+    """The sampled product as an operation on strided tensors."""
     return (_sampled(_csr(crow, col, left.new_ones(len(col)), right.shape[0]), left, right),)
 
 
@@ -145,11 +145,11 @@ KINDS: dict[str, type[Torch] | type[TorchSparse]] = {"torch": Torch, "torch_spar
 
 @cache
 def backend(name: str) -> Backend:
-    """The kernels by name.
+    """Return the kernels with this name.
 
     Raises:
         ValueError: for an unknown name.
-        ImportError: if its packages are not installed.
+        ImportError: if the packages of the backend are not installed.
     """
     if name not in KINDS:
         raise ValueError(f"Expected backend to be one of {list(KINDS)}, but got {name!r}")

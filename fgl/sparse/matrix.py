@@ -1,7 +1,7 @@
-"""`SparseMatrix`: a matrix as CSR.
+"""`SparseMatrix`: a matrix in CSR format.
 
-An entry whose value is zero counts as absent. Dropping edges sets values to zero and keeps the
-pattern, so shapes, transposes and all that is cached on the pattern stay valid.
+An entry with value zero is treated as absent. Dropping edges sets values to zero and does not
+change the pattern, so shapes, transposes and other results cached on the pattern remain valid.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from .rows import row_sum, widened
 class SparseMatrix:
     """A sparse matrix ``[rows, cols]`` of floats that multiplies dense matrices.
 
-    ``A @ x`` has gradients to the values of ``A`` and to ``x``, and runs under ``torch.func.vmap``.
+    ``A @ x`` is differentiable in the values of ``A`` and in ``x``, and works under
+    ``torch.func.vmap``.
 
     Args:
-        pattern: where the entries are.
-        value: float ``[nnz]``, one per entry in row-major order; ``None`` means all ones.
+        pattern: positions of the entries.
+        value: float ``[nnz]``, one value per entry in row-major order; ``None`` means all ones.
 
     Raises:
-        TypeError: if `pattern` is not a pattern (a scipy matrix: `from_scipy`).
+        TypeError: if `pattern` is not a `Pattern`. For a SciPy matrix use `from_scipy`.
         ValueError: if `value` does not have one number per entry.
 
     Example:
@@ -63,13 +64,13 @@ class SparseMatrix:
     def from_edge_index(
         edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None
     ) -> SparseMatrix:
-        """Adjacency matrix with ``A[target, source]`` from ``edge_index [2, num_edges]``.
+        """Build the adjacency matrix ``A[target, source]`` from ``edge_index [2, num_edges]``.
 
-        Repeated edges stay separate entries, so a product adds them up.
+        Repeated edges remain separate entries, so a product adds them.
 
         Raises:
             TypeError: if `edge_index` is not int64.
-            ValueError: if its shape is another one, an end of an edge is not in
+            ValueError: if `edge_index` has the wrong shape, an end of an edge is not in
                 ``[0, num_nodes)``, or `edge_weight` does not have one number per edge.
         """
         if edge_index.dtype != torch.int64:
@@ -95,9 +96,9 @@ class SparseMatrix:
     def from_entries(
         row: Tensor, col: Tensor, shape: tuple[int, int], value: Tensor | None = None
     ) -> SparseMatrix:
-        """A matrix from the rows and columns of its entries, int64 ``[nnz]``, in any order.
+        """Build a matrix from the rows and columns of its entries, int64 ``[nnz]``, in any order.
 
-        They are not checked. Repeated entries stay separate, so a product adds them up.
+        The entries are not checked. Repeated entries remain separate, so a product adds them.
         """
         order = row_major(row, col, shape[1])
         pattern = Pattern(pointers(row, shape[0]), col[order], shape)
@@ -105,14 +106,14 @@ class SparseMatrix:
 
     @staticmethod
     def from_dense(dense: Tensor) -> SparseMatrix:
-        """The nonzero entries of a dense matrix."""
+        """Convert the nonzero entries of a dense matrix."""
         row, col = dense.nonzero(as_tuple=True)
         shape = (dense.shape[0], dense.shape[1])
         return SparseMatrix.from_entries(row, col, shape, dense[row, col])
 
     @staticmethod
     def from_scipy(matrix: Any, dtype: torch.dtype = torch.float32) -> SparseMatrix:
-        """A scipy sparse matrix, duplicates summed."""
+        """Convert a SciPy sparse matrix; duplicate entries are summed."""
         csr = matrix.tocsr().copy()
         csr.sum_duplicates()
         crow, col = (torch.from_numpy(np.asarray(a, np.int64)) for a in (csr.indptr, csr.indices))
@@ -137,7 +138,7 @@ class SparseMatrix:
 
     @property
     def values(self) -> Tensor:
-        """The number at every entry, float ``[nnz]``: `value`, or ones where that is None."""
+        """Values of all entries, float ``[nnz]``: `value`, or ones if `value` is None."""
         return self.pattern.ones(self.dtype) if self.value is None else self.value
 
     @property
@@ -150,13 +151,15 @@ class SparseMatrix:
 
     @property
     def gcn_norm(self) -> SparseMatrix:
-        """``D^-1/2 (A + I) D^-1/2`` (Kipf & Welling 2017), D the row sums of ``A + I``.
+        """GCN's operator ``D^-1/2 (A + I) D^-1/2`` (Kipf & Welling 2017).
 
-        Made once, unless the values are being trained.
+        D holds the row sums of ``A + I``. The operator is computed once and stored, unless the
+        values are being trained.
 
         Raises:
-            ValueError: for a negative value, with which a degree has no square root. On a GPU, and
-                inside a transform, a row of negative degree is NaN instead, so that nothing waits.
+            ValueError: for a negative value, since a negative degree has no square root. On a GPU
+                and inside a transform there is no check, to avoid a synchronisation; a row of
+                negative degree becomes NaN.
         """
         return self._once("gcn_norm", self._normalised)
 
@@ -172,14 +175,15 @@ class SparseMatrix:
 
     @property
     def mean_norm(self) -> SparseMatrix:
-        """``D^-1 A`` of the pattern alone: a row's entries are one over their number, made once.
+        """Mean over neighbours, ``D^-1 A`` without weights; computed once.
 
-        An entry whose value is zero does not count; an empty row stays empty.
+        Each nonzero entry becomes 1 / (number of nonzero entries in its row). Empty rows remain
+        empty.
         """
         return self._once("mean_norm", self._averaging)
 
     def _averaging(self) -> SparseMatrix:
-        wide = torch.promote_types(self.dtype, torch.float32)  # a float16 counts to 2,048
+        wide = torch.promote_types(self.dtype, torch.float32)  # float16 is exact only up to 2,048
         present = self.pattern.ones(wide)
         if self.value is not None:
             present = (self.value.detach() != 0).to(wide)
@@ -189,9 +193,9 @@ class SparseMatrix:
 
     @property
     def incidence(self) -> SparseMatrix:
-        """``[rows, nnz]``, 1 where an entry that is not 0 is in a row, made once.
+        """Matrix ``[rows, nnz]`` with 1 for each nonzero entry in its row; computed once.
 
-        ``A.incidence @ messages`` sums every entry's message, ``[nnz, d]``, over its row.
+        ``A.incidence @ messages`` sums the entries' messages, ``[nnz, d]``, over each row.
 
         Example:
             >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -206,7 +210,7 @@ class SparseMatrix:
         return SparseMatrix(self.pattern.incidence, value)
 
     def as_operator(self) -> SparseMatrix:
-        """The same matrix, multiplied as it is by a GCN: it is its own `gcn_norm`.
+        """The same matrix as an operator that a GCN does not normalise: `gcn_norm` returns itself.
 
         Example:
             >>> operator = SparseMatrix.from_dense(torch.eye(2) / 2).as_operator()
@@ -227,9 +231,10 @@ class SparseMatrix:
         return SparseMatrix(Pattern(pattern.crow, pattern.col, pattern.shape, backend), self.value)
 
     def astype(self, dtype: torch.dtype) -> SparseMatrix:
-        """The same matrix with values of `dtype`, made once per dtype.
+        """The same matrix with values of `dtype`, computed once per dtype.
 
-        Under `torch.autocast`, where products are in float32, halves are float32 too.
+        Under `torch.autocast`, products are in float32, so float16 and bfloat16 become float32,
+        too.
         """
         dtype = self._wide(dtype)
         if self.dtype == dtype:
@@ -250,9 +255,9 @@ class SparseMatrix:
 
     @property
     def with_self_loops(self) -> SparseMatrix:
-        """The matrix with a full diagonal: 1, or a row's own value where that is not 0.
+        """The matrix with a full diagonal: a nonzero self-loop keeps its value, others become 1.
 
-        Of a row's repeated self-loops the last one counts, as in PyG.
+        If a self-loop is repeated, its last value is used, as in PyG.
         """
         return self._once("with_self_loops", self._looped)
 
@@ -267,7 +272,7 @@ class SparseMatrix:
 
     @property
     def plus_identity(self) -> SparseMatrix:
-        """``A + I``; an entry that is on the diagonal already stays beside the new 1."""
+        """The matrix ``A + I``; an existing diagonal entry remains in addition to the new 1."""
         return self._once("plus_identity", self._joined)
 
     def _joined(self) -> SparseMatrix:
@@ -278,7 +283,7 @@ class SparseMatrix:
         return SparseMatrix(pattern, value.index_copy(0, places, self.value))
 
     def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
-        """Call `make` and store its result; store nothing if the values are trained."""
+        """Call `make` and store its result, unless the values are trained."""
         if self.value is not None and self.value.requires_grad:
             return make()
         if name not in self._made:
@@ -287,7 +292,7 @@ class SparseMatrix:
         return self._made[name]
 
     def rows(self, index: Tensor) -> SparseMatrix:
-        """The rows named by `index` (int64 ``[m]``), in that order."""
+        """The rows with the indices `index` (int64 ``[m]``), in that order."""
         counts = self.pattern.crow.diff()[index]
         starts = self.pattern.crow[index] - (counts.cumsum(0) - counts)
         entry = torch.arange(int(counts.sum()), device=index.device)
@@ -304,7 +309,7 @@ class SparseMatrix:
         return SparseMatrix(self.pattern.to(device), value)
 
     def to_dense(self) -> Tensor:
-        """The dense matrix, repeated entries summed."""
+        """The dense matrix; repeated entries are summed."""
         dense = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         value = self.pattern.cleaned(self.values)
         return dense.index_put((self.pattern.row, self.pattern.col), value, accumulate=True)
@@ -338,15 +343,15 @@ def dense(x: Tensor | SparseMatrix) -> Tensor:
 
 @explained
 def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
-    """Some rows of dense or sparse features, in the order of `index`.
+    """Select rows of dense or sparse features, in the order of `index`.
 
     Args:
         x: ``[rows, cols]``.
         index: int64 ``[m]``.
 
     Returns:
-        As `x`, ``[m, cols]``, on the device of `index`: features may stay in the processor's
-        memory, from where a GPU gets rows that are pinned.
+        The same type as `x`, ``[m, cols]``, on the device of `index`. Features may be in CPU
+        memory; in that case the rows are copied to a GPU through pinned memory.
 
     Example:
         >>> rows_of(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))
@@ -363,7 +368,7 @@ def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
 
 
 def check_degrees(value: Tensor | None) -> None:
-    """Raise a ValueError for negative weights of edges where a degree is divided by."""
+    """Raise a ValueError for negative edge weights, since the caller divides by degrees."""
     if (
         value is None
         or value.is_cuda

@@ -1,4 +1,4 @@
-"""Full precision under `torch.autocast`, for operations that half precision spoils or lacks."""
+"""Full precision under `torch.autocast`, for operations that half precision does not suit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ T = TypeVar("T")
 def mixed(tensor: Tensor) -> bool:
     """Whether `torch.autocast` is on for a tensor's device.
 
-    Sparse products are in float32 there, as torch's sums are: not every backend has one of halves.
+    Under `torch.autocast`, sparse products are in float32, like torch's sums, since not every
+    backend has half-precision products.
 
     Example:
         >>> with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -29,7 +30,7 @@ def mixed(tensor: Tensor) -> bool:
 
 @explained
 def full_precision(function: Callable[..., T]) -> Callable[..., T]:
-    """The same function of a tensor and others, without `torch.autocast`.
+    """Wrap a function, whose first argument is a tensor, to run without `torch.autocast`.
 
     Example:
         >>> square = full_precision(lambda x: x @ x)

@@ -1,4 +1,4 @@
-"""Products with a sparse pattern; they have gradients and `vmap` rules."""
+"""Products with a sparse pattern, with gradients and `vmap` rules."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .rows import widened
 
 @explained
 def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
-    """Product of the matrix that has `value` on `pattern` with a dense matrix.
+    """Product of a dense matrix with the sparse matrix that has `value` on `pattern`.
 
-    ``out_i = sum_{e in row i} value_e x_{col(e)}``, with gradients to both; O(nnz F) time, O(nnz)
-    extra memory: no ``[nnz, F]`` tensor is made.
+    ``out_i = sum_{e in row i} value_e x_{col(e)}``, with gradients to `value` and `x`. Time is
+    O(nnz F) and extra memory is O(nnz), since no ``[nnz, F]`` tensor is created.
 
     Args:
         pattern: ``[rows, cols]`` with nnz entries.
@@ -31,7 +31,7 @@ def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
         x: float ``[cols, F]`` of the same dtype.
 
     Returns:
-        float ``[rows, F]``; float32 under `torch.autocast`, whose halves are widened.
+        float ``[rows, F]``; float32 under `torch.autocast`.
 
     Example:
         >>> A = fgl.SparseMatrix.from_dense(torch.tensor([[0., 2.], [3., 0.]]))
@@ -45,7 +45,7 @@ def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     """Dot product of two nodes' rows for every entry: ``out_e = left_{row(e)} . right_{col(e)}``.
 
-    O(nnz F) time, O(nnz) extra memory, forward and backward.
+    Forward and backward take O(nnz F) time and O(nnz) extra memory.
 
     Args:
         pattern: ``[rows, cols]`` with nnz entries.
@@ -64,7 +64,7 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _called(function: Any, left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
-    """A product; in float32 under `torch.autocast`."""
+    """Compute a product, in float32 under `torch.autocast`."""
     if mixed(right):
         with torch.autocast(right.device.type, enabled=False):
             return _called(function, widened(left), widened(right), pattern)

@@ -1,4 +1,4 @@
-"""Recordings: the operations that a function performs, as a function that repeats them."""
+"""Recordings of the operations of a function, as a new function that repeats them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _active: list[Recorder] = []
 
 
 class Recorder(TorchDispatchMode):
-    """A context that records the operations inside, below `vmap` and autograd.
+    """A context that records all operations inside it, below `vmap` and autograd.
 
     Tensors that are neither inputs nor results of an operation are constants of the recording.
 
     Args:
-        inputs: tensors that are other ones when the operations are repeated.
+        inputs: tensors that are replaced by other tensors when the operations are repeated.
 
     Raises:
-        RuntimeError: inside, where a number is read from an input or a result.
+        RuntimeError: inside the context, if a number is read from an input or a result.
 
     Example:
         >>> x = torch.ones(2)
@@ -43,9 +43,9 @@ class Recorder(TorchDispatchMode):
         self._inputs = [f"input_{place}" for place in range(len(inputs))]
         self._names = {id(each): name for each, name in zip(inputs, self._inputs, strict=True)}
         self._varying = set(self._names)  # results that depend on inputs or on random numbers
-        self._mixed = False  # whether others may share memory with one that was changed in place
-        self._kept: list[Any] = list(inputs)  # an identity stays a tensor's own while it lives
-        self._calls: list[tuple[list[str], str, list[str]]] = []  # results, source, names it reads
+        self._mixed = False  # whether a tensor changed in place may share memory
+        self._kept: list[Any] = list(inputs)  # an id is unique while its tensor lives
+        self._calls: list[tuple[list[str], str, list[str]]] = []  # results, source, names read
         self._globals: dict[str, Any] = {}  # operations and constants, by their names
 
     def __enter__(self) -> Recorder:
@@ -65,7 +65,7 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         varies = any(id(each) in self._varying for each in tree_leaves((args, kwargs)))
         if not READS.isdisjoint(func.tags):
-            # By whole numbers `index` reads the same number of rows every time.
+            # With integer indices, `index` always reads the same number of rows.
             read = tree_leaves(args[1] if func is ATEN.index.Tensor else (args, kwargs))
             if func is ATEN.index.Tensor:
                 read = [each for each in read if each.dtype in (torch.bool, torch.uint8)]
@@ -87,7 +87,7 @@ class Recorder(TorchDispatchMode):
         return out
 
     def call(self, function: Callable[..., Tensors], args: Sequence[Any]) -> Tensors:
-        """Call a function, which is recorded as one operation."""
+        """Call a function and record it as one operation."""
         self._paused = True
         try:
             out = function(*args)
@@ -104,7 +104,7 @@ class Recorder(TorchDispatchMode):
         call = f"{self._constant(function)}({', '.join(words)})"
         results = list(out) if isinstance(out, (tuple, list)) else [out]
         self._kept += [*results, args, kwargs]
-        if all(id(each) in self._names for each in results):  # it changed its arguments in place
+        if all(id(each) in self._names for each in results):  # arguments were changed in place
             self._calls.append(([], call, reads))
             return
         names = [f"value_{len(self._calls)}_{place}" for place in range(len(results))]
@@ -114,7 +114,7 @@ class Recorder(TorchDispatchMode):
         self._calls.append((names, f"{target} = {call}", reads))
 
     def _text(self, arg: Any, reads: list[str]) -> str:
-        """An argument in the source of the function."""
+        """Source text of an argument."""
         if id(arg) in self._names and isinstance(arg, Tensor):
             reads.append(self._names[id(arg)])
             return reads[-1]
@@ -128,7 +128,7 @@ class Recorder(TorchDispatchMode):
         return name
 
     def function(self, outputs: Sequence[Tensor | None]) -> Callable[..., list[Tensor | None]]:
-        """A function that repeats the operations; tensors are freed after their last use.
+        """Build a function that repeats the operations and frees tensors after their last use.
 
         Args:
             outputs: results of recorded operations, or None.
@@ -152,14 +152,14 @@ class Recorder(TorchDispatchMode):
 
 
 def recorded() -> bool:
-    """Whether operations are recorded: no number may be read from a tensor then."""
+    """Whether operations are being recorded, so that no number may be read from a tensor."""
     return bool(_active)
 
 
 def in_one(function: Callable[..., Tensors]) -> Callable[..., Tensors]:
-    """The same function of tensors and integers, recorded as one operation.
+    """Wrap a function of tensors and integers so that it is recorded as one operation.
 
-    It must return new tensors, draw nothing, and is not differentiated.
+    The function must return new tensors and draw no random numbers. It is not differentiated.
 
     Example:
         >>> @in_one

@@ -1,4 +1,4 @@
-"""Sums and softmax over the entries of each row; they have gradients and `vmap` rules."""
+"""Sums and softmax over the entries of each row, with gradients and `vmap` rules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
 
 @explained
 def pair_sum(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
-    """A number of both ends of every entry: ``out_e = left_{row(e)} + right_{col(e)}``.
+    """Sum of two nodes' numbers for every entry: ``out_e = left_{row(e)} + right_{col(e)}``.
 
     Args:
         pattern: ``[rows, cols]`` with nnz entries.
@@ -64,10 +64,10 @@ def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> 
     Args:
         pattern: ``[rows, cols]`` with nnz entries.
         logit: float ``[nnz]``.
-        mask: bool ``[nnz]``; entries that are False count as absent and get 0.
+        mask: bool ``[nnz]``; entries with False are treated as absent and get 0.
 
     Returns:
-        float ``[nnz]``; sums to 1 over each row that has an entry left.
+        float ``[nnz]``; the sum over each row with an unmasked entry is 1.
 
     Example:
         >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3)
@@ -82,7 +82,7 @@ def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> 
 
 @explained
 def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
-    """Logarithm of `row_softmax`, without its underflow.
+    """Logarithm of `row_softmax` without underflow.
 
     Args:
         pattern: ``[rows, cols]`` with nnz entries.
@@ -102,13 +102,13 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
 
 @explained
 def widened(value: Tensor) -> Tensor:
-    """The tensor in float32 if it is a float16 or bfloat16, else itself.
+    """Convert float16 or bfloat16 to float32; other tensors are returned unchanged.
 
-    Sums need it: a float16 plus 1 stays at 2,048, a bfloat16 at 256. A float16 ends at 65,504 and
-    at 6e-8.
+    Sums need float32: repeatedly adding 1 stops at 2,048 in float16 and at 256 in bfloat16. The
+    range of float16 is 6e-8 to 65,504.
 
     Args:
-        value: of any dtype.
+        value: tensor of any dtype.
 
     Returns:
         A tensor of the same shape.
@@ -121,17 +121,17 @@ def widened(value: Tensor) -> Tensor:
 
 
 def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
-    """Logits less their row's maximum, and each row's sum of exponentials (1 where empty)."""
+    """Logits minus their row's maximum, and each row's sum of exponentials (1 if empty)."""
     kernels = backend(pattern.backend)
     top = kernels.row_max(pattern, logit)
-    top = torch.where(top == -torch.inf, 0.0, top)  # a row with nothing left must not give nan
+    top = torch.where(top == -torch.inf, 0.0, top)  # avoids nan in a row without entries
     shifted = logit - top.index_select(0, pattern.row)
     total = kernels.row_sum(pattern, shifted.exp())
     return shifted, torch.where(total == 0, 1.0, total)
 
 
 def _row_wise(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
-    """A function of the entries of each row, for all members at once."""
+    """Apply a function of the entries of each row to all members at once."""
     value = value.movedim(in_dims[0], 0)
     if isinstance(pattern, StackedPattern):
         return function.apply(pattern.stack.pack(value), pattern.stack.diagonal)

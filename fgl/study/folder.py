@@ -25,8 +25,6 @@ from .plan import Plan
 
 FOLDERS = ("runs", "locks", "environments", "logs")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-# Modules that older plans refer to, and the modules with their content now.
-MOVED = {"fgl.federation.method.layers": "fgl.federation.method.describe"}
 ENDINGS = 3  # after so many deaths of its process, a run is not started again
 
 
@@ -191,8 +189,6 @@ def load_plan(folder: str | os.PathLike[str]) -> Plan:
     reject_if(not saved, "folder to hold a study, plan.json", folder)
     check_same(saved["fingerprints"], {"Python": PYTHON}, folder)  # other versions cannot read it
     sys.path += [place for place in saved["path"] if place not in sys.path]
-    for old, new in MOVED.items():
-        sys.modules.setdefault(old, sys.modules[new])
     plan: Plan = cloudpickle.loads((folder / "plan.pkl").read_bytes())
     check_same(saved["fingerprints"], plan.fingerprints(), folder)
     return plan

@@ -7,6 +7,7 @@ want to see how well a model remembers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -125,6 +126,28 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
                     f"{count}, whose answers the model is told: fgl.data.splits.edge_split(graph)",
                 )
                 return
+    ids = [split.graph.node_id for split in splits]
+    if all(own is not None for own in ids):
+        _warn_of_edges_elsewhere(splits, ids)
+
+
+def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit], ids: Sequence[Any]) -> None:
+    """Warn if an edge that one client holds out is an edge of another client's graph."""
+    train = [
+        keys_of(own[torch.cat([split.graph.edge_index, split.train_edges], 1)])
+        for split, own in zip(splits, ids, strict=True)
+    ]
+    for client, (split, own) in enumerate(zip(splits, ids, strict=True)):
+        held_out = keys_of(own[torch.cat([split.val_edges, split.test_edges], 1)])
+        elsewhere = [keys for other, keys in enumerate(train) if other != client]
+        count = int(torch.isin(held_out, torch.cat(elsewhere)).sum()) if elsewhere else 0
+        if count:
+            warn(
+                f"Expected held-out edges of client {client} to be no edges of other clients, but "
+                f"got {count}, which train there: fgl.data.splits.subgraph_split divides a split "
+                "of the whole graph",
+            )
+            return
 
 
 def warn_of_known_pairs(clients: Sequence[Graph]) -> None:

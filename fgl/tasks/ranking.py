@@ -161,7 +161,7 @@ def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
 
 
 def _cells(facts: Tensor, rows: Tensor, n: int) -> Tensor:
-    """Mask ``[m, n]`` of the cells of a table that are facts, by rows; a cell is ``row n + column``."""
+    """Mask ``[m, n]`` of the facts in rows of a table whose cells are ``row n + column``."""
     first, last = (torch.searchsorted(facts, each * n) for each in (rows, rows + 1))
     count = last - first
     place = torch.arange(len(rows), device=rows.device).repeat_interleave(count)

@@ -106,7 +106,7 @@ THEIRS: dict[str, tuple[Callable[[Any, Any], None], Any]] = {
     "r2": (of_tasks, skl.r2_score),
     "hit_rate": (of_lists, skl.top_k_accuracy_score),
 }
-PARTS = {"hit_rows": "of accuracy"}
+PARTS = {"hit_rows": "of accuracy", "mape": "below: scikit-learn divides by 0 too"}
 
 
 def test_every_metric_has_a_row() -> None:
@@ -117,6 +117,14 @@ def test_every_metric_has_a_row() -> None:
 def test_a_metric_is_scikit_learns(name: str) -> None:
     compare, theirs = THEIRS[name]
     compare(getattr(metrics, name), theirs)
+
+
+def test_mape_is_scikit_learns_of_answers_that_are_not_zero() -> None:
+    y = torch.tensor([[2.0], [-4.0], [0.0], [math.nan], [8.0]])
+    out = torch.tensor([[1.0], [-5.0], [3.0], [7.0], [6.0]])
+    rows = [0, 1, 4]
+    want = skl.mean_absolute_percentage_error(y[rows].numpy(), out[rows].numpy())
+    assert float(metrics.mape(out, y)) == pytest.approx(want, rel=1e-6)
 
 
 def test_both_of_one_sort_are_the_two() -> None:

@@ -128,6 +128,7 @@ OVERLAPPING = {"overlapping_partition", "community_clients", "major_label_partit
 NO_ROW = {
     "PROPORTIONS": "numbers",
     "Skew": "a setting of the partitions above",
+    "relation_partition": "test_triples: parts of relations, not of nodes",
     "quantile_labels": "labels for dirichlet_partition: below",
 }
 

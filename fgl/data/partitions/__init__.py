@@ -1,4 +1,4 @@
-"""Partitions: which client gets which nodes or graphs."""
+"""Partitions: assignments of nodes or graphs to clients."""
 
 from ..scaffolds import scaffold_partition
 from ..triples import relation_partition

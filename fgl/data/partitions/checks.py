@@ -1,4 +1,4 @@
-"""Checks that several partitions share, and a word on stderr before a long one."""
+"""Checks that several partitions share, and an announcement on stderr of a long partition."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...progress import shown
 
 
 def check_num_clients(num_clients: int, total: int) -> None:
-    """Raise a ValueError unless every client can get an example."""
+    """Raise a ValueError unless every client can get at least one example."""
     reject_if(not 1 <= num_clients <= total, f"num_clients to be in [1, {total}]", num_clients)
 
 
 def check_labels(y: Any) -> None:
-    """Raise unless `y` is classes, int64 ``[n]``, at least 0; for numbers, name the way out."""
+    """Raise unless `y` is classes, int64 ``[n]``, at least 0; for floats, suggest a solution."""
     if isinstance(y, Tensor) and y.is_floating_point():
         raise TypeError(
             f"Expected y to be an int64 tensor, but got {y.dtype}: "
@@ -28,12 +28,12 @@ def check_labels(y: Any) -> None:
 
 
 def announced(what: str, num_edges: int, many: int) -> AbstractContextManager[Any]:
-    """Announce a partition of a graph with many edges, since the single call takes long."""
+    """Announce a partition of a graph with many edges, since this call takes long."""
     return shown(f"{what} of {num_edges:,} edges", long=num_edges > many)
 
 
 def filled(owner: Tensor, num_clients: int) -> list[Tensor]:
-    """Sorted node ids per client; an empty one takes the first node of the largest.
+    """Sorted node ids per client; an empty client gets the first node of the largest client.
 
     Args:
         owner: each node's client, int64 ``[n]``; changed in place.

@@ -1,4 +1,4 @@
-"""Cuts with few edges between clients: communities (Louvain, Leiden), METIS and LDG."""
+"""Partitions with few edges between clients: communities (Louvain, Leiden), METIS and LDG."""
 
 from __future__ import annotations
 
@@ -33,31 +33,34 @@ def louvain_partition(
     seed: int = 0,
     engine: Literal["networkx", "igraph"] = "networkx",
 ) -> list[Tensor]:
-    """Louvain communities, dealt out to clients of about the same size (FGSSL).
+    """Assign Louvain communities to clients of about equal size (FGSSL).
 
-    With ``s = floor(num_nodes / num_clients)``, a community of more than ``s - delta`` nodes is cut
-    into chunks of that size, in order of node id; the remainder stays a community. Communities are
-    dealt in order of size, largest first, round-robin; a client that would exceed ``s + delta``
-    nodes is skipped. Left open by the rule: chunks have at least one node; among communities of
-    equal size that with the smallest node id is first; one that fits nowhere goes to the smallest
-    client (among equals the first).
+    Let ``s = floor(num_nodes / num_clients)``. A community of more than ``s - delta`` nodes is cut
+    into chunks of ``s - delta`` nodes, in order of node id; the remainder becomes a smaller
+    community. Communities are assigned round-robin in order of size, largest first; a client that
+    would exceed ``s + delta`` nodes is skipped. The paper does not specify some details. In this
+    function a chunk has at least one node; of communities of equal size the one with the smallest
+    node id is first; and a community that fits no client goes to the smallest client (the first of
+    several).
 
     Args:
-        graph: taken as undirected and unweighted.
+        graph: a graph, which is taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
-        delta: slack of the sizes, at least 0; for small clients give less than the default, which
-            would cut their communities into pieces (with a warning).
-        resolution: at least 0; above 1 for more and smaller communities.
-        seed: of Louvain.
-        engine: whose Louvain. ``"networkx"`` made the published tables; ``"igraph"`` (the extra
-            `partitions`) finds other communities, as good, and is the one for a large graph. Above
-            1,000,000 edges networkx warns.
+        delta: allowed deviation of a client's size, at least 0. For small clients choose less than
+            the default, which would cut their communities into small pieces (with a warning).
+        resolution: resolution of the communities, at least 0; values above 1 give more and smaller
+            communities.
+        seed: random seed of Louvain.
+        engine: library that runs Louvain. ``"networkx"`` was used for the published tables.
+            ``"igraph"`` (the extra `partitions`) finds different communities of equal quality and
+            is faster on large graphs. With networkx, a warning is given above 1,000,000 edges.
 
     Returns:
-        One sorted int64 tensor of node ids per client; every node is in exactly one.
+        One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
 
     Raises:
-        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or another number out of range.
+        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or another argument is out of
+            range.
         ImportError: if the engine is not installed.
 
     Example:
@@ -87,23 +90,27 @@ def leiden_partition(
     iterations: Count = 2,
     seed: int = 0,
 ) -> list[Tensor]:
-    """Leiden communities by igraph, dealt out as `louvain_partition` does.
+    """Assign igraph's Leiden communities to clients, in the same way as `louvain_partition`.
 
-    Leiden mends Louvain's communities that are not connected. It needs the extra `partitions`.
+    Leiden's communities are connected, while some of Louvain's are not. This function needs the
+    extra `partitions`.
 
     Args:
-        graph: taken as undirected and unweighted.
+        graph: a graph, which is taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
-        delta: slack of the sizes, at least 0.
-        resolution: at least 0; above 1 for more and smaller communities.
-        iterations: of the algorithm, at least 1; each iteration starts from the last one's result.
-        seed: of Leiden.
+        delta: allowed deviation of a client's size, at least 0.
+        resolution: resolution of the communities, at least 0; values above 1 give more and smaller
+            communities.
+        iterations: number of iterations, at least 1; each starts from the result of the previous
+            iteration.
+        seed: random seed of Leiden.
 
     Returns:
-        One sorted int64 tensor of node ids per client; every node is in exactly one.
+        One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
 
     Raises:
-        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or another number out of range.
+        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or another argument is out of
+            range.
         ImportError: if igraph is not installed.
 
     Example:
@@ -148,7 +155,7 @@ def _networkx(
 def _igraph(
     edges: Tensor, num_nodes: int, seed: int, method: str, **options: Any
 ) -> list[list[int]]:
-    """Communities by one of igraph's methods, whose random numbers are Python's."""
+    """Communities by one of igraph's methods, with Python's random numbers."""
     igraph = imported("igraph", "for its communities", install("partitions"))
     igraph.set_random_number_generator(random.Random(seed))
     try:
@@ -156,7 +163,7 @@ def _igraph(
             network = igraph.Graph(n=num_nodes, edges=edges.numpy())
             communities = partial(getattr(network, f"community_{method}"), **options)()
     finally:
-        igraph.set_random_number_generator(random)  # as igraph itself begins
+        igraph.set_random_number_generator(random)  # igraph's default
     label = torch.tensor(communities.membership, dtype=torch.int64)
     return [own.tolist() for own in label.argsort(stable=True).split(label.bincount().tolist())]
 
@@ -164,7 +171,7 @@ def _igraph(
 def deal(
     communities: Iterable[Iterable[int]], graph: Graph, num_clients: int, delta: int
 ) -> list[Tensor]:
-    """The communities as clients of about the same size."""
+    """Assign communities to clients of about equal size."""
     size = graph.num_nodes // num_clients
     chunk = max(size - delta, 1)
     whole = [sorted(nodes) for nodes in communities]
@@ -194,20 +201,20 @@ def deal(
 def metis_partition(
     graph: Graph, num_clients: int, *, seed: int = 0, recursive: bool | None = None
 ) -> list[Tensor]:
-    """Clients of almost equal size with few edges between them, by METIS.
+    """Partition a graph by METIS: clients of almost equal size with few edges between them.
 
-    A part that METIS leaves empty (where there are few nodes) takes the first node of the largest.
-    It needs the extra `partitions`.
+    If METIS leaves a part empty, which happens with few nodes, the part gets the first node of the
+    largest part. This function needs the extra `partitions`.
 
     Args:
-        graph: taken as undirected and unweighted.
+        graph: a graph, which is taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
-        seed: of METIS; -1 is the one that METIS has without a seed.
-        recursive: whether to cut in two again and again, or into all parts at once (k-way); default
-            the former up to 8 clients, as pymetis does.
+        seed: random seed of METIS; -1 means METIS's default seed.
+        recursive: True for recursive bisection, False for a k-way cut into all parts at once.
+            Default, as in pymetis: True for up to 8 clients.
 
     Returns:
-        One sorted int64 tensor of node ids per client; every node is in exactly one.
+        One sorted int64 tensor of node ids per client; every node belongs to exactly one client.
 
     Raises:
         ValueError: if `num_clients` is not in ``[1, num_nodes]``.
@@ -224,13 +231,13 @@ def metis_partition(
     pymetis = imported("pymetis", "for METIS", install("partitions"))
     n = graph.num_nodes
     check_num_clients(num_clients, n)
-    source, target = undirected(graph.edge_index.cpu(), n).to(torch.int32)  # METIS counts in these
+    source, target = undirected(graph.edge_index.cpu(), n).to(torch.int32)  # METIS uses int32
     begins = np.zeros(n + 1, np.int32)
     np.cumsum(target.bincount(minlength=n).numpy(), out=begins[1:])
     del target
     owner = torch.zeros(n, dtype=torch.int64)
     if num_clients > 1:
-        options = pymetis.Options(seed=seed + (seed >= 0))  # C's generator takes 0 for 1
+        options = pymetis.Options(seed=seed + (seed >= 0))  # C's generator treats 0 as 1
         adjacency = pymetis.CSRAdjacency(begins, source.numpy())
         with announced("METIS", source.numel() // 2, 10_000_000):
             cut = pymetis.part_graph(num_clients, adjacency, options=options, recursive=recursive)
@@ -238,8 +245,8 @@ def metis_partition(
     return [part.to(graph.device) for part in filled(owner, num_clients)]
 
 
-BLOCKS = 64  # of the smallest graphs; a block that is the whole graph would place it blindly
-LARGEST = 2**14  # nodes of a block: a table of them and 100 parts takes 13 MB
+BLOCKS = 64  # number of blocks for small graphs: nodes of one block do not see each other
+LARGEST = 2**14  # nodes of a block: a table of nodes x 100 parts takes 13 MB
 
 
 @typed
@@ -252,30 +259,30 @@ def ldg_partition(
     block: Count | None = None,
     seed: int = 0,
 ) -> list[Tensor]:
-    """Clients of bounded size with few edges between them, placed in a stream of nodes (LDG).
+    """Partition a graph by LDG: a stream of nodes is placed into clients of bounded size.
 
-    With C the capacity ``ceil((1 + slack) * n / num_clients)``, a node v goes to the part i of the
-    largest ``|N(v) in P_i| * (1 - |P_i| / C)``. A node without a placed neighbour goes to the
-    smallest part, as does one whose part is full. Each further pass places all nodes anew, and a
-    neighbour that it has not placed yet counts where the pass before put it.
+    Let C be the capacity ``ceil((1 + slack) * n / num_clients)``. A node v goes to the part i with
+    the largest ``|N(v) in P_i| * (1 - |P_i| / C)``. If v has no placed neighbour, or if that part
+    is full, v goes to the smallest part. Each further pass places all nodes again. A neighbour that
+    this pass has not placed yet is counted in its part of the previous pass.
 
-    Nodes come in blocks of consecutive ids. Nodes of one block do not see each other's new places,
-    which makes it fast; the capacity holds all the same. Beside the edges and a table of block x
-    clients it needs about 30 bytes a node and one an edge. Edges that are sorted by target may lie
-    in a mapped file.
+    Nodes are placed in blocks of consecutive ids. For speed, nodes in one block ignore each other's
+    new parts; the capacity is still respected. In addition to the edges and a table of size block x
+    clients, the function needs about 30 bytes for each node and one byte for each edge. Edges that
+    are sorted by target may lie in a mapped file.
 
     Args:
-        graph: each edge counts for its target, so a directed graph should have both directions.
+        graph: a graph with both directions of every edge, since an edge affects only its target.
         num_clients: number of clients; each gets at least one node.
-        passes: how often all nodes are placed; 1 is LDG, more are restreamed LDG.
-        slack: by how much a client may be larger than the mean, as a share of it.
-        block: nodes that are placed at once; 1 is the published rule. Default a 64th of the nodes,
-            at most 16,384, and fewer for over 100 clients.
-        seed: of the order of the blocks, the same in each pass.
+        passes: number of passes; 1 is LDG, more passes are restreaming LDG.
+        slack: largest relative excess of a client's size over the mean size.
+        block: number of nodes that are placed at once; 1 is the published rule. By default 1/64 of
+            the nodes, at most 16,384, and fewer for more than 100 clients.
+        seed: random seed for the order of the blocks, which is the same in each pass.
 
     Returns:
-        One sorted int64 tensor of node ids per client; every node is in exactly one, and none has
-        more than C.
+        One sorted int64 tensor of node ids per client. Every node belongs to exactly one client,
+        and no client has more than C nodes.
 
     Raises:
         ValueError: if `num_clients` is not in ``[1, num_nodes]``, `passes` or `block` is below 1,
@@ -294,11 +301,11 @@ def ldg_partition(
     check_num_clients(num_clients, n)
     if block is None:
         block = max(1, min(n // BLOCKS, LARGEST, 100 * LARGEST // num_clients))
-    capacity = math.ceil(round(n * (1 + slack) / num_clients, 6))  # 1.1 is a little more
+    capacity = math.ceil(round(n * (1 + slack) / num_clients, 6))  # as a float, 1.1 is above 1.1
     ends, sources = _by_target(graph.edge_index.cpu(), n)
     generator = torch.Generator().manual_seed(seed)
     starts = (torch.randperm(-(-n // block), generator=generator) * block).tolist()
-    owner = torch.full((n,), num_clients, dtype=torch.int32)  # one more part for the unplaced
+    owner = torch.full((n,), num_clients, dtype=torch.int32)  # an extra part holds unplaced nodes
     with shown("LDG", passes * len(starts), unit="block") as advance:
         for _ in range(passes):
             size = torch.zeros(num_clients, dtype=torch.int64)
@@ -315,7 +322,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Ends of each node's edges, int64 ``[n]``, and the sources of the edges, node by node."""
+    """Sources of all edges, sorted by target, and where each node's sources end, int64 ``[n]``."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]
@@ -323,7 +330,7 @@ def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
 
 
 def _counts(degree: Tensor, owners: Tensor, num_parts: int) -> Tensor:
-    """Neighbours of each node of a block in each part, int64 ``[block, parts]``."""
+    """Number of neighbours of each node of a block in each part, int64 ``[block, parts]``."""
     base = torch.arange(0, len(degree) * (num_parts + 1), num_parts + 1)
     key = base.repeat_interleave(degree, output_size=len(owners)).add_(owners)
     count = key.bincount(minlength=len(degree) * (num_parts + 1))
@@ -334,8 +341,8 @@ def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
     """The parts of a block's nodes, int64 ``[block]``; no part grows beyond the capacity."""
     score = count * (1 - size.double() / capacity)
     part = score.argmax(1)
-    part[score.amax(1) <= 0] = len(size)  # no neighbour, or only full parts
-    order = part.argsort(stable=True)  # within a part, by number
+    part[score.amax(1) <= 0] = len(size)  # no placed neighbour, or only full parts
+    order = part.argsort(stable=True)  # sorted by part, then by index
     demand = part.bincount(minlength=len(size) + 1)
     rank = torch.arange(len(part)) - (demand.cumsum(0) - demand)[part[order]]
     room = torch.cat([capacity - size, size.new_zeros(1)])
@@ -347,12 +354,12 @@ def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
 
 
 def _smallest(size: Tensor, count: int) -> Tensor:
-    """Parts for `count` nodes, placed one after the other, each in the smallest part so far."""
+    """Parts for `count` nodes, each placed in the part that is smallest at that time."""
     if not count:
         return size.new_zeros(0)
     low = size.sort().values
     rises = (low * torch.arange(1, len(low) + 1) - low.cumsum(0) < count).sum()  # parts that grow
-    top = (low[:rises].sum() + count) // rises + 1  # no part grows beyond it
+    top = (low[:rises].sum() + count) // rises + 1  # no part grows beyond this size
     room = (top - size).clamp(min=0)
     part = torch.arange(len(size)).repeat_interleave(room)
     rank = torch.arange(len(part)) - (room.cumsum(0) - room)[part]

@@ -1,4 +1,4 @@
-"""Graphs of the clients of a partition, each alone or all together."""
+"""Graphs of a partition: one graph per client, or the union of all clients."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from ..features import map_features
 def partition_graph(
     graph: Graph, parts: Sequence[Tensor], *, folder: str | os.PathLike[str] | None = None
 ) -> list[Graph]:
-    """The clients' graphs: induced subgraphs, each with `node_id`, or graphs of a collection.
+    """Build the clients' graphs: induced subgraphs with `node_id`, or parts of a collection.
 
-    Edges and pairs between clients are lost; parts may overlap. `cut_loss` counts them.
+    Edges and pairs between clients are lost; `cut_loss` counts them. Parts may overlap.
 
     Args:
         graph: the whole graph, or a collection.
-        parts: int64 ids of nodes, or of a collection's graphs, one tensor per client, without
-            repeats.
-        folder: where each client's features go, to a file of its own (``0.x``, ``1.x``, ...), of
-            which they are mapped: see `map_features`. Default: they stay in memory.
+        parts: int64 ids of nodes, or of a collection's graphs, one tensor without repeats per
+            client.
+        folder: folder for the clients' features. Each client's features are written to a file
+            (``0.x``, ``1.x``, ...) and mapped from it: see `map_features`. By default features stay
+            in memory.
 
     Returns:
-        One graph per part, its nodes in the order of the part.
+        One graph per part, with its nodes in the order of the part.
 
     Warns:
-        UserWarning: if no client holds more than half of the edges, or of the pairs of
-            `edge_label_index`, between nodes that clients have.
+        UserWarning: if more than half of the edges between clients' nodes, or of the pairs in
+            `edge_label_index`, are lost.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
@@ -55,7 +56,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """Edges and pairs between nodes that clients have, and how many of them no client holds.
+    """Numbers of edges and pairs between nodes of clients, and how many of them are lost.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -70,19 +71,20 @@ class CutLoss(NamedTuple):
 
 @typed
 def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
-    """The number of edges, and of pairs of `edge_label_index`, that a partition loses.
+    """Count the edges, and the pairs of `edge_label_index`, that a partition loses.
 
-    An edge is lost if clients have both of its ends, but no client has the two.
+    An edge is lost if each of its ends belongs to a client, but no single client has both ends.
 
     Args:
         graph: the whole graph.
-        parts: int64 node ids, one tensor per client; they may overlap.
+        parts: int64 node ids, one tensor per client; parts may overlap.
 
     Returns:
-        All edges and pairs between nodes of clients, and the lost ones among them.
+        The numbers of all edges and pairs between nodes of clients, and of the lost edges and
+        pairs.
 
     Raises:
-        ValueError: for a collection, whose graphs stay whole, and for an id that is no node.
+        ValueError: for a collection, whose graphs are never cut, and for an invalid node id.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
@@ -100,7 +102,7 @@ def _held(graph: Graph, parts: Sequence[Tensor]) -> list[Tensor]:
     for client, part in enumerate(parts):
         check_index("nodes", part, (None,), graph.num_nodes)
         owner[part] = client
-    if int((owner >= 0).sum()) != sum(part.numel() for part in parts):  # they overlap
+    if int((owner >= 0).sum()) != sum(part.numel() for part in parts):  # parts overlap
         masks = (_inside(graph.edge_index, part, graph.num_nodes) for part in parts)
         return [mask.nonzero().squeeze(1) for mask in masks]
     edges, size = _edges_inside(graph.edge_index, owner, len(parts))
@@ -108,7 +110,7 @@ def _held(graph: Graph, parts: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _inside(pairs: Tensor, part: Tensor, num_nodes: int) -> Tensor:
-    """The pairs whose two ends are in a part, bool."""
+    """Mask of the pairs whose two ends are in a part, bool."""
     own = torch.zeros(num_nodes, dtype=torch.bool, device=pairs.device)
     own[part] = True
     return own[pairs[0]] & own[pairs[1]]
@@ -145,16 +147,16 @@ def _warn(counts: CutLoss) -> None:
 
 
 def _stored(graphs: Iterable[Graph], folder: str | os.PathLike[str] | None) -> list[Graph]:
-    """The graphs, their features in files where there is a folder for them."""
+    """The graphs; if a folder is given, their features are mapped from files."""
     if folder is None:
         return list(graphs)
     return [map_features(own, Path(folder, f"{client}.x")) for client, own in enumerate(graphs)]
 
 
 def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Tensor, Tensor]:
-    """Ids of the edges inside disjoint parts, part after part, and how many each has.
+    """Ids of the edges inside disjoint parts, part after part, and each part's number of edges.
 
-    All edges are looked at once, not once per part.
+    All edges are read in one pass, not in one pass per part.
     """
     source, target = owner[edge_index[0]], owner[edge_index[1]]
     edges = ((source == target) & (source >= 0)).nonzero().squeeze(1)
@@ -164,15 +166,15 @@ def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Te
 
 @typed
 def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
-    """Union of the clients' graphs: their nodes, and the edges that at least one client holds.
+    """The union of the clients' graphs: all their nodes, and all edges that a client holds.
 
     Args:
         graph: the whole graph.
         parts: int64 node ids, one tensor per client.
 
     Returns:
-        The subgraph, its nodes in order of their id, with `node_id`; an edge between two clients'
-        nodes that none of them holds as a whole is lost.
+        The subgraph with `node_id`, with nodes sorted by id. An edge is lost if no single client
+        has both of its ends.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))

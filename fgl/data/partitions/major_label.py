@@ -25,35 +25,39 @@ def major_label_partition(
     num_test: int = 200,
     seed: int = 0,
 ) -> tuple[Graph, list[Graph]]:
-    """Overlapping clients that draw most of their nodes from a few labels, and a global test graph.
+    """Draw overlapping clients, each with most nodes from a few labels, and a global test graph.
 
-    Isolated nodes are dropped; N remain. ``int(global_share N)`` uniform nodes are the global test
-    graph, and leave the pool for good. Then client after client: of the pool without the test nodes
-    of the clients before, ``S = int(share N)`` nodes, ``int(major_rate S)`` of them (or as many as
-    there are) with one of `num_major` labels, which every client draws by itself, the others from
-    all that remains, and fewer than S where the pool is exhausted. Nodes without an edge inside the
-    sample are dropped, which leaves n in random order. The last `num_test` of them are the client's
-    test nodes, the ``n // 5`` before those its validation nodes, the others train.
+    Isolated nodes are dropped; N nodes remain in the pool. ``int(global_share N)`` uniformly drawn
+    nodes leave the pool and become the global test graph. The clients then draw in turn, and the
+    test nodes of a client leave the pool. Each client first draws `num_major` major labels, and
+    then a sample of ``S = int(share N)`` nodes. ``int(major_rate S)`` of these nodes, or all if
+    there are fewer, have one of its major labels. The other nodes are drawn from the rest of the
+    pool. A sample has fewer than S nodes if the pool is exhausted. Nodes without an edge inside the
+    sample are dropped; the n remaining nodes are in random order. The last `num_test` of them are
+    the client's test nodes, the ``n // 5`` nodes before these are its validation nodes, and all
+    other nodes are training nodes.
 
-    So a training node may be shared by several clients, and a client's test or validation node may
-    be a training node of another one.
+    Several clients may therefore share a training node, and a test or validation node of one client
+    may be a training node of another client.
 
     Args:
-        graph: undirected, with labels.
+        graph: an undirected graph with labels.
         num_clients: number of clients.
-        num_major: major labels of a client.
-        major_rate: share of a client's nodes with a major label; 0 draws all from the whole pool.
-        share: of the N nodes in a client.
-        global_share: of the N nodes in the global test graph.
-        num_test: test nodes of a client.
-        seed: of all draws.
+        num_major: number of major labels per client.
+        major_rate: fraction of a client's nodes with a major label; with 0 all nodes are drawn from
+            the whole pool.
+        share: fraction of the N nodes that a client draws.
+        global_share: fraction of the N nodes in the global test graph.
+        num_test: number of test nodes per client.
+        seed: random seed.
 
     Returns:
-        The global test graph, some of whose nodes the cut isolates, with a test mask of all its
-        nodes; and one graph per client with its masks. `node_id` counts in the given graph.
+        The global test graph and one graph per client with its masks. The test mask of the global
+        test graph has all its nodes; some of them may have no edge left. `node_id` holds ids in the
+        given graph.
 
     Raises:
-        ValueError: if an argument is out of range, or a client has no training node left.
+        ValueError: if an argument is out of range, or a client has no training node.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -67,7 +71,7 @@ def major_label_partition(
     generator = torch.Generator().manual_seed(seed)
     y = graph.labels.cpu()
     edges = graph.edge_index.cpu()
-    edges = edges[:, edges[0] != edges[1]]  # a node with itself alone is isolated
+    edges = edges[:, edges[0] != edges[1]]  # a node whose only edge is a self-loop is isolated
     linked = edges.unique()
     total = linked.numel()
     free = torch.zeros(graph.num_nodes, dtype=torch.bool)
@@ -98,14 +102,14 @@ def major_label_partition(
 
 
 def _linked(edges: Tensor, nodes: Tensor, generator: torch.Generator) -> Tensor:
-    """The nodes among these that have an edge to another one of them, in random order."""
+    """The nodes that have an edge to another node among `nodes`, in random order."""
     inside = torch.isin(edges, nodes).all(0)
     linked: Tensor = edges[:, inside].unique()
     return linked[torch.randperm(linked.numel(), generator=generator)]
 
 
 def _client(graph: Graph, nodes: Tensor, num_test: int) -> Graph:
-    """The induced subgraph with its masks: the last nodes test, those before validate."""
+    """The induced subgraph with masks for training, validation and test nodes, in this order."""
     n = nodes.numel()
     position = torch.arange(n)
     test = position >= n - num_test
@@ -116,24 +120,24 @@ def _client(graph: Graph, nodes: Tensor, num_test: int) -> Graph:
 
 
 def _some(nodes: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Draw `count` of the nodes, or take all if there are fewer."""
+    """Draw `count` of the nodes, or all nodes if there are fewer."""
     return nodes[torch.randperm(nodes.numel(), generator=generator)[:count]]
 
 
 def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> None:
     check_count(num_clients=num_clients, num_test=num_test)
-    classes = graph.num_classes if len(graph.labels) else 0  # numbers have no classes
+    classes = graph.num_classes if len(graph.labels) else 0  # float targets have no classes
     reject_if(not 1 <= num_major <= (classes or 0), f"num_major to be in [1, {classes}]", num_major)
 
 
 def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
-    """Each client's test nodes that no other client trains on.
+    """Masks of each client's test nodes that no other client trains on.
 
-    Clients overlap, so that a test node of one may be a training node of another one, whose model
-    reaches the first.
+    Clients overlap, so a test node of one client may be a training node of another client. The
+    first client can then receive a model that was trained on its test node.
 
     Args:
-        clients: graphs with `node_id`, training and test masks.
+        clients: graphs with `node_id`, training masks and test masks.
 
     Returns:
         bool ``[num_nodes]`` per client.

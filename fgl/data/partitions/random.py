@@ -1,4 +1,4 @@
-"""Random clients: of one size, of shares of a community, or with nodes in common."""
+"""Random clients: of equal size, of fractions of communities, or with common nodes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from .checks import check_num_clients
 
 @typed
 def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
-    """Nodes, or graphs of a collection, dealt out at random, sizes differing by at most one.
+    """Assign nodes, or graphs of a collection, to clients at random; sizes differ by at most one.
 
     Args:
         graph: the graph.
         num_clients: number of clients.
-        seed: of the permutation, which is independent of a random split's with the same seed.
+        seed: random seed. The permutation is independent of a random split with the same seed.
 
     Returns:
-        One sorted int64 tensor of nodes, or of graphs, per client; each is in exactly one.
+        One sorted int64 tensor of ids per client; every node or graph belongs to exactly one
+        client.
 
     Raises:
         ValueError: if `num_clients` is not in ``[1, n]`` for n nodes or graphs.
@@ -45,19 +46,20 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
 def community_clients(
     communities: Sequence[Tensor], clients: Count, *, share: Share = 0.5, seed: int = 0
 ) -> list[Tensor]:
-    """Several clients of every community, each with a share of its nodes, drawn by itself.
+    """Draw several clients from every community, each with a fraction of its nodes.
 
-    Clients of one community overlap: of two that draw half of it, half of their nodes are common.
+    Draws are independent, so clients of one community overlap. If two clients each draw half of a
+    community, they have half of their nodes in common on average.
 
     Args:
         communities: int64 node ids, one tensor per community, such as `metis_partition` returns.
-        clients: of each community.
-        share: of the nodes of its community that a client draws, rounded down.
-        seed: of the draws.
+        clients: number of clients per community.
+        share: fraction of its community's nodes that a client draws; the number is rounded down.
+        seed: random seed.
 
     Returns:
-        One sorted int64 tensor of node ids per client: those of the first community, of the second,
-        and so on.
+        One sorted int64 tensor of node ids per client: first the clients of the first community,
+        then the clients of the second community, and so on.
 
     Raises:
         ValueError: if `clients` or `share` is out of range.
@@ -79,7 +81,7 @@ def community_clients(
     return parts
 
 
-# The clients' shares of the nodes in FedGL's settings: its Table 2, and D1 to D4 of its Table 5.
+# Fractions of the nodes per client in FedGL's settings: its Table 2, and D1 to D4 of its Table 5.
 PROPORTIONS = {
     "table2": (0.3, 0.4, 0.5, 0.5, 0.6, 0.7),
     "D1": (0.3, 0.4, 0.5),
@@ -93,22 +95,25 @@ PROPORTIONS = {
 def overlapping_partition(
     graph: Graph, proportions: Iterable[float], *, common: float | None = None, seed: int = 0
 ) -> list[Tensor]:
-    """Every client draws its share of the nodes by itself, so that clients overlap (FedGL).
+    """Draw a fraction of the nodes for each client independently, so that clients overlap (FedGL).
 
     Args:
         graph: the graph.
-        proportions: one share of the nodes in ``[0, 1]`` per client, rounded to whole nodes.
-        common: share of nodes that all clients hold (the paper's overlap ratio, its Table 6): they
-            are drawn first, and no other node is held by all. Default: independent draws, of which
-            about the product of the proportions is common to all.
-        seed: of the draws.
+        proportions: fraction of the nodes in ``[0, 1]`` for each client; numbers of nodes are
+            rounded.
+        common: fraction of the nodes that all clients hold (the overlap ratio in the paper's Table
+            6). These nodes are drawn first, and no other node belongs to all clients. By default
+            draws are independent, so the expected fraction of common nodes is the product of the
+            proportions.
+        seed: random seed.
 
     Returns:
-        One sorted int64 tensor of node ids per client; parts overlap, some nodes may be in none.
+        One sorted int64 tensor of node ids per client. Parts overlap, and some nodes may be in no
+        part.
 
     Raises:
-        ValueError: if a share is out of range or smaller than `common`, or if the shares leave no
-            room for a node outside.
+        ValueError: if a proportion is out of range or smaller than `common`; or if the proportions
+            are so large that nodes other than the common nodes must belong to all clients.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
@@ -138,7 +143,7 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """Swap each node that all clients hold, except `shared`, for another node in one client."""
+    """Replace each node that all clients hold, except `shared`, by another node in one client."""
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

@@ -1,4 +1,4 @@
-"""Clients that differ in one thing: their mix of labels, their features, or their degrees."""
+"""Partitions into clients that differ in label distribution, features, or degrees."""
 
 from __future__ import annotations
 
@@ -15,33 +15,36 @@ from ...kinds import typed
 from ...sparse import SparseMatrix, row_sum
 from .checks import check_labels, check_num_clients
 
-RARE = 1e-4  # a class with a smaller share would be drawn too seldom to wait for it
+RARE = 1e-4  # a class with a smaller probability would take too many draws
 
 
 @typed
 def dirichlet_partition(
     y: Tensor, num_clients: int, *, alpha: float, cap: float = 0.95, seed: int = 0
 ) -> list[Tensor]:
-    """Examples dealt to clients of equal size, each with its own mix of classes (GPFL).
+    """Assign examples to clients of equal size with different class distributions (GPFL).
 
-    With n examples, a client gets ``floor(n / num_clients)``, the first ``n mod num_clients`` one
-    more. Its mix is ``p_i ~ Dirichlet(alpha 1)``; what an entry has above `cap` is spread evenly
-    over the others, once, which may lift another of three or more above `cap`. Again and again a
-    random client with room draws a class from its mix, again if the class is used up, and takes the
-    last example of it that is left.
+    With n examples, a client gets ``floor(n / num_clients)`` examples, and the first
+    ``n mod num_clients`` clients get one more. The class distribution of a client is
+    ``p_i ~ Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the
+    other entries. This is done a single time, so with three or more classes another entry may then
+    exceed `cap`. In each step, a random client that is not full draws a class from its
+    distribution, and draws again if no example of this class is left. It gets the last remaining
+    example of the class.
 
-    Left open by the rule: where a client's mix has nothing left that it could draw, all classes
-    with examples left are equally likely.
+    The rule does not cover a client whose distribution has only classes without remaining examples.
+    In that case all classes with remaining examples are equally likely.
 
     Args:
         y: classes, int64 ``[n]``.
         num_clients: number of clients, at most n.
-        alpha: small for clients of one class, large for clients alike.
-        cap: share of a class in a mix above which it is cut.
-        seed: of the mixes and of the dealing.
+        alpha: concentration. A small value gives clients of one class; a large value gives similar
+            clients.
+        cap: probability above which a class in a client's distribution is cut to `cap`.
+        seed: random seed.
 
     Returns:
-        One sorted int64 tensor of examples per client; every example is in exactly one.
+        One sorted int64 tensor of examples per client; every example belongs to exactly one client.
 
     Raises:
         TypeError: if `y` is not int64.
@@ -54,8 +57,9 @@ def dirichlet_partition(
         >>> [part.numel() for part in parts]
         [14, 13, 13]
 
-    Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335, for Dirichlet's draw; the dealing is
-    of https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
+    Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335, for the Dirichlet distribution; the
+    assignment is from https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning,
+    data_split.py
     """
     check_labels(y)
     n = y.numel()
@@ -71,7 +75,7 @@ def dirichlet_partition(
     parts: list[list[int]] = [[] for _ in range(num_clients)]
     for _ in range(n):
         client = int(rng.choice(np.flatnonzero(room)))
-        share = mix[client] * (left > 0)  # to draw again until a class has examples left
+        share = mix[client] * (left > 0)  # like drawing until a class has examples left
         share = share if share.sum() > 0 else (left > 0).astype(float)
         label = int(rng.choice(len(classes), p=share / share.sum()))
         parts[client].append(classes[label].pop())
@@ -82,37 +86,42 @@ def dirichlet_partition(
 
 @typed
 def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]:
-    """Examples dealt as GPFL's public code deals them: its own draw, of seed 0.
+    """Reproduce the partition of GPFL's public implementation, with its seed 0.
 
-    The rule is the one of `dirichlet_partition` with ``cap=0.95``, drawn from numpy's legacy
-    generator in the public code's order: all mixes; then, until everybody has enough, a client
-    among *all* of them, again if it has no room, and a class by inverting the mix's cumulative sum,
-    again if the class is used up. So the clients are those behind the paper's Table 2.
+    The rule is that of `dirichlet_partition` with ``cap=0.95``. Random numbers come from NumPy's
+    legacy generator, in the order of the public implementation. All class distributions are drawn
+    first. Until all clients are full, the code then draws a client among *all* clients, again if
+    the client is full. It draws a class by inverting the cumulative sum of the distribution, again
+    if no example of the class is left. The clients are therefore the clients of the paper's Table
+    2.
 
-    Left open by the public code: it would draw for hours where the classes that are left have
-    next to nothing of a client's mix (less than 1e-4); here they are equally likely then. Of two
-    classes each has at least 0.05.
+    The public implementation would draw for hours if the remaining classes have a probability below
+    1e-4 in a client's distribution. In that case this function makes the remaining classes equally
+    likely. With two classes this cannot happen, since each class has a probability of at least
+    0.05.
 
     Args:
         y: classes, int64 ``[n]``, in the order of the dataset's files.
         num_clients: number of clients, at most n.
-        alpha: small for clients of one class, large for clients alike.
+        alpha: concentration. A small value gives clients of one class; a large value gives similar
+            clients.
 
     Returns:
-        One sorted int64 tensor of examples per client; every example is in exactly one.
+        One sorted int64 tensor of examples per client; every example belongs to exactly one client.
 
     Raises:
         TypeError: if `y` is not int64.
         ValueError: if `y` has another shape or a negative class, `num_clients` is not in
-            ``[1, n]``, or `alpha` is not positive, or so small or large that a mix is no number.
+            ``[1, n]``, or `alpha` is not positive, or so small or large that a probability is NaN.
 
     Example:
         >>> y = torch.arange(2).repeat(20)
         >>> [y[part].sum().item() for part in gpfl_partition(y, 3, alpha=0.5)]
         [8, 9, 3]
 
-    Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335, for Dirichlet's draw; the dealing is
-    of https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
+    Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335, for the Dirichlet distribution; the
+    assignment is from https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning,
+    data_split.py
     """
     check_labels(y)
     n = y.numel()
@@ -138,21 +147,21 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
 
 def _class_left(rng: np.random.RandomState, steps: np.ndarray, left: list[int]) -> int:
-    """A class by the cumulative sum of a mix, drawn again until it has examples left."""
+    """Draw a class by cumulative probabilities, again until a class has examples left."""
     while True:
-        label = int(np.argmax(rng.uniform() <= steps))  # the first where rounding leaves none
+        label = int(np.argmax(rng.uniform() <= steps))  # the first class if rounding leaves none
         if label in left:
             return label
 
 
 def _classes(y: Tensor, alpha: float) -> list[list[int]]:
-    """The examples of each class that occurs, in order."""
+    """The examples of each occurring class, in order of the classes."""
     reject_if(not alpha > 0, "alpha to be > 0", alpha)
     return [(y == label).nonzero().squeeze(1).tolist() for label in y.unique()]
 
 
 def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
-    """Cut mixes at `cap`; the other classes share the rest."""
+    """Cut probabilities at `cap` and spread the excess evenly over the other classes."""
     if mix.shape[1] == 1:
         return mix
     excess = np.clip(mix - cap, 0, None)
@@ -163,18 +172,19 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
 
 @typed
 def quantile_labels(y: Tensor, bins: Several) -> Tensor:
-    """Range of each number, among `bins` ranges that hold equally many of the known numbers.
+    """Label each number by its quantile: one of `bins` ranges with equally many known numbers.
 
-    ``dirichlet_partition(quantile_labels(y, 4), num_clients, alpha=0.5)`` gives each client its own
-    mix of small and large numbers.
+    ``dirichlet_partition(quantile_labels(y, 4), num_clients, alpha=0.5)`` gives the clients
+    different distributions of small and large numbers.
 
     Args:
-        y: float ``[n]``, NaN where unknown.
-        bins: how many ranges, at least 2.
+        y: float ``[n]``; NaN means unknown.
+        bins: number of ranges, at least 2.
 
     Returns:
-        int64 ``[n]``: 0 for the smallest up to ``bins - 1``, and `bins` where a number is unknown;
-        equal numbers have equal labels, so where many are equal some labels stay empty.
+        int64 ``[n]``: labels from 0 for the smallest numbers to ``bins - 1`` for the largest, and
+        `bins` for unknown numbers. Equal numbers have equal labels, so some labels may not occur if
+        many numbers are equal.
 
     Raises:
         TypeError: if `y` is not floating point.
@@ -188,7 +198,7 @@ def quantile_labels(y: Tensor, bins: Several) -> Tensor:
     reject_if(y.dim() != 1, "y to have shape [n], one column", list(y.shape))
     unknown = y.isnan()
     ordered = y[~unknown].sort().values
-    first = torch.arange(1, bins, device=y.device) * ordered.numel() // bins  # of each range
+    first = torch.arange(1, bins, device=y.device) * ordered.numel() // bins  # start of each range
     if not ordered.numel():
         return torch.full_like(unknown, bins, dtype=torch.int64)
     labels = torch.searchsorted(ordered[first], y, right=True)
@@ -198,7 +208,7 @@ def quantile_labels(y: Tensor, bins: Several) -> Tensor:
 @typed
 @dataclass(frozen=True)
 class Skew:
-    """Differences between clients, and the number of clients that never train.
+    """Settings for differences between clients, and the number of clients that never train.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -211,12 +221,12 @@ class Skew:
     """
 
     skew_by: Literal["nothing", "labels", "features", "degrees"] = "nothing"
-    """The difference between clients, instead of the partition: mix of labels, mean feature, or
-    mean degree."""
+    """Property in which clients differ, instead of a partition: label distribution, mean feature,
+    or mean degree."""
     skew_alpha: Positive = 0.5
-    """The parameter of the Dirichlet draw of labels: small makes clients of one class."""
+    """Concentration of the Dirichlet distribution; small values give clients of one class."""
     unseen: Natural = 0
-    """The last clients, which never train, and are scored with models that the others are sent."""
+    """Number of clients at the end that never train; they are scored with models sent to others."""
 
     def __post_init__(self) -> None:
         if self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels":
@@ -226,10 +236,11 @@ class Skew:
             )
 
     def parts(self, graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
-        """Ids of each client's nodes, or of a collection's graphs; `seed` decides Dirichlet's draw.
+        """Ids of each client's nodes, or graphs of a collection; `seed` is for the Dirichlet draw.
 
         Raises:
-            ValueError, TypeError: if clients shall differ in labels that nodes or graphs have not.
+            ValueError, TypeError: if clients should differ in labels, but nodes or graphs have no
+                labels.
         """
         if self.skew_by == "labels":
             if graph.edge_label_index is not None:
@@ -243,20 +254,22 @@ class Skew:
 
 @typed
 def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]:
-    """Examples in the order of one number, cut into clients whose sizes differ by at most 1.
+    """Sort examples by one number and cut them into clients whose sizes differ by at most 1.
 
     Args:
-        graph: its nodes are the examples, or the graphs of a collection.
-        num_clients: at most one per example.
-        by: ``"features"``, the mean of an example's features, or ``"degrees"``, its (mean) degree.
+        graph: a graph, whose nodes are the examples, or a collection, whose graphs are the
+            examples.
+        num_clients: number of clients, at most the number of examples.
+        by: ``"features"`` for the mean of an example's features, or ``"degrees"`` for its (mean)
+            degree.
 
     Returns:
-        One sorted int64 tensor of examples per client, those with the smallest numbers first; of
-        equal numbers the first example comes first.
+        One sorted int64 tensor of examples per client. The first client has the smallest numbers.
+        Examples with equal numbers are taken in their order.
 
     Raises:
-        ValueError: for another `by`, if `num_clients` is out of range, or if all means of features
-            agree up to rounding, as after `fgl.data.normalize_features`.
+        ValueError: if `by` is unknown, `num_clients` is out of range, or all feature means are
+            equal up to rounding, as after `fgl.data.normalize_features`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 0, 2], [1, 0, 2, 0]]))
@@ -264,7 +277,7 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
         [[1, 3], [0, 2]]
 
     Source: "feature_skew" and "topology_skew" of OpenFGL, https://arxiv.org/abs/2408.16288, for
-    collections, where the last client takes what is left
+    collections, in which the last client gets the remaining graphs
     """
     check_choice("by", by, ("features", "degrees"))
     check_num_clients(num_clients, graph.num_nodes if graph.batch is None else graph.num_graphs)

@@ -1,1 +1,1 @@
-"""Readers of files: one format a file, and what they share."""
+"""Readers of files: one module per format, and shared helpers."""

@@ -18,26 +18,27 @@ TOKEN = re.compile(
     r'\s*(?:#[^\n]*|(?P<open>\[)|(?P<close>\])|"(?P<quoted>[^"]*)"|(?P<word>[^\s"#\[\]]+))'
 )
 CLASSES = ": targets=... names the attribute with the classes"
-Record = tuple[int, dict[str, str]]  # where it begins in the text, and its keys and values
+Record = tuple[int, dict[str, str]]  # its start in the text, and its keys and values
 Entry = tuple[int, str, "str | list[Entry]"]
 
 
 def read_gml(
     folder: Path, name: str, *, targets: str = "value", ignore: Collection[str] = ()
 ) -> Graph:
-    """``NAME.gml``, the class of a node in its ``value``, as in the political blogs.
+    """Read ``NAME.gml``, with the class of a node in ``value``, as in the political blogs.
 
-    Features are the node's degree, one-hot, 64 wide, the last column for 63 and above: the format
-    has none. The graph is undirected, without self-loops and repeats, whatever the file states of
-    directions. Classes are renumbered from 0 in their order. A warning names the other attributes
-    of nodes and edges, which are not read, and ``directed`` where the file has directions.
+    The format has no features, so features are one-hot degrees with 64 columns; the last column
+    means a degree of 63 or more. The graph is undirected, without self-loops and repeats, even if
+    the file has directions. Classes are renumbered from 0 in ascending order. A warning names the
+    other attributes of nodes and edges, which are not read, and ``directed`` if the file has
+    directions.
 
     Args:
-        folder: where the file is.
-        name: of the file.
-        targets: the attribute with a node's class, an integer.
-        ignore: attributes that the warning leaves out, such as ``"label"``; ``"directed"`` for the
-            directions.
+        folder: folder of the file.
+        name: name of the file without its suffix.
+        targets: the node attribute with the class, an integer.
+        ignore: attributes that the warning should not name, such as ``"label"``; use ``"directed"``
+            for the directions.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -79,7 +80,7 @@ def _end(
 
 
 def _records(path: Path, text: str) -> tuple[list[Record], list[Record], dict[str, str]]:
-    """The nodes and edges of the graph, and its own attributes."""
+    """The nodes, the edges and the attributes of the graph."""
     graphs = [entries for _, key, entries in _entries(path, text) if key == "graph"]
     entries = [entry for graph in graphs if isinstance(graph, list) for entry in graph]
     nodes, edges = (
@@ -94,13 +95,13 @@ def _records(path: Path, text: str) -> tuple[list[Record], list[Record], dict[st
 
 
 def _entries(path: Path, text: str) -> list[Entry]:
-    """The keys of the whole file with their values; a value in brackets is a list of such."""
-    levels: list[list[Entry]] = [[]]  # of the brackets that are open, the file first
-    keys: list[str] = []  # of the open brackets, and one that waits for its value
+    """The keys and values of the whole file; a value in brackets is a list of keys and values."""
+    levels: list[list[Entry]] = [[]]  # one list per open bracket, the file first
+    keys: list[str] = []  # of the open brackets, and the key before its value
     end = 0
     for match in TOKEN.finditer(text):
         if match.start() != end:
-            break  # at a character that begins no token
+            break  # at a character that cannot begin a token
         end, kind = match.end(), match.lastgroup
         if kind is None:  # a comment
             continue

@@ -1,4 +1,4 @@
-"""Arrays, sparse matrices and masks from files, checked: a file may hold anything."""
+"""Checks of arrays, sparse matrices and masks from files, which may hold invalid data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...graph import MASKS
 from ...graph.checks import has_shape
 from ...sparse import SparseMatrix
 
-COLUMNS = 2**31  # a file that claims more has no such features, and no model could read them
+COLUMNS = 2**31  # a file with more columns is malformed, and no model could read them
 
 
 def check_columns(name: str, columns: int) -> None:
@@ -25,7 +25,7 @@ def check_columns(name: str, columns: int) -> None:
 
 
 def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
-    """A scipy csr_matrix with checked indices, since a file's may point anywhere."""
+    """A SciPy csr_matrix with checked indices, since indices in a file may be invalid."""
     from scipy.sparse import csr_matrix
 
     check_columns(str(path), max(shape, default=0))
@@ -38,12 +38,12 @@ def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) ->
 
 
 def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """A value as an array, of a dtype among `kinds` (numpy's letters) and of this shape."""
+    """Convert a value to an array of this shape with a dtype among `kinds` (NumPy's letters)."""
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:  # rows of different lengths
         raise ValueError(f"Expected {name} to be an array, but got {error}") from error
-    # An empty list has no dtype of its own: numpy makes it float.
+    # An empty list has no dtype, so NumPy makes it float.
     if not has_shape(array, shape) or (array.dtype.kind not in kinds and array.size):
         want = ["*" if size is None else size for size in shape]
         what = {"biu": "bool or 0/1", "iu": "integers", "biuf": "numbers"}[kinds]
@@ -62,7 +62,7 @@ def checked_labels(name: str, value: Any, num_nodes: int) -> Tensor:
 
 
 def check_size(path: Path, size: int, expected: int, what: str) -> None:
-    """Raise a ValueError unless a file has this many of something."""
+    """Raise a ValueError unless a file has the expected number of items."""
     reject_if(size != expected, f"{path} to have {expected} {what}", size)
 
 
@@ -74,13 +74,13 @@ def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> No
 
 
 def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
-    """Ends of edges, int64 ``[2, *]`` in ``[0, num_nodes)``."""
+    """Check ends of edges, int64 ``[2, *]`` in ``[0, num_nodes)``."""
     check_inside(name, edges, 0, num_nodes)
     return torch.from_numpy(edges)
 
 
 def masks_of(where: Path, nodes: Iterable[Tensor], num_nodes: int) -> dict[str, Tensor]:
-    """The masks of nodes that train, validate and test, of which each has one role."""
+    """Masks of the training, validation and test nodes; a node may be in one mask only."""
     masks = torch.zeros(len(MASKS), num_nodes, dtype=torch.bool)
     for mask, own in zip(masks, nodes, strict=True):
         mask[own] = True
@@ -92,7 +92,7 @@ def masks_of(where: Path, nodes: Iterable[Tensor], num_nodes: int) -> dict[str, 
 
 
 def sparse_features(path: Path, matrix: Any) -> SparseMatrix:
-    """A scipy matrix as float32, without its zeros."""
+    """Convert a SciPy matrix to float32 without explicit zeros."""
     csr = matrix.tocsr()
     csr.data = _finite(path, csr.data)
     csr.eliminate_zeros()
@@ -100,7 +100,7 @@ def sparse_features(path: Path, matrix: Any) -> SparseMatrix:
 
 
 def dense_features(path: Path, array: NDArray[Any]) -> Tensor:
-    """A dense matrix as float32."""
+    """Convert a dense matrix to float32."""
     return torch.from_numpy(np.ascontiguousarray(_finite(path, array)))
 
 

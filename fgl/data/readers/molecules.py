@@ -18,21 +18,21 @@ from ...progress import shown
 from ...warn import warn
 from .parsing import FLOAT, need, warn_unread
 
-MANY = 2000  # molecules; rdkit reads as many in about a second
+MANY = 2000  # rdkit reads this number of molecules in about a second
 UNKNOWN = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#na", "?"}
 TRUTH = {"true": 1.0, "false": 0.0}
-UNNAMED = re.compile(r"(unnamed: *[0-9.]+)?", re.IGNORECASE)  # as pandas calls its index
+UNNAMED = re.compile(r"(unnamed: *[0-9.]+)?", re.IGNORECASE)  # names that pandas gives its index
 NAMES = re.compile(
     r"(?i:(^|[^a-z])(index|idx|[cps]?id|level_[0-9]+|#))$|[a-z](Index|Idx|Id|ID)$"  # PubChem's too
 )
 COUNTS = re.compile(r"(row|rows|nr|no|num|number|rank)\.?", re.IGNORECASE)
 WHOLE = re.compile(r"[0-9]{1,15}(\.0*)?")
-COUNTED = 10  # rows; fewer numbers may count up by chance
+COUNTED = 10  # rows; fewer numbers may be consecutive by chance
 Parse = Callable[[str], Any]
 
 
 class Molecules(NamedTuple):
-    """Molecules as graphs, what was measured of each, and the strings that they were read from.
+    """Molecules as graphs, with their measured targets and their SMILES strings.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(1, 9), torch.empty(2, 0, dtype=torch.int64))
@@ -54,30 +54,31 @@ def read_molecules(
     ignore: Collection[str] = (),
     parse: Parse | None = None,
 ) -> Molecules:
-    """``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
+    """Read ``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
-    A field of a target is empty, NA or NaN where it is unknown, 1 for true and 0 for false. A
-    molecule that cannot be read is left out, and a warning says how many were. Columns that number
-    the rows, such as pandas writes, are no targets unless `targets` names them; a warning says so.
+    An unknown target is empty, NA or NaN; true is 1 and false is 0. Molecules that cannot be read
+    are left out, and a warning gives their number. Columns that only number the rows, as pandas
+    writes them, are not targets unless `targets` names them; a warning says so.
 
     Args:
-        folder: where the file is.
-        name: of the file.
-        targets: names of the columns of numbers; default all but `smiles`, `ignore` and those that
-            number the rows.
-        smiles: name of the column of strings, in capital or small letters.
-        ignore: names of columns that are left out without a warning.
-        parse: makes of a string what has PyG's `x`, `edge_index` and `edge_attr`; what has no atom
-            could not be read. Default ``torch_geometric.utils.from_smiles``.
+        folder: folder of the file.
+        name: name of the file without its suffix.
+        targets: names of the target columns; default all columns except `smiles`, `ignore` and
+            columns that number the rows.
+        smiles: name of the column of SMILES strings, in upper or lower case.
+        ignore: names of columns that are not read, without a warning.
+        parse: function from a string to an object with PyG's `x`, `edge_index` and `edge_attr`. An
+            object without atoms means that the string could not be read. Default
+            ``torch_geometric.utils.from_smiles``.
 
     Returns:
-        The molecules; y float32 ``[num_graphs]``, or ``[num_graphs, t]`` where there are t > 1
-        targets, NaN where unknown.
+        The molecules; y is float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t > 1 targets, with
+        NaN for unknown values.
 
     Raises:
-        ValueError: for a missing or malformed file, a column that it lacks, or one without a
-            molecule that can be read.
-        ImportError: by default, where rdkit or PyG is not installed.
+        ValueError: for a missing or malformed file, a missing column, or a file without a readable
+            molecule.
+        ImportError: if `parse` is None and rdkit or PyG is not installed.
 
     Source: Wu et al. 2018, MoleculeNet, https://arxiv.org/abs/1703.00564
     """
@@ -101,7 +102,7 @@ def read_molecules(
 def _warn_unreadable(
     path: Path, total: int, wrong: list[int], lines: list[int], strings: list[str]
 ) -> None:
-    """Warn of rows that are no molecules; raise if no row is one."""
+    """Warn of rows that are not molecules; raise if no row is a molecule."""
     example = f"line {lines[wrong[0]]}: {strings[wrong[0]][:60]!r}"
     reject_if(len(wrong) == total, f"{path} to hold molecules", f"none to read, {example}")
     warn(
@@ -111,10 +112,10 @@ def _warn_unreadable(
 
 
 def _graph(text: str, parse: Parse) -> Graph | None:
-    """A molecule; None if the string does not describe one."""
+    """Parse a molecule; return None if the string is not a molecule."""
     try:
         data = parse(text)
-    except ValueError:  # an atom or a bond that PyG has no number for
+    except ValueError:  # PyG has no number for an atom or a bond
         return None
     if not len(data.x):
         return None
@@ -123,7 +124,7 @@ def _graph(text: str, parse: Parse) -> Graph | None:
 
 def _from_smiles() -> Parse:
     how = "to read molecules", install("molecules")
-    imported("rdkit", *how)  # PyG asks for it when it is called
+    imported("rdkit", *how)  # PyG imports it only when it is called
     parse: Parse = imported("torch_geometric.utils", *how).from_smiles
     return parse
 
@@ -157,7 +158,7 @@ def _table(
 
 
 def _rows(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
-    """Names of the columns, and of every row its line and its fields."""
+    """Names of the columns, and the line number and the fields of every row."""
     lines, rows = [], []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -203,7 +204,7 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
 
 
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
-    """Whether a column counts the rows, or is called an index and has another number for each."""
+    """Whether a column numbers the rows, or is named like an index and has distinct numbers."""
     if UNNAMED.fullmatch(column):
         return True
     fields = [row[place].strip() for row in rows]

@@ -1,4 +1,4 @@
-"""Readers of numpy's archives: gnn-benchmark's, the heterophilous graphs', GraphSAINT's."""
+"""Readers of NumPy archives: gnn-benchmark, the heterophilous graphs, and GraphSAINT."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ HETEROPHILOUS = ("node_features", "node_labels", "edges", *ROLES)
 def read_npz(
     folder: Path, name: str, *, split: int | None = None, ignore: Collection[str] = ()
 ) -> Graph:
-    """``NAME.npz`` of gnn-benchmark: ``adj_*`` and ``attr_*`` are CSR matrices, and ``labels``.
+    """Read ``NAME.npz`` of gnn-benchmark: CSR matrices ``adj_*`` and ``attr_*``, and ``labels``.
 
     An archive with ``node_features`` has the layout of the heterophilous graphs: dense features,
-    ``node_labels``, ``edges [m, 2]``, and a row a split in ``train_masks``, ``val_masks`` and
-    ``test_masks``, of which `split` chooses one, by default the first. Its graph is directed where
-    `name` ends with ``_directed``.
+    ``node_labels``, ``edges [m, 2]``, and one row per split in ``train_masks``, ``val_masks`` and
+    ``test_masks``. `split` selects a split, by default the first. The graph is directed if `name`
+    ends with ``_directed``.
 
-    In the layout of gnn-benchmark features may be dense instead (``attr_matrix``), or missing: then
-    they are the node's degree, one-hot, 64 wide, the last column for 63 and above. The graph is
-    undirected, without self-loops and repeats. Weights of edges and other arrays in the file are
-    not read, and a warning names them except for those in `ignore` (``"adj_data"`` for the weights)
-    and names of nodes, features and classes; nor is any array that would need pickle.
+    In the layout of gnn-benchmark, features may also be dense (``attr_matrix``) or missing. Missing
+    features are replaced by one-hot degrees with 64 columns; the last column means a degree of 63
+    or more. The graph is undirected, without self-loops and repeats. Edge weights, other arrays,
+    and arrays that need pickle are not read. A warning names unread arrays, except for `ignore`
+    (``"adj_data"`` for the weights) and the names of nodes, features and classes.
 
     Raises:
-        ValueError: for a missing or malformed file, or a split that it does not have.
+        ValueError: for a missing or malformed file, or a split that is not in the file.
 
     Source: https://github.com/shchur/gnn-benchmark;
     https://github.com/yandex-research/heterophilous-graphs
@@ -68,7 +68,7 @@ def read_npz(
 def _features(
     path: Path, arrays: dict[str, NDArray[Any]], edges: Tensor, num_nodes: int
 ) -> Tensor | SparseMatrix:
-    """The sparse or dense features in an archive of gnn-benchmark, or degrees."""
+    """The sparse or dense features in an archive of gnn-benchmark, or one-hot degrees."""
     if any(f"attr_{part}" in arrays for part in CSR):
         matrix = _csr(path, arrays, "attr_")
         matrices.check_size(path, matrix.shape[0], num_nodes, "rows of features")
@@ -84,7 +84,7 @@ def _features(
 def _heterophilous(
     path: Path, arrays: dict[str, NDArray[Any]], is_directed: bool, split: int
 ) -> Graph:
-    """The graph of such an archive, with one of its splits."""
+    """The graph in an archive of the heterophilous graphs, with one of its splits."""
     features, labels, edges, *roles = (_one(path, arrays, key) for key in HETEROPHILOUS)
     x = matrices.checked_array(f"node_features in {path}", features, "biuf", (None, None))
     n, what = len(x), f"edges in {path}"
@@ -110,12 +110,12 @@ def _heterophilous(
 
 
 def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Graph:
-    """GraphSAINT's four files: ``adj_full.npz``, ``feats.npy``, ``class_map.json``, ``role.json``.
+    """Read GraphSAINT's ``adj_full.npz``, ``feats.npy``, ``class_map.json`` and ``role.json``.
 
-    A scipy CSR matrix, dense features, a class per node, and the nodes that train (``tr``),
-    validate (``va``) and test (``te``), which become the masks. The graph is undirected, without
-    self-loops and repeats. Weights of edges are not read, and a warning says so unless `ignore` has
-    ``"data"``. Nothing is read by pickle.
+    The files hold a SciPy CSR matrix, dense features, a class per node, and the ids of the training
+    (``tr``), validation (``va``) and test nodes (``te``), which become the masks. The graph is
+    undirected, without self-loops and repeats. Edge weights are not read, and a warning says so
+    unless `ignore` has ``"data"``. Pickle is not used.
 
     Raises:
         ValueError: for a missing or malformed file, or more than one class per node.
@@ -147,17 +147,17 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
 def _load(
     path: Path, keys: list[str] | tuple[str, ...]
 ) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """The named arrays that are in an archive, and the names of the others in it."""
+    """The named arrays of an archive, if they exist, and the names of its other arrays."""
     try:
         with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
             others = [key for key in file.files if key not in keys]
             return {key: file[key] for key in keys if key in file}, others
-    except Exception as error:  # a malformed archive can raise anything
+    except Exception as error:  # a malformed archive can raise any exception
         raise _not_arrays(path, error) from error
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """Name of the edge weights, if these differ; an edge of weight 0 does not count."""
+    """Name of the edge weights if they differ; edges of weight 0 are ignored."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []
@@ -168,7 +168,7 @@ def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
 def _array(path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
-    except Exception as error:  # a malformed file can raise anything
+    except Exception as error:  # a malformed file can raise any exception
         raise _not_arrays(path, error) from error
 
 
@@ -193,7 +193,7 @@ def _csr(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
 
 
 def _edges(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> tuple[Tensor, int]:
-    """Undirected edges from an adjacency matrix, and its number of nodes."""
+    """Undirected edges from an adjacency matrix, and the number of nodes."""
     matrix = _csr(path, arrays, prefix)
     reject_if(matrix.shape[0] != matrix.shape[1], f"{path} to hold a square matrix", matrix.shape)
     matrix.eliminate_zeros()  # an explicit zero is an absent edge

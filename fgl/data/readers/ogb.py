@@ -1,4 +1,4 @@
-"""Reader of OGB's raw folders of node classification: ogbn-arxiv, ogbn-products and their like."""
+"""Reader of OGB's raw folders for node classification, such as ogbn-arxiv and ogbn-products."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ROLES = ("train", "valid", "test")
 
 
 def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Graph:
-    """``raw`` of OGB's layout, and ``split`` beside it; text with commas, packed by gzip.
+    """Read OGB's folder ``raw``, and ``split`` next to it: text with commas, compressed by gzip.
 
-    ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold one number, ``edge.csv.gz`` a source
-    and a target a line, ``node-feat.csv.gz`` a row of features, ``node-label.csv.gz`` a class.
-    ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, where NAME is ``time`` for ogbn-arxiv
-    and ``sales_ranking`` for ogbn-products; they become the masks. The graph is undirected, without
-    self-loops and repeats. Rows are read one after the other, so little more memory is needed than
-    the graph takes. A warning names other tables in the folder, which are not read, except for
-    ``node_year``, after which ogbn-arxiv was split.
+    ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold one number each. Each line of
+    ``edge.csv.gz`` holds a source and a target, each line of ``node-feat.csv.gz`` the features of a
+    node, and each line of ``node-label.csv.gz`` its class. ``split/NAME/{train,valid,test}.csv.gz``
+    hold node ids, which become the masks. NAME is ``time`` for ogbn-arxiv and ``sales_ranking`` for
+    ogbn-products. The graph is undirected, without self-loops and repeats. Rows are read one after
+    the other, so reading needs little more memory than the graph. A warning names unread tables in
+    the folder, except for ``node_year``, which defines the split of ogbn-arxiv.
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning leaves out, such as ``"edge-feat"``.
+        ignore: names of tables that the warning should not name, such as ``"edge-feat"``.
 
     Raises:
         ValueError: for a missing or malformed file, more than one graph, or several splits.
@@ -64,7 +64,7 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
 
 def _masks(folder: Path, num_nodes: int) -> dict[str, Any]:
-    """The masks of the only split in a folder; none where it has none."""
+    """The masks of the only split in a folder; empty if the folder has no split."""
     splits = sorted(path.parent for path in folder.glob("*/train.csv.gz"))
     if not splits:
         return {}
@@ -86,10 +86,10 @@ def _one(path: Path) -> int:
 
 
 def _table(path: Path, dtype: type[Any], columns: int | None) -> NDArray[Any]:
-    """Rows of numbers, which numpy reads and unpacks as it goes."""
+    """Rows of numbers, which NumPy decompresses while reading."""
     long = path.stat().st_size > 50_000_000
     with warnings.catch_warnings(), shown(f"reading {path.name}", long=long):
-        warnings.simplefilter("error")  # of an empty file, or a float among integers
+        warnings.simplefilter("error")  # for an empty file, or a float among integers
         try:
             table = np.loadtxt(path, dtype, None, ",", ndmin=2)
         except (ValueError, Warning, OSError, EOFError) as error:

@@ -1,4 +1,4 @@
-"""Parts of all readers: paths of files, numbers in text, JSON. Errors name file and line."""
+"""Shared helpers of the readers: paths, numbers in text, JSON. Errors name file and line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...warn import warn
 
 
 def need(folder: Path, files: Sequence[str]) -> list[Path]:
-    """The paths of files that must be there."""
+    """The paths of required files; raises if a file is missing."""
     paths = [there(folder, file) for file in files]
     missing = [file for file, path in zip(files, paths, strict=True) if path is None]
     if missing:
@@ -30,19 +30,19 @@ def need(folder: Path, files: Sequence[str]) -> list[Path]:
 
 
 def there(folder: Path, file: str) -> Path | None:
-    """The path of a file, if it is there; a text may be packed, as ``FILE.txt.xz``."""
+    """The path of a file if it exists; a text file may be compressed as ``FILE.txt.xz``."""
     names = (file, f"{file}.xz") if file.endswith(".txt") else (file,)
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads: str = "") -> None:
-    """Warn, once for a file, of the names that are not read and not ignored.
+    """Warn one time per file of the names that are neither read nor ignored.
 
     Args:
         path: the file or folder.
-        names: what is not read.
-        ignore: the names that need not be read.
-        reads: the argument that reads them, if there is one.
+        names: names of unread content.
+        ignore: names that the warning should not contain.
+        reads: the argument that reads the content, if such an argument exists.
     """
     left = [name for name in dict.fromkeys(names) if name not in ignore]
     if left:
@@ -58,7 +58,7 @@ def integers(path: Path, columns: int | None, separator: str | None = None) -> N
     """Read a row of integers from each line, int64 ``[lines, columns]``; None allows any width.
 
     Raises:
-        ValueError: naming the first line that holds something else.
+        ValueError: if a line has other content; the error names the first such line.
     """
     return _table(path, _text(path), np.int64, columns, separator)
 
@@ -69,7 +69,7 @@ def floats(
     """Read a row of finite numbers from each line below a header, float64 ``[lines, columns]``.
 
     Raises:
-        ValueError: also if the first line is not the header.
+        ValueError: if the first line is not the header, or a line has other content.
     """
     text = _text(path)
     if header:
@@ -108,7 +108,7 @@ def bad_row(path: Path, row: int, be: str, got: object) -> ValueError:
 
 
 def contiguous(path: Path, values: NDArray[np.int64]) -> tuple[Tensor, int]:
-    """Labels as 0, 1, ... in the order of their values, int64, and how many there are."""
+    """Labels renumbered as 0, 1, ... in ascending order, int64, and the number of labels."""
     if not values.size:
         raise ValueError(f"Expected {path} to hold labels, but got none")
     used, labels = np.unique(values, return_inverse=True)
@@ -116,7 +116,7 @@ def contiguous(path: Path, values: NDArray[np.int64]) -> tuple[Tensor, int]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, of whatever shape."""
+    """The unchecked content of a JSON file."""
     try:
         return json.loads(path.read_bytes())
     except json.JSONDecodeError as error:
@@ -140,11 +140,11 @@ def _text(path: Path) -> str:
 
 
 def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any] | None:
-    """Read the table by numpy; return None if numpy fails or the result is doubtful."""
-    if not text.isascii():  # in some languages' locales numpy takes other letters for digits
+    """Read the table by NumPy; return None if NumPy fails or the result may be wrong."""
+    if not text.isascii():  # NumPy may accept other characters as digits
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of an empty file, or a float among integers
+        warnings.simplefilter("error")  # for an empty file, or a float among integers
         try:
             return np.loadtxt(StringIO(text), dtype, None, separator, ndmin=2, encoding=None)
         except (ValueError, Warning):
@@ -154,7 +154,7 @@ def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any]
 def _slowly(
     path: Path, text: str, number: re.Pattern[str], columns: int | None, separator: str | None
 ) -> list[list[float]]:
-    """Read the table line by line, to name a wrong line."""
+    """Read the table line by line, so that an error can name the line."""
     table: list[list[float]] = []
     convert = int if number is INTEGER else float
     what = "integer" if number is INTEGER else "finite number"

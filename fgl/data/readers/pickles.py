@@ -1,7 +1,7 @@
-"""Reader of pickled arrays, SciPy's CSR matrices and dicts of lists, which runs nothing.
+"""Safe reader of pickled arrays, SciPy's CSR matrices and dicts of lists.
 
-Python's own unpickler calls what a file names, and tuples inside of tuples can end the process.
-This one knows the opcodes that such files need, and no others.
+Python's unpickler calls functions that a file names, and deeply nested tuples can crash the
+process. This reader never calls such functions and supports only the opcodes that these files need.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VALUES = {
 
 
 class _Type:
-    """A dtype of numbers; its state holds the order of bytes."""
+    """A numeric dtype; its state holds the byte order."""
 
     def __init__(self, name: object, *_: object) -> None:
         if not isinstance(name, str) or not DTYPE.fullmatch(name):
@@ -101,25 +101,25 @@ def _lists(*_: object) -> dict[Any, Any]:
 GLOBALS: dict[tuple[str, str], Any] = {
     ("scipy.sparse.csr", "csr_matrix"): _matrix,
     ("scipy.sparse._csr", "csr_matrix"): _matrix,
-    ("numpy", "ndarray"): None,  # the class that `_reconstruct` is given
+    ("numpy", "ndarray"): None,  # class argument of `_reconstruct`
     ("numpy", "dtype"): _Type,
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("collections", "defaultdict"): _lists,
-    ("__builtin__", "list"): None,  # what a defaultdict is given
+    ("__builtin__", "list"): None,  # argument of a defaultdict
     ("builtins", "list"): None,
 }
 
 
 def read_pickle(content: bytes) -> Any:
-    """The value of a pickle: an array, a `SimpleNamespace` of a matrix' fields, or lists.
+    """Read a pickle: an array, a `SimpleNamespace` with a matrix's fields, or a dict of lists.
 
     Args:
         content: a pickle of protocol 2, 3 or 4, of Python 2 or 3.
 
     Raises:
-        ValueError: for an opcode or a global that such files do not need, and for a key of a dict
-            that is no integer or string. Other exceptions for a damaged file.
+        ValueError: for an unsupported opcode or global, and for a dict key that is not an integer
+            or a string. A damaged file can raise other exceptions.
 
     Example:
         >>> import pickle
@@ -135,7 +135,7 @@ def read_pickle(content: bytes) -> Any:
 
 
 class _Reader:
-    """The stack, the open marks and the memo of a pickle that is read."""
+    """The stack, the open marks and the memo while a pickle is read."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -195,7 +195,7 @@ class _Reader:
         if not isinstance(into, dict):
             raise ValueError(f"a {type(into).__name__} in the place of a dict")
         keys = items[::2]
-        if not all(type(key) in (int, str) for key in keys):  # a tuple's hash looks inside of it
+        if not all(type(key) in (int, str) for key in keys):  # hashing a tuple hashes its items
             raise ValueError("a key that is no integer or string")
         into.update(zip(keys, items[1::2], strict=True))
 
@@ -223,7 +223,7 @@ class _Reader:
 
 
 def _plain(value: Any) -> Any:
-    """The value with arrays of numpy."""
+    """Convert a value to NumPy arrays."""
     if isinstance(value, _Bag):
         return SimpleNamespace(**{key: _plain(own) for key, own in vars(value).items()})
     return value.value if isinstance(value, _Array) else value

@@ -1,4 +1,4 @@
-"""Readers of datasets that are plain text: ACM, Wiki, Bitcoin OTC, DBLP's four areas."""
+"""Readers of plain-text datasets: ACM, Wiki, Bitcoin OTC, and DBLP's four areas."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from .parsing import bad_row, check_range, contiguous, floats, integers, need
 
 
 def read_acm(folder: Path, name: str) -> Graph:
-    """Papers that share an author: ``NAME.feature``, ``NAME.label``, ``NAME_PAP.edge``.
+    """Read papers that share authors: ``NAME.feature``, ``NAME.label``, ``NAME_PAP.edge``.
 
-    A line of features and of labels per node, a pair of nodes per edge. The graph is undirected,
-    without self-loops and repeats; features are as in the file.
+    The files have a line of features and a line with a label for each node, and a line with a pair
+    of nodes for each edge. The graph is undirected, without self-loops and repeats. Features are as
+    in the file.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -46,11 +47,12 @@ def read_acm(folder: Path, name: str) -> Graph:
 
 
 def read_wiki(folder: Path, name: str) -> Graph:
-    """Linked pages with TF-IDF features: ``graph.txt``, ``group.txt``, ``tfidf.txt`` (or ``.xz``).
+    """Read linked pages with TF-IDF features: ``graph.txt``, ``group.txt``, ``tfidf.txt``.
 
-    Lines are a pair of nodes, a node and its label, and a node, a word and its weight. The graph is
-    undirected, without self-loops and repeats. Labels are renumbered from 0 in their order: of
-    1 to 19 two are not used, so there are 17 classes.
+    A line is a pair of nodes, a node with its label, or a node with a word and its weight. Files
+    may be compressed (``.txt.xz``). The graph is undirected, without self-loops and repeats. Labels
+    are renumbered from 0 in ascending order: two of the labels 1 to 19 do not occur, so there are
+    17 classes.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -96,8 +98,8 @@ def read_bitcoin(folder: Path, name: str) -> Graph:
     """Read ratings between users, with their times: ``soc-sign-bitcoinotc.csv``.
 
     The graph is directed. Nodes are renumbered from 0 in the order of their ids, and their features
-    are ones. `edge_attr` is the rating, from -10 to 10 without 0, and `edge_time` the seconds since
-    1970, in float64; edges are in order of time.
+    are ones. `edge_attr` is the rating, from -10 to 10 without 0. `edge_time` is the number of
+    seconds since 1970, in float64. Edges are sorted by time.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -126,17 +128,19 @@ PARTS = ("author_label", "paper_author", "paper_conf", "paper_term")
 
 
 def read_dblp_four_area(folder: Path, name: str) -> Graph:
-    """Papers (type 0), authors (1) and conferences (2), as a typed graph.
+    """Read papers (type 0), authors (1) and conferences (2) as a typed graph.
 
-    Tables of two ids a line: ``author_label.txt``, ``paper_author.txt``, ``paper_conf.txt``,
-    ``paper_term.txt``. Nodes of a type are numbered in the order of their ids. A paper's features
-    are the words of its title, 0 or 1; authors have a column of ones, conferences a column each.
-    Relations 0 and 1 lead from a paper to its authors and to its conference, 2 and 3 back. The
-    authors with an area, and they alone, are in the training mask.
+    ``author_label.txt``, ``paper_author.txt``, ``paper_conf.txt`` and ``paper_term.txt`` are tables
+    with two ids in each line. Nodes of a type are numbered in the order of their ids. A paper's
+    features are the words of its title, as 0 or 1. Authors have one column of ones, and each
+    conference has its own column. Relations 0 and 1 lead from a paper to its authors and to its
+    conference, and relations 2 and 3 are their reverses. The training mask contains only the
+    authors with an area.
 
     For `fgl.nn.Hetero`: ``columns={"paper": 8920, "author": 1, "conf": 20}``, and relations
-    ``("paper", "by", "author"), ("paper", "at", "conf"), ("author", "rev_by", "paper"),
-    ("conf", "rev_at", "paper")``. Features are sparse; dense, for models of PyG, they take 1 GB.
+    ``("paper", "by", "author"), ("paper", "at", "conf"), ("author", "rev_by", "paper"), ("conf",
+    "rev_at", "paper")``. Features are sparse; as a dense matrix, which PyG's models need, they take
+    1 GB.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -177,5 +181,5 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
 
 
 def _pairs(ids: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
-    """Pairs ``[2, *]``: the place of each first id among `ids`, and the second id unchanged."""
+    """Pairs ``[2, *]``: the index of each first id among `ids`, and the unchanged second id."""
     return torch.from_numpy(np.stack([np.searchsorted(ids, first), second.reshape(-1)]))

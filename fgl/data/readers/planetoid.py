@@ -22,10 +22,10 @@ NUM_VAL = 500
 
 
 def read_planetoid(folder: Path, name: str) -> Graph:
-    """The graph in ``folder/ind.NAME.*``, equal to what PyG makes of these files.
+    """Read the graph in ``folder/ind.NAME.*``, with the same result as PyG's reader.
 
     The graph is undirected, without self-loops and repeated edges. Ids that are missing from
-    ``test.index`` (15 in CiteSeer) are nodes with zero features and class 0, in no mask.
+    ``test.index`` (15 in CiteSeer) become nodes with zero features and class 0 in no mask.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -53,7 +53,7 @@ def read_planetoid(folder: Path, name: str) -> Graph:
     check_inside(paths["graph"], edges, 0, n)
     test = _test_index(paths["test.index"], tx.shape[0], num_known, n)
 
-    node = np.concatenate([np.arange(num_known), test])  # of each row of allx, then tx
+    node = np.concatenate([np.arange(num_known), test])  # node of each row of allx, then of tx
     onehot = np.zeros((n, ally.shape[1]), np.float32)
     onehot[node] = np.concatenate([ally, ty])
     masks = np.zeros((3, n), np.bool_)
@@ -77,7 +77,7 @@ def _unpickle(path: Path) -> Any:
         return read_pickle(path.read_bytes())
     except OSError:
         raise
-    except Exception as error:  # a malformed pickle can raise anything
+    except Exception as error:  # a malformed pickle can raise any exception
         raise ValueError(
             f"Expected {path} to be a pickle of arrays, csr_matrix or lists, "
             f"but got {str(error) or type(error).__name__}"
@@ -92,7 +92,7 @@ def _array(path: Path, value: object, dim: int) -> NDArray[Any]:
 
 
 def _features(path: Path) -> Any:
-    """A scipy csr_matrix."""
+    """Read features as a SciPy csr_matrix."""
     from scipy.sparse import csr_matrix
 
     value = _unpickle(path)
@@ -120,11 +120,11 @@ def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> Spars
 
 
 def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
-    """All pairs of a node and one it lists, int64 ``[2, *]``, and how many nodes have a list."""
+    """All pairs of a node and a listed neighbour, int64 ``[2, *]``, and the number of lists."""
     graph = _unpickle(path)
     if not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values()):
         raise ValueError(f"Expected {path} to map nodes to lists, but got something else")
-    if sum(map(len, graph.values())) > path.stat().st_size:  # one list under many keys
+    if sum(map(len, graph.values())) > path.stat().st_size:  # one list is stored for many keys
         raise ValueError(f"Expected {path} to list each edge once, but got more than its bytes")
     ids = [*graph, *(target for targets in graph.values() for target in targets)]
     if not all(type(node) is int and abs(node) < 2**31 for node in ids):
@@ -135,7 +135,7 @@ def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
 
 
 def _test_index(path: Path, size: int, low: int, high: int) -> NDArray[np.int64]:
-    """The node of each row of tx: `size` different ids in ``[low, high)``."""
+    """The node of each row of tx: `size` distinct ids in ``[low, high)``."""
     words = path.read_bytes().split()
     if not all(word.isdigit() and len(word) < 19 for word in words):
         raise ValueError(f"Expected {path} to hold one node id a line, but got something else")

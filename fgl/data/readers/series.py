@@ -1,4 +1,4 @@
-"""Readers of series on a graph: cases of chickenpox in Hungary, and of Covid-19 in England."""
+"""Readers of time series on graphs: chickenpox in Hungary, and Covid-19 in England."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .parsing import need, read_json
 
 
 def read_chickenpox(folder: Path, name: str) -> Graph:
-    """Read weekly cases of 20 counties, standardised, and which counties are neighbours.
+    """Read standardised weekly cases of 20 counties, and the edges between neighbours.
 
-    ``chickenpox.json`` has ``FX`` ``[521, 20]`` and ``edges`` ``[102, 2]``, both ways and with
-    self-loops, which are kept.
+    ``chickenpox.json`` has ``FX`` ``[521, 20]`` and ``edges`` ``[102, 2]``. Edges are in both
+    directions; self-loops are kept.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -32,11 +32,11 @@ def read_chickenpox(folder: Path, name: str) -> Graph:
 
 
 def read_england_covid(folder: Path, name: str) -> Graph:
-    """Read new cases a day of 129 regions, and people's moves between them on each of 61 days.
+    """Read daily new cases of 129 regions, and movements between regions, over 61 days.
 
-    `edge_time` is the day of a move, a place along the series, and `edge_weight` the number of
-    people. ``england_covid.json`` has ``y`` ``[61, 129]`` and ``edge_mapping``, which has an
-    ``edge_index`` and an ``edge_weight`` for each day.
+    `edge_time` is the day of a movement as an index into the series, and `edge_weight` is the
+    number of people. ``england_covid.json`` has ``y`` ``[61, 129]`` and ``edge_mapping``, which
+    holds an ``edge_index`` and an ``edge_weight`` for each day.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -75,7 +75,7 @@ def _content(folder: Path, file: str, keys: list[str]) -> tuple[Path, Any]:
 
 
 def _series(path: Path, key: str, data: Any) -> Tensor:
-    """Numbers ``[num_times, num_nodes]`` in a file, float32 ``[num_nodes, num_times]``."""
+    """Convert ``[num_times, num_nodes]`` from a file to float32 ``[num_nodes, num_times]``."""
     array = checked_array(f"{key} in {path}", data[key], "biuf", (None, None))
     return dense_features(path, array.T)
 

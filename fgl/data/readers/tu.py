@@ -30,7 +30,7 @@ def read_tu(
     edge_labels: bool = False,
     ignore: Collection[str] = (),
 ) -> tuple[list[Graph], Tensor]:
-    """The graphs in ``folder/NAME_*.txt`` and what is known of each; `load_graphs` has the options.
+    """Read the graphs in ``folder/NAME_*.txt`` and their targets; see `load_graphs` for options.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -63,11 +63,11 @@ def read_tu(
 
     sizes = torch.from_numpy(np.bincount(graph_of - 1))
     first = sizes.cumsum(0) - sizes
-    owner = torch.from_numpy(graph_of - 1)[edge_index[1]]  # in order, as targets are
+    owner = torch.from_numpy(graph_of - 1)[edge_index[1]]  # sorted, since targets are sorted
     inner = edge_index - first[owner]
     counts = owner.bincount(minlength=len(y)).tolist()
     graphs = [
-        # Copies, or each graph would keep all others alive.
+        # Copies, since a view would keep all graphs in memory.
         Graph(features.clone(), part.clone(memory_format=torch.contiguous_format))
         for features, part in zip(x.split(sizes.tolist()), inner.split(counts, 1), strict=True)
     ]
@@ -77,7 +77,7 @@ def read_tu(
 
 
 def _unread(folder: Path, name: str, edge_labels: bool) -> list[str]:
-    """Parts of the format that lie in the folder and are not read."""
+    """Names of existing files of the format that are not read."""
     read = [*READ, "edge_labels"] if edge_labels else READ
     files = {file.name.removesuffix(".xz") for file in folder.glob(f"{glob.escape(name)}_*.txt*")}
     parts = {file.removeprefix(f"{name}_").removesuffix(".txt") for file in files}
@@ -86,13 +86,13 @@ def _unread(folder: Path, name: str, edge_labels: bool) -> list[str]:
 
 
 def _numbers(path: Path) -> Tensor:
-    """Numbers to predict for each graph, float32 ``[n]``, or ``[n, t]`` for several columns."""
+    """Float targets of the graphs, float32 ``[n]``, or ``[n, t]`` for several columns."""
     values = dense_features(path, floats(path, None, ","))
     return values.squeeze(1) if values.shape[1] == 1 else values
 
 
 def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size: int) -> None:
-    """Raise a ValueError unless nodes belong to graph 1, then 2, and so on to the last label."""
+    """Raise a ValueError unless nodes are sorted by graph, with each graph having a label."""
     step = np.diff(graph_of, prepend=0)
     wrong = (step < 0) | (step > 1)
     wrong[:1] = graph_of[:1] != 1
@@ -113,7 +113,7 @@ def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size
 def _features(
     folder: Path, name: str, edge_index: Tensor, num_nodes: int, with_attributes: bool
 ) -> Tensor:
-    """Attributes, then one-hot labels; where there is neither, the degree, one-hot."""
+    """Attributes followed by one-hot labels; without either, one-hot degrees."""
     parts = []
     attributes = there(folder, f"{name}_node_attributes.txt")
     if attributes is not None and with_attributes:

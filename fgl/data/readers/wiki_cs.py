@@ -1,4 +1,4 @@
-"""Reader of Wiki-CS (Mernyei & Cangea 2020): one JSON file, twenty splits."""
+"""Reader of Wiki-CS (Mernyei & Cangea 2020), one JSON file with twenty splits."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
 def read_wiki_cs(
     folder: str | os.PathLike[str], *, split: int = 0, ignore: Collection[str] = ()
 ) -> Graph:
-    """The graph in ``data.json`` of Wiki-CS, with the masks of one of its splits.
+    """Read the graph in ``data.json`` of Wiki-CS, with the masks of one of its splits.
 
-    The graph is undirected, without self-loops and repeats. `val_mask` is from ``val_masks``; the
-    nodes of ``stopping_masks`` are in no mask. The test nodes are the same in every split.
+    The graph is undirected, without self-loops and repeats. `val_mask` is read from ``val_masks``;
+    the nodes of ``stopping_masks`` are in no mask. The test nodes are the same in every split.
 
     Args:
         folder: the folder with ``data.json``.
-        split: which split, in ``[0, 20)`` for Wiki-CS itself.
-        ignore: names of what else the file holds, which a warning otherwise says is not read.
+        split: index of the split, in ``[0, 20)`` for Wiki-CS itself.
+        ignore: names of other content in the file that the warning of unread content should not
+            name.
 
     Returns:
-        The graph, x a float32 Tensor ``[num_nodes, num_features]``.
+        The graph; its x is a float32 Tensor ``[num_nodes, num_features]``.
 
     Raises:
-        ValueError: for a missing or malformed file, or a split that it does not have.
+        ValueError: for a missing or malformed file, or a split that is not in the file.
 
     Example:
         >>> import json, pathlib, tempfile
@@ -93,7 +94,7 @@ def _array(path: Path, data: Any, key: str, kinds: str, shape: tuple[int | None,
 
 
 def _masks(path: Path, data: Any, key: str, shape: tuple[int | None, ...]) -> Any:
-    """Booleans, or 0 and 1."""
+    """Masks from booleans, or from 0 and 1."""
     array = _array(path, data, key, "biu", shape)
     other = array[array.astype(bool) != array]
     if other.size:

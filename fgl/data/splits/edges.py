@@ -1,4 +1,4 @@
-"""Splits of edges: which of them train, validate and test, and pairs without an edge."""
+"""Splits of edges into training, validation and test edges, and pairs without an edge."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .reverses import reversed_share, symmetric, turned_relations, turned_round
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """A graph of training edges, and the pairs that are kept from it.
+    """A graph of training edges, and the held-out pairs.
 
     Args:
-        graph: the same nodes; training edges in both directions, and no other. Of a directed
-            split: in their own direction, with their weights and fields.
-        train_edges: int64 ``[2, *]``, every training edge once, as (smaller, larger) node, or as
-            (source, target).
-        val_edges, test_edges: int64 ``[2, *]``, likewise.
-        val_negatives, test_negatives: int64 ``[2, *]``, as many pairs without an edge of the whole
-            graph, all different, between nodes of the same types.
+        graph: the same nodes with only the training edges, in both directions. In a directed split,
+            edges keep their own direction, weights and fields.
+        train_edges: int64 ``[2, *]``, the distinct training edges, as (smaller, larger) node, or as
+            (source, target) in a directed split.
+        val_edges, test_edges: int64 ``[2, *]``, the held-out edges in the same form.
+        val_negatives, test_negatives: int64 ``[2, *]``, equally many distinct pairs without an edge
+            in the whole graph, between nodes of the same types.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
@@ -45,7 +45,7 @@ class EdgeSplit:
 
     @property
     def trains_only(self) -> bool:
-        """Whether there were too few edges, or too few pairs without one, to keep any."""
+        """Whether nothing was held out, since there were too few edges or pairs without an edge."""
         return self.val_edges.shape[1] + self.test_edges.shape[1] == 0
 
 
@@ -64,31 +64,33 @@ def edge_split(
     seed: int = 0,
     directed: bool = False,
 ) -> EdgeSplit:
-    """Hold out some of a graph's edges for validation and test.
+    """Split a graph's edges into training, validation and test edges.
 
-    The graph that is returned has the other edges only, so that message passing never sees an edge
-    that is asked for, by default in either direction. The pairs without an edge are drawn here,
-    once. If nodes have types, they join the types that the kept edges join. If none is the
-    source of an edge and the target of another one, as users and items, they join a source and a
-    target; likewise where such edges are stored both ways.
+    The returned graph has only the training edges, so message passing never uses a held-out edge,
+    by default in neither direction. The function also draws the pairs without an edge. If nodes
+    have types, these pairs join the same types as the held-out edges. In a graph such as users and
+    items, no node is the source of one edge and the target of another. In that case the pairs join
+    a source and a target. The same holds if such edges are stored in both directions.
 
     Args:
-        graph: taken as undirected, its self-loops and weights dropped, unless `directed`.
-        val, test: shares of the edges, rounded to whole edges; 0 keeps none for that.
-        seed: of edges and pairs.
-        directed: whether an edge and its reverse are two. Then weights, fields and self-loops of
-            the edges stay, and edges of the same two ends are kept or stay together. The reverse of
-            a kept edge stays too, so a graph in which every edge has its reverse is refused.
+        graph: a graph. Unless `directed`, it is taken as undirected and its self-loops and weights
+            are dropped.
+        val, test: fractions of the edges to hold out, rounded to whole edges; 0 holds out none.
+        seed: random seed.
+        directed: whether an edge and its reverse are different edges. If True, edges keep their
+            weights and fields, self-loops remain, and edges with the same source and target are
+            held out together. The reverse of a held-out edge remains a training edge, so a graph in
+            which every edge has its reverse raises an error.
 
     Returns:
-        The split; one with training edges only, and a warning, where a share above 0 comes to no
-        edge, where none would be left to train on, or where there are fewer pairs without an edge
-        than are kept with one (`EdgeSplit.trains_only`).
+        The split. It has only training edges (`EdgeSplit.trains_only`), with a warning, if a
+        positive fraction gives no edge, if no training edge would be left, or if there are fewer
+        pairs without an edge than held-out edges.
 
     Raises:
-        ValueError: unless the shares are at least 0 and their sum below 1; for pairs, and for
-            fields of edges unless `directed`; if `directed` and every edge has its reverse, or a
-            relation is another one turned round.
+        ValueError: if a fraction is negative or their sum is not below 1; if the graph has pairs;
+            if edges have fields and `directed` is False; or if `directed` is True and every edge
+            has its reverse, or one relation is the reverse of another.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -142,7 +144,7 @@ def edge_split(
 
 
 def _warn_of_none(num_edges: int, val: float, test: float, crowded: bool) -> None:
-    """Warn of a split that keeps no edge, with what to do."""
+    """Warn of a split without held-out edges, and suggest a solution."""
     parts = {name: share for name, share in (("val", val), ("test", test)) if share}
     empty = [f"{name}=0" for name, share in parts.items() if not round(share * num_edges)]
     cause, cure = "would leave no edge to train on", "smaller shares keep some"
@@ -162,13 +164,13 @@ def _warn_of_none(num_edges: int, val: float, test: float, crowded: bool) -> Non
 
 
 def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
-    """The side of each node, see `sides_of`, on the CPU."""
+    """The side of each node on the CPU, see `sides_of`."""
     types = None if graph.node_type is None else graph.node_type.cpu()
     return free_pairs.sides_of(types, edges, graph.num_nodes)
 
 
 def _keeps_fields(graph: Graph) -> str:
-    """The call that splits a graph whose edges have fields."""
+    """Name of the call that splits a graph whose edges have fields."""
     turned = {} if graph.edge_type is None else _turned(graph)
     across = [pair for pair in turned if pair[0] != pair[1]]
     if across:
@@ -183,11 +185,11 @@ def _turned(graph: Graph) -> dict[tuple[int, int], float]:
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
-    """Raise if every edge has its reverse; warn if most edges have.
+    """Raise if every edge has its reverse; warn if most edges have their reverse.
 
     Args:
         graph: the graph.
-        pairs: its different edges, sorted.
+        pairs: the distinct edges, sorted.
         plain: whether the edges have neither weights nor fields.
     """
     turned = {} if graph.edge_type is None else _turned(graph)
@@ -209,7 +211,7 @@ def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
 
 
 def _each(edges: Tensor, num_nodes: int, directed: bool) -> Tensor:
-    """List each edge once, sorted, without self-loops."""
+    """Distinct edges, sorted, without self-loops."""
     if directed:
         return free_pairs.directed_pairs(free_pairs.directed_keys(edges, num_nodes), num_nodes)
     return free_pairs.pairs_of(free_pairs.keys_of(edges))
@@ -237,21 +239,22 @@ def _without(graph: Graph, held_out: Tensor) -> Graph:
 
 @typed
 def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSplit:
-    """A client's part of a split: what lies between its own nodes.
+    """Restrict a split to one client's nodes.
 
-    So held-out edges can be drawn before anybody decides who holds which node, and cannot shape
-    that decision. An edge between two clients is lost, to train on as to score. How many of the
-    kept edges a client gets is left to chance: `edge_split`'s shares are those of the whole graph.
+    With this function, edges are held out before nodes are assigned to clients, so held-out edges
+    cannot influence the assignment. An edge between two clients is lost, both for training and for
+    evaluation. The fraction of held-out edges varies between clients, since the fractions of
+    `edge_split` refer to the whole graph.
 
     Args:
-        split: of the whole graph.
-        nodes: int64 ``[m]`` without repeats, the client's; may be empty.
-        seed: of the pairs without an edge, which are drawn among the client's nodes.
+        split: the split of the whole graph.
+        nodes: int64 ``[m]``, the client's nodes without repeats; may be empty.
+        seed: random seed for the pairs without an edge, which are drawn among the client's nodes.
 
     Returns:
-        The split of ``split.graph.subgraph(nodes)``; one with training edges only where no kept
-        edge, or fewer pairs without an edge than kept ones, lie between the nodes. It may have
-        edges for the test and none for validation.
+        The split of ``split.graph.subgraph(nodes)``. It has only training edges if there is no
+        held-out edge between the nodes, or if there are fewer pairs without an edge than held-out
+        edges. It may have test edges but no validation edges.
 
     Example:
         >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))
@@ -259,7 +262,8 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         >>> half.val_edges.shape[1] < whole.val_edges.shape[1], int(half.val_edges.max()) < 1354
         (True, True)
 
-    Source: FedVGAE, IEEE Transactions on Big Data 2024, whose order of the two is not told
+    Source: FedVGAE, IEEE Transactions on Big Data 2024, which does not state the order of split and
+    partition
     """
     graph = split.graph.subgraph(nodes)
     n = graph.num_nodes
@@ -295,13 +299,13 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
 
 
 def each_once(edge_index: Tensor) -> Tensor:
-    """Undirected edges once each, by their larger node; no self-loops.
+    """Distinct undirected edges, sorted by their larger node; no self-loops.
 
     Args:
         edge_index: int64 ``[2, num_edges]``, in one direction or both.
 
     Returns:
-        int64 ``[2, *]``, as (smaller, larger) node: `EdgeSplit.train_edges` of a split's graph.
+        int64 ``[2, *]``, as (smaller, larger) node, like `EdgeSplit.train_edges`.
 
     Example:
         >>> each_once(torch.tensor([[2, 1, 0, 1], [0, 2, 2, 1]]))
@@ -322,28 +326,29 @@ def negative_edges(
     node_type: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Pairs of two different nodes without an edge, each equally likely.
+    """Draw pairs of two different nodes without an edge, each equally likely.
 
-    The pairs that are free are counted off between the sorted edges, so nothing is drawn in vain:
-    O((num_edges + num) log num_edges) time, also where nearly all nodes are joined.
+    The function draws ranks of pairs without an edge and finds the pairs by a search in the sorted
+    edges, so no draw is rejected. Time is O((num_edges + num) log num_edges), even for nearly
+    complete graphs.
 
     Args:
         edge_index: int64 ``[2, num_edges]``, in one direction or both; self-loops do not matter.
         num_nodes: nodes 0 to ``num_nodes - 1``.
-        num: how many.
+        num: number of pairs.
         replacement: whether a pair may be drawn twice.
-        directed: whether a pair and its reverse are two.
-        node_type: int64 ``[num_nodes]``; pairs then join the types that edges join, each two types
-            about as often as edges do. Edges of other types could not be there.
-        generator: of the draws, on the CPU; default torch's global one.
+        directed: whether a pair and its reverse are different pairs.
+        node_type: int64 ``[num_nodes]``. If given, pairs join only types that edges join, with
+            about the same frequencies, since edges between other types cannot exist.
+        generator: random generator on the CPU; default torch's global generator.
 
     Returns:
-        int64 ``[2, num]``, as (smaller, larger) node, or as (source, target) of directed ones, on
-        the device of `edge_index`.
+        int64 ``[2, num]``, as (smaller, larger) node, or as (source, target) if `directed`, on the
+        device of `edge_index`.
 
     Raises:
-        ValueError: if the shape is another one, a node is out of range, `num` or `num_nodes` is
-            negative, or too few pairs have no edge.
+        ValueError: if the shape of `edge_index` is wrong, a node is out of range, `num` or
+            `num_nodes` is negative, or too few pairs have no edge.
         TypeError: if `edge_index` is not int64.
 
     Example:

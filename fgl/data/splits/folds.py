@@ -1,4 +1,4 @@
-"""Folds of labelled examples for cross-validation, and a choice of as many of every class."""
+"""Folds of labelled examples for cross-validation, and a class-balanced random sample."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from ..partitions.checks import check_labels
 
 @typed
 def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
-    """The fold of every example: equal sizes, the classes spread evenly over the folds.
+    """Assign examples to folds of equal size with the classes spread evenly over the folds.
 
-    The shuffled examples, sorted by class, are dealt out in turn; a class's counts differ by
-    at most one, as in scikit-learn's ``StratifiedKFold`` (which orders the classes by their first
-    example, so that another fold may have the one). A class smaller than `num_folds` is missing in
-    some folds.
+    The shuffled examples are sorted by class and assigned to the folds in turn. The number of
+    examples of a class differs by at most one between folds, as in scikit-learn's
+    ``StratifiedKFold``. (That function orders classes by their first example, so a different fold
+    may have the extra example.) A class with fewer than `num_folds` examples is missing in some
+    folds.
 
     Args:
         y: classes, int64 ``[n]``.
-        num_folds: at least 2, at most n.
-        seed: of the shuffle.
+        num_folds: number of folds, from 2 to n.
+        seed: random seed.
 
     Returns:
         int64 ``[n]`` in ``[0, num_folds)``.
@@ -58,22 +59,22 @@ def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
 def fold_clients(
     graph: Graph, parts: Sequence[Tensor], *, fold: int, num_folds: int = 5, seed: int = 0
 ) -> tuple[list[Graph], list[Graph]]:
-    """Each client's graphs, cut into those to train on and one fold for the test.
+    """Split each client's graphs into training graphs and one test fold.
 
     Args:
-        graph: a collection with labels; its masks are not looked at.
-        parts: each client's graphs (`dirichlet_partition`).
-        fold: the test fold, in ``[0, num_folds)``.
-        num_folds: number of folds, drawn client by client with the same seed.
-        seed: of the folds.
+        graph: a collection with labels; its masks are ignored.
+        parts: ids of each client's graphs, as from `dirichlet_partition`.
+        fold: index of the test fold, in ``[0, num_folds)``.
+        num_folds: number of folds, which are drawn for each client with the same seed.
+        seed: random seed of the folds.
 
     Returns:
-        The clients' training collections, and their test collections.
+        The clients' training collections and the clients' test collections.
 
     Raises:
-        TypeError, ValueError: if `graph` has no labels, `fold` is out of range, a part names a
-            graph that is not there, one twice or one of another part, or a client has fewer graphs
-            than folds, naming it.
+        TypeError, ValueError: if `graph` has no labels, `fold` is out of range, or a part has an
+            invalid id, a repeated id or an id of another part. Also if a client has fewer graphs
+            than folds; the error names the client.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -95,9 +96,9 @@ def fold_clients(
     owner = torch.full((graph.num_examples,), -1, device=graph.device)
     for client, part in enumerate(parts):
         check_index(f"parts[{client}]", part, (None,), graph.num_examples)
-        if part.unique().numel() < part.numel():  # it would train on what it is tested with
+        if part.unique().numel() < part.numel():  # a test graph would be a training graph
             raise ValueError(f"Expected parts[{client}] to name graphs once, but got repeats")
-        if (owner[part] >= 0).any():  # one client would be tested on what the other trains on
+        if (owner[part] >= 0).any():  # a test graph would be another client's training graph
             other = int(owner[part].max())
             raise ValueError(
                 f"Expected parts to be disjoint, but got a graph in those of {other} and {client}"
@@ -116,14 +117,14 @@ def fold_clients(
 
 @typed
 def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
-    """As many examples of every class as the smallest class has, drawn at random.
+    """Draw equally many examples of every class: as many as the smallest class has.
 
     Args:
         y: classes, int64 ``[n]``.
-        seed: of the draw.
+        seed: random seed.
 
     Returns:
-        int64, the examples that stay, in order.
+        int64, the sorted ids of the drawn examples.
 
     Raises:
         TypeError: if `y` is not int64.
@@ -134,7 +135,7 @@ def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
         >>> y[balanced_classes(y)].bincount()
         tensor([2, 2])
 
-    Source: GPFL, TMLR 2025, which cuts Yeast down so
+    Source: GPFL, TMLR 2025, which samples Yeast in this way
     """
     check_labels(y)
     if y.numel() == 0:

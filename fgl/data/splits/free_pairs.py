@@ -1,7 +1,8 @@
-"""Pairs of nodes as numbers, and those without an edge, to be drawn from.
+"""Pairs of nodes as numbers, and samplers of pairs without an edge.
 
-If nodes have sides (types, sources apart from targets, or two colours), an edge joins certain sides
-alone. A pair of other sides could never be an edge, and teaches a model nothing else.
+Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. An edge
+then joins only certain sides. A pair of other sides can never be an edge, so it is useless as a
+negative example.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from torch import Tensor
 from ...graph.checks import check_index
 from ...transfer import to_device
 
-SWAPS = 100  # of columns whose cells are taken
+SWAPS = 100  # attempts to swap columns whose cells are taken
 
 
 class FreePairs:
     """Sampler of pairs of different nodes without an edge, for repeated draws.
 
     Args:
-        edge_index, num_nodes, directed: as for `negative_edges`, which draws once.
+        edge_index, num_nodes, directed: as for `negative_edges`, which draws a single time.
 
     Raises:
         ValueError: if the shape is another one, a node is out of range or `num_nodes` is negative.
@@ -46,7 +47,7 @@ class FreePairs:
     def __call__(
         self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The given number of pairs, as `negative_edges` draws them."""
+        """Draw the given number of pairs, as `negative_edges` does."""
         if num < 0 or num > self.count * (num if replacement else 1):
             raise ValueError(
                 f"Expected num to be in [0, {self.count}], the pairs of {self.num_nodes} nodes "
@@ -55,7 +56,7 @@ class FreePairs:
         return self._ranked(_ranks(self.count, num, replacement, generator))
 
     def _ranked(self, rank: Tensor) -> Tensor:
-        """The free pairs of these ranks."""
+        """The pairs without an edge at these ranks."""
         rank = to_device(rank, self._before.device)
         keys = rank + torch.searchsorted(self._before, rank, right=True)
         return directed_pairs(keys, self.num_nodes) if self.directed else pairs_of(keys)
@@ -65,7 +66,7 @@ class FreeCells:
     """Sampler of the empty cells of a table, for repeated draws.
 
     Args:
-        taken: int64 ``[2, *]``, rows and columns of the other cells, also more than once.
+        taken: int64 ``[2, *]``, rows and columns of the nonempty cells; repeats are allowed.
         num_rows, num_columns: size of the table.
 
     Example:
@@ -83,10 +84,10 @@ class FreeCells:
     def __call__(
         self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Cells ``[2, num]``, each equally likely.
+        """Draw cells ``[2, num]``, each equally likely.
 
         Raises:
-            ValueError: if too few are empty.
+            ValueError: if too few cells are empty.
         """
         if num > self.count * (num if replacement else 1):
             raise ValueError(
@@ -103,20 +104,20 @@ class FreeCells:
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """A column for each row that has an empty cell, each such cell equally likely.
+        """Draw a column for each row that has an empty cell; its empty cells are equally likely.
 
         Args:
-            rows: int64 ``[p]``, also repeated.
-            like: int64 ``[p]``, columns that the rows get in another order instead. What no order
-                fits gets any empty cell.
-            generator: of the draws, on the CPU; default torch's global one.
+            rows: int64 ``[p]``; repeats are allowed.
+            like: int64 ``[p]``, columns to permute among the rows instead of drawing them. A row
+                gets a random empty cell if the permutation gives it a taken cell.
+            generator: random generator on the CPU; default torch's global generator.
 
         Returns:
-            int64 ``[*]``, the columns; bool ``[p]``, which of the rows have one.
+            int64 ``[*]``, the columns; and bool ``[p]``, a mask of the rows that have a column.
         """
         first = rows * self.num_columns
         ends = torch.stack([first, first + self.num_columns])
-        skipped = ends - torch.searchsorted(self._keys, ends)  # empty cells before
+        skipped = ends - torch.searchsorted(self._keys, ends)  # number of empty cells before
         free = skipped[1] - skipped[0]
         drawn = to_device(
             torch.rand(rows.numel(), dtype=torch.float64, generator=generator), rows.device
@@ -130,7 +131,7 @@ class FreeCells:
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """The columns `like` in an order in which cells are empty; else those of `otherwise`."""
+        """Permute `like` so that the cells are empty; use `otherwise` for rows with taken cells."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)
@@ -161,7 +162,7 @@ class FreePairsLike:
 
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
-        like: int64 ``[2, p]``; of each one a pair is drawn that joins nodes of the same sides.
+        like: int64 ``[2, p]``; for each given pair, a pair of nodes with the same sides is drawn.
         side: int64 ``[num_nodes]``, at least 0; None if every node may join every other one.
 
     Example:
@@ -181,7 +182,7 @@ class FreePairsLike:
         directed: bool = False,
     ) -> None:
         self.size, self.directed = like.shape[1], directed
-        self.parts: list[tuple[Any, Tensor, Tensor, Tensor]] = []  # pairs, their nodes, of which
+        self.parts: list[tuple[Any, Tensor, Tensor, Tensor]] = []  # sampler, nodes, given pairs
         if side is None:
             free = FreePairs(edge_index, num_nodes, directed=directed)
             nodes = torch.arange(num_nodes, device=like.device)
@@ -196,13 +197,13 @@ class FreePairsLike:
 
     @property
     def enough(self) -> bool:
-        """Whether as many different pairs can be drawn as there are given ones."""
+        """Whether one distinct pair can be drawn for each given pair."""
         return all(free.count >= len(own) for free, _, _, own in self.parts)
 
     def __call__(
         self, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Pairs ``[2, p]`` in the order of the given ones; without those that have no free pair."""
+        """Draw pairs ``[2, p]`` in the order of the given pairs; some may have no free pair."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
             num = len(own) if free.count else 0
@@ -219,7 +220,7 @@ class FreePairsLike:
 
 
 def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
-    """The edges, undirected ones with the end of the smaller side first."""
+    """The edges; an undirected edge has its end with the smaller side first."""
     if directed:
         return edges
     turned = side[edges[0]] > side[edges[1]]
@@ -229,7 +230,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """Pairs from the first nodes to the second ones without an edge, and these nodes."""
+    """A sampler of pairs without an edge from first to second nodes, and these nodes."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):
@@ -238,14 +239,15 @@ def _free_between(
 
 
 def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor | None:
-    """The side of each node, so that an edge between two nodes depends on their sides.
+    """The side of each node; whether two nodes can have an edge depends on their sides.
 
-    A node's type is its side. Without types, targets are 1 and sources 0 where no node is both, and
-    nodes without an edge 2. Otherwise a part of the graph in which every cycle has an even length
-    has two sides, as users and items have where each edge is stored both ways.
+    If nodes have types, the side is the type. Without types, if no node is both a source and a
+    target, the side of sources is 0, of targets 1, and of nodes without an edge 2. Otherwise a
+    connected part in which every cycle has even length has two sides, such as users and items with
+    edges in both directions.
 
     Returns:
-        int64 ``[num_nodes]``; None where nodes have neither types nor sides.
+        int64 ``[num_nodes]``; None if nodes have neither types nor sides.
 
     Example:
         >>> sides_of(None, torch.tensor([[0, 1], [3, 3]]), 4)
@@ -262,19 +264,20 @@ def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor 
     return torch.where(source | target, target.long(), 2)
 
 
-# Independent cycles of a part that has two sides: by accident all have even lengths in one of 2^20.
+# Least number of independent cycles in a part with two sides: all are even by chance with 2^-20.
 CYCLES = 20
 
 
 def _two_sides(pairs: Tensor, num_nodes: int) -> Tensor | None:
-    """Sides 1 and 2 of the first part that has two sides, 3 and 4 of the next one, 0 elsewhere.
+    """Sides 1 and 2 in the first part that has two sides, 3 and 4 in the next, and 0 elsewhere.
 
-    A connected part has two sides if it falls apart in the double cover of the graph, which joins
-    ``(u, 0)`` with ``(v, 1)`` and ``(u, 1)`` with ``(v, 0)`` for each edge. Trees and other parts
-    with fewer than `CYCLES` independent cycles have none: each tree could be coloured in two.
+    The double cover of the graph joins ``(u, 0)`` with ``(v, 1)`` and ``(u, 1)`` with ``(v, 0)``
+    for each edge. A connected part has two sides if it is disconnected in the double cover. Parts
+    with fewer than `CYCLES` independent cycles, such as trees, are not given sides: every tree is
+    bipartite.
 
     Args:
-        pairs: int64 ``[2, *]``, each undirected edge once, without self-loops.
+        pairs: int64 ``[2, *]``, distinct undirected edges without self-loops.
         num_nodes: number of nodes.
     """
     if pairs.shape[1] < CYCLES:
@@ -300,7 +303,7 @@ def _two_sides(pairs: Tensor, num_nodes: int) -> Tensor | None:
 
 
 def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | None) -> Tensor:
-    """`num` of the numbers below `free`, in random order."""
+    """Draw `num` of the integers below `free`, in random order."""
     if num == 0:
         return torch.zeros(0, dtype=torch.int64)
     if replacement:
@@ -328,13 +331,13 @@ def pairs_of(keys: Tensor) -> Tensor:
 
 
 def directed_keys(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Directed edges as sorted numbers, source by source; no self-loops, none twice."""
+    """Distinct directed edges as sorted numbers, source by source; no self-loops."""
     key: Tensor = key_of_each(edge_index, num_nodes)[edge_index[0] != edge_index[1]].unique()
     return key
 
 
 def key_of_each(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """The number ``u (n - 1) + v - [v > u]`` of every edge, int64; of self-loops none."""
+    """The number ``u (n - 1) + v - [v > u]`` of every edge, int64; self-loops are left out."""
     u, v = edge_index
     key: Tensor = u * (num_nodes - 1) + v - (v > u).long()
     return key

@@ -1,4 +1,4 @@
-"""Pairs without an edge, to validate and test with, and to learn from."""
+"""Pairs without an edge, as negative examples for training, validation and test."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from .reverses import symmetric
 def with_negatives(
     graph: Graph, *, seed: int = 0, negatives: Literal["uniform", "degree"] = "uniform"
 ) -> Graph:
-    """The graph with pairs without an edge, to validate and test with; their answer is 0.
+    """Add pairs without an edge, with label 0, to the validation and test pairs of a graph.
 
-    For each pair that validates or tests and whose answer is 1 there is another one with the same
-    source. Its target is any node of the type that the pair's target has, to which the source has
-    no edge and about which it is not asked, in any window. If every message has its reverse, a
-    pair and its reverse count as one. Both nodes have an edge or a pair up to this pair's window: a
-    node that is not known yet is never drawn.
+    For each validation or test pair with label 1, a pair with the same source is added. Its target
+    is drawn from the nodes with the same type as the pair's target. The source must have neither an
+    edge nor a pair with this node, in any window. If every message edge has its reverse, a pair and
+    its reverse are the same pair. The drawn node must have an edge or a pair in this window or an
+    earlier window, so nodes that only appear later are never drawn.
 
-    If nodes have no types and none is the source of an edge and the target of another one, as
-    users and items, targets are drawn among targets.
+    In a graph such as users and items, nodes have no types and no node is the source of one edge
+    and the target of another. In that case the new targets are drawn from the targets of edges.
 
     Args:
-        graph: with pairs and masks, as `split_by_time` makes it. With `edge_label_type` an edge is
-            one of the pair's relation.
-        seed: of the draw.
-        negatives: "uniform" draws each target alike, so that a node's degree tells edges from other
-            pairs. "degree" gives the targets of the window's pairs to other sources.
+        graph: a graph with pairs and masks, as `split_by_time` returns it. With `edge_label_type`,
+            only edges of the pair's relation are considered.
+        seed: random seed.
+        negatives: "uniform" draws all targets with equal probability, so a node's degree helps to
+            separate edges from other pairs. "degree" permutes the targets of the window's pairs
+            among the sources.
 
     Returns:
-        The graph with more pairs at the end, in the masks of the pairs that they are drawn for. A
-        self-loop is in neither mask any more, since no drawn pair is like it.
+        The graph with the new pairs at the end. A new pair is in the mask of the pair for which it
+        was drawn. Self-loops are removed from both masks, since no drawn pair is a self-loop.
 
     Raises:
-        ValueError: if `y` of its pairs is not 0 or 1.
+        ValueError: if a label `y` of the pairs is not 0 or 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
@@ -76,7 +77,7 @@ def with_negatives(
 
 
 def _without_loops(graph: Graph, mask: Tensor) -> Graph:
-    """Remove self-loops from the masks for scores, since no negative pair is a self-loop."""
+    """Remove self-loops from validation and test masks, since no negative pair is a self-loop."""
     source, target = graph.edge_label_index  # type: ignore[misc]  # checked
     loops = mask & (source == target)
     masks = {name: own for name in MASKS[1:] if (own := getattr(graph, name)) is not None}
@@ -86,7 +87,7 @@ def _without_loops(graph: Graph, mask: Tensor) -> Graph:
 
 
 def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
-    """The graph with more pairs, which are no edge, in one of its masks."""
+    """Append pairs without an edge to the graph, in one of its masks."""
     rows = torch.zeros_like(like, dtype=torch.bool)
     masks = {name: own for name in MASKS if (own := getattr(graph, name)) is not None}
     longer = {name: torch.cat([own, rows | (name == mask)]) for name, own in masks.items()}
@@ -101,7 +102,7 @@ def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
 
 
 def checked_answers(graph: Graph) -> Tensor:
-    """`y` of pairs: 1 for pairs that are an edge, 0 for other pairs."""
+    """Return `y` of the pairs: 1 for pairs that are an edge, 0 for other pairs."""
     y = graph.y
     if graph.edge_label_index is None or y is None:
         raise ValueError("Expected a graph with pairs and their y, but got none: see split_by_time")
@@ -113,15 +114,15 @@ def checked_answers(graph: Graph) -> Tensor:
 
 
 class Window:
-    """Sampler of pairs without an edge among the nodes that are known in a window.
+    """Sampler of pairs without an edge between the nodes that appear up to a window.
 
-    No pair that is asked about is drawn, in this window or another one, whatever its answer: a
-    model that remembers what it was told of must not know more of the edges than of the others.
+    Given pairs of any window and any label are never drawn. Otherwise a model that memorises
+    training pairs would have an advantage.
 
     Args:
-        graph: with pairs and masks.
-        names: of the masks of this window and of those before it.
-        by_degree: whether to draw each target as often as it is one of the given pairs.
+        graph: a graph with pairs and masks.
+        names: names of the masks of this window and of all earlier windows.
+        by_degree: whether to draw each target as often as it occurs in the given pairs.
     """
 
     def __init__(self, graph: Graph, names: Sequence[str], *, by_degree: bool = False) -> None:
@@ -156,7 +157,7 @@ class Window:
     def __call__(
         self, positive: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Pairs ``[2, *]`` for the pairs of a mask, with the same source, and for which ones."""
+        """Draw pairs ``[2, *]`` with the sources of a mask's pairs; also return the pairs' ids."""
         chosen = positive.nonzero().squeeze(1)
         target, drawn = torch.zeros_like(chosen), torch.zeros_like(chosen, dtype=torch.bool)
         for (relation, kind), (free, among) in self.free.items():
@@ -171,10 +172,11 @@ class Window:
 
 
 def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
-    """Edges and pairs of a relation, and their reverses if the relation has no direction.
+    """Edges and pairs of a relation, and their reverses if the relation is undirected.
 
-    They have none where every message has its reverse: `pair_split(is_undirected=True)` leaves
-    them so. Without messages, no pair may have its reverse among the pairs.
+    A relation is undirected if every message edge has its reverse, as after
+    `pair_split(is_undirected=True)`. Without message edges, it is undirected if no pair has its
+    reverse among the pairs.
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]
     if relation is not None:

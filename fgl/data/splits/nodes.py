@@ -1,4 +1,4 @@
-"""Splits of nodes and of molecules: which of them train, validate and test."""
+"""Splits of nodes and molecules into training, validation and test examples."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ SPLITS = ("class_capped", "random", "public")
 
 @typed
 def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0) -> Graph:
-    """A graph with the masks of a split that is chosen by name.
+    """Split a graph by the name of a split.
 
     Args:
         graph: the graph.
         name: ``"class_capped"``, ``"random"`` or ``"public"``.
-        dataset: for ``"class_capped"``, the key into `CLASS_CAPPED`; others get the same rule.
-        seed: of the random splits.
+        dataset: key into `CLASS_CAPPED` for ``"class_capped"``; other datasets use the default
+            sizes.
+        seed: random seed of the random splits.
 
     Raises:
-        ValueError: for another name, or as the split itself does.
+        ValueError: for an unknown name, or as the chosen split.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -59,24 +60,26 @@ def class_capped_split(
     num_test: Natural | None = None,
     seed: int = 0,
 ) -> Graph:
-    """At most a number of training nodes per class, then validation nodes, the rest for the test.
+    """Split nodes with a largest number of training nodes per class.
 
-    A smaller class lies entirely in the training set, so the test set's classes are skewed (FGSSL).
+    Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. All nodes of a
+    class with fewer nodes are training nodes, so the class distribution of the test nodes is skewed
+    (FGSSL).
 
     Args:
-        graph: with labels.
-        train_per_class: by default ``floor(0.6 num_nodes / num_classes)``.
-        num_val: by default ``round(0.2 num_nodes)``.
+        graph: a graph with labels.
+        train_per_class: largest number per class; default ``floor(0.6 num_nodes / num_classes)``.
+        num_val: number of validation nodes; default ``round(0.2 num_nodes)``.
         num_test: largest number of test nodes; default all remaining nodes.
-        seed: of the random choice.
+        seed: random seed.
 
     Returns:
-        The graph with its three masks replaced; every node is in one, unless `num_test` is given. A
-        warning names the masks that get no node.
+        The graph with three new masks. Every node is in exactly one mask, unless `num_test` is
+        given. A warning names the masks without nodes.
 
     Raises:
-        ValueError: without labels, for a negative number, or more validation nodes than are left;
-            for pairs.
+        ValueError: if the graph has no labels or has pairs, a number is negative, or too few nodes
+            are left for validation.
 
     Example:
         >>> y = torch.tensor([0, 0, 0, 0, 0, 1])
@@ -124,22 +127,22 @@ def random_split(
     seed: int = 0,
     among: Tensor | None = None,
 ) -> Graph:
-    """A random share of the examples trains, another validates, the rest is for the test.
+    """Split examples at random by fractions; the rest are test examples.
 
     Args:
-        graph: the graph; its examples are its nodes, its graphs where it is a collection, or its
-            pairs. Copies of a pair, and its reverse, are in one part.
-        train, val: shares of the n examples; ``round(train n)`` train, and
-            ``round((train + val) n)`` train or validate.
-        seed: of the permutation.
-        among: bool ``[n]``, the examples that are split, such as those with a label; default all.
+        graph: the graph. Its examples are its nodes, its pairs, or the graphs of a collection.
+            Copies of a pair and its reverse are in the same part.
+        train, val: fractions of the n examples; ``round(train n)`` are training examples, and
+            ``round((train + val) n)`` are training or validation examples.
+        seed: random seed.
+        among: bool ``[n]``, mask of the examples to split, such as labelled examples; default all.
 
     Returns:
-        The graph with its three masks replaced; every example, or every one of `among`, is in
-        exactly one. A warning says which of them got none of its share.
+        The graph with three new masks. Every example, or every example of `among`, is in exactly
+        one mask. A warning names masks that have a positive fraction but no example.
 
     Raises:
-        ValueError: unless the shares are at least 0 and their sum at most 1.
+        ValueError: unless the fractions are at least 0 and their sum is at most 1.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
@@ -165,14 +168,14 @@ def random_split(
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """A number for each pair, the same for its copies and its reverse; None where all differ."""
+    """Number of each pair, equal for its copies and its reverse; None if all pairs differ."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]
 
 
 def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
-    """Warn of a mask that has a positive share of the examples but gets no example."""
+    """Warn of a mask that has a positive fraction of the examples but no example."""
     empty = [n for n, w, size in zip(MASKS, shares, sizes, strict=True) if w and not size]
     if empty and sum(sizes):
         warn(
@@ -182,7 +185,7 @@ def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
 
 
 def check_shares(train: float, val: float) -> None:
-    """Raise a ValueError unless these are valid shares."""
+    """Raise a ValueError unless these are valid fractions."""
     if not (train >= 0 and val >= 0 and train + val <= 1):
         raise ValueError(
             f"Expected train and val to be at least 0 and their sum at most 1, "
@@ -192,7 +195,7 @@ def check_shares(train: float, val: float) -> None:
 
 @typed
 def public_split(graph: Graph) -> Graph:
-    """The graph itself, if it came with the three masks.
+    """Return the graph itself if it has all three masks of its public split.
 
     Raises:
         ValueError: if a mask is missing, or two masks have an example in common.
@@ -226,24 +229,25 @@ def _with_masks(graph: Graph, *nodes: Tensor) -> Graph:
 def scaffold_split(
     graph: Graph, scaffolds: Sequence[Hashable], *, train: float = 0.8, val: float = 0.1
 ) -> Graph:
-    """Molecules that share a scaffold train, validate or test together; nothing is drawn.
+    """Split molecules by scaffold, without randomness: a scaffold is in exactly one mask.
 
-    The groups of `scaffold_groups`, the largest first, train as long as they fit into
-    ``train n`` molecules; a group that does not fit validates where train and validation together
-    stay within ``(train + val) n``, and is tested otherwise.
+    The groups of `scaffold_groups` are assigned one after the other, largest first. A group is
+    added to the training molecules if these remain at most ``train n``. Otherwise it is added to
+    the validation molecules if training and validation molecules together remain at most
+    ``(train + val) n``. Otherwise it is added to the test molecules.
 
     Args:
         graph: a collection of n molecules.
-        scaffolds: one a molecule, as `murcko_scaffolds` finds them, or any other ids.
-        train, val: shares of the molecules.
+        scaffolds: scaffold of each molecule, as returned by `murcko_scaffolds`, or any other ids.
+        train, val: fractions of the molecules.
 
     Returns:
-        The collection with its three masks replaced; every molecule is in exactly one. A warning
-        says which of them got none of its share.
+        The collection with three new masks. Every molecule is in exactly one mask. A warning names
+        masks that have a positive fraction but no molecule.
 
     Raises:
-        ValueError: unless there is a scaffold per molecule, and the shares are at least 0 and their
-            sum at most 1.
+        ValueError: unless there is one scaffold per molecule, and the fractions are at least 0 with
+            a sum of at most 1.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Splits of edges into messages and pairs to answer, by time or at random."""
+"""Splits of edges into message edges and labelled pairs, by time or at random."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .reverses import (
     warn_of_copies,
 )
 
-SHARES = (0.5, 0.25, 0.1, 0.15)  # messages, then pairs that train, validate and test
+SHARES = (0.5, 0.25, 0.1, 0.15)  # message edges; training, validation and test pairs
 PARTS = ("messages", *MASKS)
 
 
@@ -38,37 +38,39 @@ def split_by_time(
     shares: Sequence[float] = SHARES,
     edge_type: int | None = None,
 ) -> Graph:
-    """The earliest edges as messages; the later ones as pairs that a model is asked about.
+    """Split edges by time: early edges become message edges, later edges become labelled pairs.
 
-    The model reads edges of which all are earlier than any pair. Training pairs are earlier than
-    validation pairs, and these earlier than test pairs. No edge is both: a pair whose answer is
-    read as a feature of an edge could be copied. Edges of one time are not torn apart; they are in
-    the later window.
+    The model reads the message edges, all of which are earlier than any pair. Training pairs are
+    earlier than validation pairs, and validation pairs are earlier than test pairs. No edge is both
+    a message edge and a pair, since a model could then copy the pair's label from the features of
+    the edge. Edges with equal times are in the same window, the later of the possible windows.
 
-    Without `y` the question is when two nodes are joined for the first time. A later edge of the
-    same two ends is not asked about, since the earlier one tells of it, nor is a self-loop; both
-    are messages where they are early enough. If every edge has its reverse, the graph is taken
-    as undirected, and a reverse is there from the time of its edge on, with the edge's fields. With
-    `y`, a reverse that is of a later window than its edge is left out there.
+    Without `y`, the task is to predict the first edge between two nodes. Self-loops and later edges
+    between the same two nodes do not become pairs, since the first edge reveals later edges. They
+    become message edges if they are early enough. If every edge has its reverse, the graph is taken
+    as undirected, and each reverse gets the time and the fields of its edge. With `y`, a reverse is
+    left out if its window is later than the window of its edge.
 
     Args:
-        graph: whose edges have times.
-        y: what each edge answers, ``[num_edges]`` or float ``[num_edges, t]``; default 1, that it
-            is there.
-        shares: of the edges that are messages, train, validate and test; the last is the rest.
-        edge_type: the relation that is asked about, and whose edges `shares` divides; edges of
-            others are messages if they are earlier than any pair, and left out if not. Without `y`,
-            an earlier edge of a relation that has this one turned round is left out too where its
-            pair is asked about. By default all edges are asked about, whatever their relation.
+        graph: a graph whose edges have times.
+        y: label of each edge, ``[num_edges]`` or float ``[num_edges, t]``. By default every edge
+            has label 1, which means that it exists.
+        shares: fractions of the edges that become message edges and training, validation and test
+            pairs; the test pairs are the rest.
+        edge_type: the relation whose edges are split by `shares`. Edges of other relations become
+            message edges if they are earlier than any pair; otherwise they are left out. Without
+            `y`, an edge of a relation that reverses this relation is also left out if it is the
+            reverse of a pair. By default the edges of all relations are split.
 
     Returns:
-        The graph with the earlier edges and their fields, the later ones as `edge_label_index` in
-        order of time, `y`, and three masks of them; with `edge_type` also `edge_label_type`.
+        The graph with the message edges and their fields. The pairs are in `edge_label_index` in
+        order of time, with labels `y` and three masks; with `edge_type` also with
+        `edge_label_type`.
 
     Raises:
-        ValueError: if the edges have no times, or so few that a window with a share gets none; if
-            the graph has pairs or a `batch`, or the shares are not four of which none is negative
-            and whose sum is 1.
+        ValueError: if the edges have no times; if a window with a positive fraction gets no edge;
+            if the graph has pairs or a `batch`; or if `shares` are not four fractions of at least 0
+            with sum 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
@@ -114,7 +116,7 @@ def split_by_time(
 def _with_other_relations(
     graph: Graph, messages: Tensor, pairs: Tensor, edge_type: int, *, presence: bool
 ) -> Tensor:
-    """Messages of one relation, and those of the others that are earlier than any pair."""
+    """Ids of one relation's message edges, and of other relations' edges before any pair."""
     times, relation = graph.edge_time, graph.edge_type
     early = torch.zeros_like(times, dtype=torch.bool)  # type: ignore[arg-type]  # checked
     early[messages] = True
@@ -130,7 +132,7 @@ def _with_other_relations(
 
 
 def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
-    """The graph and some edges; undirected ones with each edge and its reverse from one time on."""
+    """The graph and the edges `own`; if undirected, an edge and its reverse have one time."""
     times, n = graph.edge_time[own], graph.num_nodes  # type: ignore[index]  # checked
     source, target = graph.edge_index[:, own]
     key = source * n + target
@@ -149,7 +151,7 @@ def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
 
 
 def _earliest(key: Tensor, times: Any) -> Tensor:
-    """The earliest edge of each edge's key."""
+    """For each edge, the earliest edge with the same key."""
     order = times.argsort(stable=True)
     distinct, unit = units_of(key[order])
     if unit is None:
@@ -158,13 +160,14 @@ def _earliest(key: Tensor, times: Any) -> Tensor:
 
 
 def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | None:
-    """The first edge between the ends of each edge; None where each is by itself.
+    """For each edge, the first edge between the same ends; None if all ends differ.
 
     Args:
-        edges: in order of time.
+        edges: edges in order of time.
         num_nodes: number of nodes.
-        presence: whether it is asked if there is an edge; then a self-loop has no first edge, -1.
-            Else only an edge and its reverse belong together, where all have one.
+        presence: whether the task is to predict edges. If True, the first edge of a self-loop is
+            -1. If False, only an edge and its reverse belong together, and only if every edge has
+            its reverse.
     """
     source, target = edges
     distinct, unit = units_of(source * num_nodes + target)
@@ -184,7 +187,7 @@ def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | No
 def _check_windows(
     bounds: Sequence[int], total: int, window: Any, is_example: Tensor, num_times: int
 ) -> None:
-    """Raise if a window with a positive share of the edges gets no edge."""
+    """Raise if a window with a positive fraction of the edges gets no edge."""
     for which, (name, a, b) in enumerate(zip(PARTS, [0, *bounds], [*bounds, total], strict=True)):
         own = window == which if which == 0 else is_example & (window == which)
         if a < b and not own.any():
@@ -206,34 +209,36 @@ def pair_split(
     rev_edge_type: int | None = None,
     is_undirected: bool | None = None,
 ) -> Graph:
-    """Some edges as messages, others as pairs that a model is asked about, at random.
+    """Split edges at random into message edges and labelled pairs.
 
-    As `split_by_time`, which asks about the future. Here a model may read edges that are later than
-    the pairs it answers. Edges of the same two ends are kept out together, so that no copy of a
-    pair is a message or in another part. Without `y` they are asked about once, and a self-loop is
-    always a message.
+    This function is like `split_by_time`, but a model may read edges that are later than the pairs
+    it predicts. Edges between the same two nodes are held out together, so no copy of a pair is a
+    message edge or in another part. Without `y` such edges become one pair, and a self-loop is
+    always a message edge.
 
     Args:
-        graph: with or without times.
+        graph: a graph with or without times.
         y, shares: as for `split_by_time`.
-        seed: of the order.
-        edge_type: the relation that is asked about; the edges of others stay messages. By default
-            all edges are asked about, whatever their relation.
-        rev_edge_type: the relation that has the same edges turned round; the reverse of each pair
-            is left out of the messages.
-        is_undirected: True takes the graph, or the relation, as undirected. An edge and its reverse
-            are kept out together and asked about once, in a random direction; a message without its
-            reverse gets it. False asks about each edge, and its reverse may be a message. None, the
-            default, is False, but refuses edges of which most have a reverse.
+        seed: random seed.
+        edge_type: the relation whose edges are split; edges of other relations are message edges.
+            By default the edges of all relations are split.
+        rev_edge_type: the relation that has the reverses of the edges. The reverse of each pair is
+            removed from the message edges.
+        is_undirected: with True, the graph or the relation is undirected. An edge and its reverse
+            are held out together and become one pair in a random direction; a missing reverse of a
+            message edge is added. With False, every edge is separate, and the reverse of a pair may
+            be a message edge. None, the default, is like False, but raises an error if most edges
+            have a reverse.
 
     Returns:
-        The graph with the edges that are messages, in their order, the others as
-        `edge_label_index`, `y`, and three masks of them; with `edge_type` also `edge_label_type`.
+        The graph with the message edges in their order. The pairs are in `edge_label_index`, with
+        labels `y` and three masks; with `edge_type` also with `edge_label_type`.
 
     Raises:
-        ValueError: as `split_by_time`; if the reverses of most edges would be messages and no
-            argument says what they are; if `edge_type` has no edges, or `rev_edge_type` is not its
-            reverse; if an edge and its reverse have different answers and `is_undirected` is True.
+        ValueError: as `split_by_time`; if the reverses of most pairs would be message edges and no
+            argument handles them; if `edge_type` has no edges, or `rev_edge_type` is not its
+            reverse; or if `is_undirected` is True and an edge and its reverse have different
+            labels.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 3]])
@@ -253,7 +258,7 @@ def pair_split(
     n = graph.num_nodes
     source, target = graph.edge_index[:, own]
     units, unit = units_of(source * n + target)
-    # Before reverses are added, which another relation would have turned round for a half alone.
+    # Check before reverses are added: another relation would reverse only half of the edges then.
     check_reverses(graph, units, edge_type, rev_edge_type, is_undirected, y is None)
     if edge_type is not None and y is None:
         warn_of_copies(graph, edge_type)
@@ -292,7 +297,7 @@ def pair_split(
 
 
 def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> None:
-    """Raise unless the graph's edges can be split in these shares."""
+    """Raise unless the graph's edges can be split by these fractions."""
     if graph.edge_label_index is not None or graph.batch is not None:
         got = "a batch" if graph.edge_label_index is None else "edge_label_index"
         raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
@@ -305,12 +310,12 @@ def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> Non
 
 
 def _ends(shares: Sequence[float], total: int) -> list[int]:
-    """Starts of the pairs that train, that validate and that test."""
+    """Starts of the training, validation and test pairs."""
     return [round(share * total) for share in accumulate(shares)][:3]
 
 
 def _own_edges(graph: Graph, y: Tensor | None, edge_type: int | None) -> Tensor:
-    """The edges that can be asked about, by their ids."""
+    """Ids of the edges that can become pairs."""
     source, target = graph.edge_index
     own = torch.ones_like(source, dtype=torch.bool) if y is not None else source != target
     if edge_type is not None:
@@ -321,7 +326,7 @@ def _own_edges(graph: Graph, y: Tensor | None, edge_type: int | None) -> Tensor:
 def _with_reverses(
     graph: Graph, y: Tensor | None, own: Tensor
 ) -> tuple[Graph, Tensor | None, Tensor]:
-    """The graph in which each of these edges has its reverse, with the same fields and answer."""
+    """Add missing reverses of these edges, with the same fields and label, to the graph."""
     lacking = own[lacking_reverse(graph.edge_index[:, own], graph.num_nodes)]
     if lacking.numel() == 0:
         return graph, y, own
@@ -334,7 +339,7 @@ def _with_reverses(
 
 
 def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
-    """Raise unless edges of one unit have the same answer."""
+    """Raise unless all edges of a unit have the same label."""
     first = y[heads_of(unit, count).to(y.device)][unit.to(y.device)]
     same = (first == y) | (first != first) & (y != y)
     if not same.all():
@@ -371,7 +376,7 @@ def _split(
     window: Any,
     flipped: Tensor | None = None,
 ) -> Graph:
-    """Some edges as messages, others as pairs of the windows 1, 2 and 3, by their ids."""
+    """Split edges, given by their ids, into message edges and pairs of the windows 1, 2 and 3."""
     masks = {name: window == which for which, name in enumerate(MASKS, 1)}
     ones = torch.ones(len(pairs), dtype=graph.x.dtype, device=graph.device)
     answers = ones if y is None else y.to(graph.device)[pairs]

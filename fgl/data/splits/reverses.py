@@ -1,4 +1,4 @@
-"""Edges that reveal other edges: reverses, and relations that reverse another relation."""
+"""Edges that reveal other edges: reverses, and relations that reverse other relations."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from torch import Tensor
 from ...graph import Graph
 from ...warn import warn
 
-SAMPLE = 4096  # edges that are looked at first
+SAMPLE = 4096  # number of edges that are checked first
 
 
 def turned_relations(
     edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
 ) -> dict[tuple[int, int], float]:
-    """Relations whose edges are mostly reversed in another relation, or in the same one.
+    """Find relations whose edges mostly have their reverse in another or in the same relation.
 
-    Most means more than half of what chance leaves: of a relation with the share d of all possible
-    edges, chance has d of the other relation's edges turned round, so more than ``(1 + d) / 2``.
+    Let d be the fraction of all possible edges that a relation has. By chance, it has the reverses
+    of a fraction d of another relation's edges. "Mostly" therefore means a fraction of more than
+    ``(1 + d) / 2``.
 
     Args:
-        edges: int64 ``[2, num_edges]``, also more than once; self-loops do not matter.
-        relation: int64 ``[num_edges]``; None for one relation, 0.
+        edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.
+        relation: int64 ``[num_edges]``; None means a single relation, 0.
         num_nodes: number of nodes.
-        only: the relation whose reverse is looked for; default every one.
+        only: the relation whose reverses are searched for; default all relations.
 
     Returns:
-        ``{(a, b): share}``: this share of the different edges of relation a is turned round in b.
+        ``{(a, b): share}``: the fraction of relation a's distinct edges whose reverse is in b.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 3], [1, 2, 0, 4]])
@@ -61,7 +62,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """Share of each relation's edges that another relation reverses, if there are any."""
+    """Fraction of each relation's edges that another relation reverses, if there are edges."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -84,10 +85,10 @@ def _shares(
 def copying_relations(
     edges: Tensor, relation: Tensor, only: int, num_nodes: int
 ) -> dict[int, float]:
-    """Other relations that have most edges of one, in the same direction; most as above.
+    """Find relations with most edges of `only` in the same direction, see `turned_relations`.
 
     Returns:
-        ``{b: share}``: this share of the different edges of relation `only` is in b too.
+        ``{b: share}``: the fraction of the distinct edges of relation `only` that are also in b.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 0, 1, 3], [2, 3, 2, 3, 0]])
@@ -107,7 +108,7 @@ def copying_relations(
 
 
 def _density(ends: Tensor, num_nodes: int) -> float:
-    """Share of the possible edges, from any source to any target, that exist."""
+    """Fraction of the possible edges, from any source to any target, that exist."""
     sources, targets = (
         (each.bincount() > 0).sum() for each in (ends // num_nodes, ends % num_nodes)
     )
@@ -115,17 +116,17 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """Share of edges whose reverse exists; 0 unless this is most edges, see `turned_relations`.
+    """Fraction of edges whose reverse exists; 0 unless most have one, see `turned_relations`.
 
     Args:
-        keys: int64, ``source * num_nodes + target`` of the edges, sorted, none twice.
+        keys: int64, sorted distinct numbers ``source * num_nodes + target`` of the edges.
         num_nodes: number of nodes.
 
     Example:
         >>> reversed_share(torch.tensor([1, 4, 11, 14]), 4), reversed_share(torch.tensor([1]), 4)
         (1.0, 0.0)
     """
-    for step in (keys.numel() // SAMPLE + 1, 1):  # a few first: most graphs are far from symmetric
+    for step in (keys.numel() // SAMPLE + 1, 1):  # first a sample: few graphs are symmetric
         sample = keys[::step]
         source, target = sample // num_nodes, sample % num_nodes
         back = (target * num_nodes + source)[source != target]
@@ -143,7 +144,7 @@ def _found(numbers: Tensor, keys: Tensor) -> Tensor:
 
 
 def lacking_reverse(edges: Tensor, num_nodes: int) -> Tensor:
-    """Edges whose reverse is not there, by their ids.
+    """Ids of the edges whose reverse is missing.
 
     Example:
         >>> lacking_reverse(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]]), 3)
@@ -154,7 +155,7 @@ def lacking_reverse(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def symmetric(edges: Tensor, num_nodes: int) -> bool:
-    """Whether every edge has its reverse; True without edges, and self-loops do not matter.
+    """Whether every edge has its reverse; True without edges; self-loops are ignored.
 
     Example:
         >>> symmetric(torch.tensor([[0, 1], [1, 0]]), 2), symmetric(torch.tensor([[0], [1]]), 2)
@@ -164,7 +165,7 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """Like `symmetric`, for sorted, different numbers ``source * num_nodes + target``."""
+    """Like `symmetric`, for sorted distinct numbers ``source * num_nodes + target``."""
     for step in (keys.numel() // SAMPLE + 1, 1):
         sample = keys[::step]
         back = (sample % num_nodes) * num_nodes + sample // num_nodes
@@ -174,10 +175,10 @@ def all_reversed(keys: Tensor, num_nodes: int) -> bool:
 
 
 def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The different keys, sorted, and the place of each key among them; None where all differ.
+    """The sorted distinct keys, and the index of each key among them; None if all differ.
 
     Args:
-        keys: int64 ``[num_edges]``, one for the edges that belong together.
+        keys: int64 ``[num_edges]``; edges that belong together have equal keys.
 
     Example:
         >>> units_of(torch.tensor([4, 7, 4]))
@@ -202,7 +203,7 @@ def heads_of(unit: Tensor, count: int) -> Tensor:
 def check_relations(
     graph: Graph, edge_type: int | None, rev_edge_type: int | None, is_undirected: bool | None
 ) -> None:
-    """Raise unless these are relations of the graph that go together."""
+    """Raise unless these relations exist in the graph and can be combined."""
     if rev_edge_type is not None and edge_type is None:
         raise ValueError("Expected edge_type beside rev_edge_type, but got none")
     if rev_edge_type is not None and rev_edge_type == edge_type:
@@ -226,7 +227,7 @@ def check_reverses(
     is_undirected: bool | None,
     presence: bool,
 ) -> None:
-    """Raise if messages would be the reverses of most pairs; warn if the caller chose this."""
+    """Raise if message edges would reverse most pairs; only warn if the caller chose this."""
     if edge_type is None and (is_undirected or (is_undirected is False and not presence)):
         return
     n, types = graph.num_nodes, graph.edge_type
@@ -262,7 +263,7 @@ def check_reverses(
 
 
 def warn_of_copies(graph: Graph, edge_type: int) -> None:
-    """Warn if another relation, whose edges all stay messages, has most edges of this one."""
+    """Warn if another relation has most edges of this relation, all as message edges."""
     copies = copying_relations(graph.edge_index, graph.edge_type, edge_type, graph.num_nodes)  # type: ignore[arg-type]
     for other, share in copies.items():
         warn(
@@ -273,7 +274,7 @@ def warn_of_copies(graph: Graph, edge_type: int) -> None:
 
 
 def turned_round(across: dict[tuple[int, int], float], named: int | None = None) -> str:
-    """Error about a relation that reverses another relation, with the call that works."""
+    """Error about a relation that reverses another relation, with a suggested call."""
     (of, other), share = next(iter(across.items()))
     call = f"pair_split(graph, edge_type={of}, rev_edge_type={other})"
     if named is not None:

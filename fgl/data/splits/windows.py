@@ -24,33 +24,34 @@ def windows(
     stride: int = 1,
     scaled: bool = False,
 ) -> Graph:
-    """Windows over a series of all nodes: what a model reads, what it is asked, and which train.
+    """Split a time series into windows with input times, target times and masks.
 
-    A window that ends at time t reads ``t - steps + 1`` to t, and asks about ``t + h`` for each
-    horizon h. Times are divided in their order into those of training, validation and test; a
-    window belongs to the part that has all times it asks about, and a window whose horizons lie in
-    two parts is left out. A test window may read times that train, which are known by then.
+    A window that ends at time t reads the times ``t - steps + 1`` to t. Its target times are
+    ``t + h`` for each horizon h. Times are divided in order into training, validation and test
+    times. A window belongs to the part that contains all its target times; a window with target
+    times in two parts is left out. A test window may read training times, which are in its past.
 
-    A model with ``forward(x, edge_index, edge_weight)`` reads ``x [windows, steps, num_nodes,
-    num_features]`` and gives ``[windows, num_nodes, horizons]``.
+    A model with ``forward(x, edge_index, edge_weight)`` reads
+    ``x [windows, steps, num_nodes, num_features]`` and returns ``[windows, num_nodes, horizons]``.
 
     Args:
         graph: ``x [num_nodes, num_times, num_features]`` and ``y [num_nodes, num_times]``.
         steps: number of times that a window reads.
-        horizons: times ahead of a window's last one, at least 1.
-        shares: of the times that train, validate and test, of sum 1.
-        stride: times from a window to the next one.
-        scaled: whether models read standardised features, and their output is turned back into the
-            units of `y`. Means and deviations are those of this graph's training times, one for
-            each feature; unknown answers do not count. Of a client's graph they are its own, of a
-            graph that is divided later they are everybody's.
+        horizons: distances of the target times from a window's last time, at least 1.
+        shares: fractions of the training, validation and test times, with sum 1.
+        stride: number of times between the ends of consecutive windows.
+        scaled: whether models read standardised features and their output is converted back to the
+            units of `y`. The means and standard deviations of each feature are computed from this
+            graph's training times, without unknown targets. If the graph is a client's graph, they
+            are the client's own statistics. If the graph is partitioned later, all clients share
+            them.
 
     Returns:
         The graph with `window_index`, `horizon_index`, three masks of the windows, and `scale`.
 
     Raises:
-        ValueError: for a graph that is no series, for a number out of range, and if a share above 0
-            has no window.
+        ValueError: if the graph is not a series, a number is out of range, or a part with a
+            positive fraction has no window.
 
     Example:
         >>> series = fgl.Graph(torch.rand(3, 20, 1), torch.tensor([[0], [1]]), y=torch.rand(3, 20))
@@ -88,7 +89,7 @@ def windows(
 
 
 def _scale(graph: Graph, end: int) -> Tensor:
-    """Means and deviations of features and of known answers before a time, a row for each node."""
+    """Means and deviations of features and known targets before a time, as a row per node."""
     y = graph.y[:, :end, None].to(graph.x.dtype)  # type: ignore[index]
     columns = torch.cat([dense(graph.x)[:, :end], y], 2).flatten(0, 1)
     mean = columns.nanmean(0)

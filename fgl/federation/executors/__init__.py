@@ -1,4 +1,4 @@
-"""Executors: how a round reaches its clients, and where the clients' states are."""
+"""Executors: objects that connect a round to its clients and hold the clients' states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from ..gate.uploads import Limits
 from ..method.message import Message, State
 
-Value = float | tuple[float, float]  # of a metric: a number, or a sum and its divisor
+Value = float | tuple[float, float]  # a metric: a number, or a sum and its divisor
 
 
 @dataclass
@@ -17,13 +17,13 @@ class Answer:
     """A client's answer in a round.
 
     Args:
-        message: the client's message; None if it could not be reached.
+        message: the client's message; None if the client could not be reached.
         losses: the client's local losses, one per step.
-        num_examples: number of examples that it trained on; with 0 its losses are left out of the
-            round's mean.
+        num_examples: the client's number of training examples. If it is 0, the round's mean loss
+            does not include the client's losses.
         problem: the reason why there is no message.
-        paid: the number of answers to this question for which the client can have paid; above 1 if
-            it was asked again and may have given other bits.
+        paid: upper bound on the number of answers in this round that cost the client privacy. It is
+            above 1 if the request was repeated and the client may have given different answers.
 
     Example:
         >>> Answer(None, problem="timed out").message is None
@@ -38,11 +38,11 @@ class Answer:
 
 
 class Executor(Protocol):
-    """An interface to the clients: in this process, one at a time or in batches, or elsewhere.
+    """An interface to the clients of a run, in this process or elsewhere.
 
-    `train` makes the clients' new states. A new state counts once `keep` names its client, after
-    the round has accepted the client's message. `fgl.federation.round.play` plays a round over any
-    of them.
+    `train` computes the clients' new states. A new state takes effect only when `keep` names its
+    client, after the round has accepted the client's message. `fgl.federation.round.play` plays a
+    round with any executor.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -53,28 +53,28 @@ class Executor(Protocol):
     """
 
     num_clients: int
-    padding: float  # share of the nodes that the last round's batches were padded with
-    one_by_one: str  # why a batch could not train some clients, who then trained one by one
-    elsewhere: bool  # whether clients run on machines of their own, whose errors are not one's own
-    limits: Limits  # bounds on their answers; see `fgl.run`
+    padding: float  # fraction of padded nodes in the last round's batches
+    one_by_one: str  # reason why some clients could not train as a batch and trained one by one
+    elsewhere: bool  # whether clients are remote; their errors do not end the run
+    limits: Limits  # bounds on the clients' answers; see `fgl.run`
 
     @property
     def states(self) -> dict[int, State]:
-        """The clients' states; a client that never took part has none."""
+        """The clients' states; a client that never took part has no state."""
         ...
 
     def join(self) -> Iterable[tuple[int, Answer]]:
-        """Ask every client for its joining message; returns the answers, in any order."""
+        """Request every client's joining message; return the answers, in any order."""
         ...
 
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> Iterable[tuple[int, Answer]]:
-        """Train the clients `who` in round `index`; returns their answers, in any order."""
+        """Train the clients `who` in round `index`; return their answers, in any order."""
         ...
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
-        """Keep the new states of `accepted`, and discard the new states of the others."""
+        """Keep the new states of the clients `accepted`, and discard all other new states."""
         ...
 
     def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:

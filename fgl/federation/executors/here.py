@@ -1,4 +1,4 @@
-"""Clients in this process: their graphs or a task, one at a time or in batches."""
+"""Clients in this process, given as graphs or as a task, trained one at a time or in batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .loop import Loop, Score
 
 
 class TaskLike(Protocol):
-    """The parts of a task that a run needs: its clients, and how it scores a method."""
+    """The parts of a task that a run needs: its clients, and its scores of a method."""
 
     @property
     def clients(self) -> Sequence[Graph]: ...
@@ -33,7 +33,7 @@ class TaskLike(Protocol):
 
 
 class Place(Protocol):
-    """The place of a run's clients: their number, and how a round reaches them.
+    """The place of a run's clients: it has their number and creates their executor.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -47,7 +47,7 @@ class Place(Protocol):
 
     @property
     def devices(self) -> Sequence[torch.device]:
-        """The devices of the clients' tensors in this process; empty if they are elsewhere."""
+        """The devices of the clients' tensors in this process; empty if clients are elsewhere."""
         ...
 
     def check(self, method: Method) -> None:
@@ -55,11 +55,11 @@ class Place(Protocol):
         ...
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate | None:
-        """The place's default score of a method; `each` as for `fgl.run`."""
+        """The place's default score of a method; `each` means the same as in `fgl.run`."""
         ...
 
     def identity(self, method: Method) -> Mapping[str, Any]:
-        """Values that must be equal when a run resumes, as JSON can hold them."""
+        """JSON values that must be equal when a run resumes."""
         ...
 
     def __call__(
@@ -74,13 +74,13 @@ class Here:
     Args:
         clients: one graph per client, or a task, which also scores the method.
         at_once: number of clients that train as one batch, or ``"all"``; with 1, clients train one
-            at a time. By default `fgl.federation.choose` decides.
+            at a time. By default `fgl.federation.choose` selects the number.
         score: ``(params, graph) -> metrics``, each client's own score of the model that it deploys.
 
     Raises:
         TypeError: if `clients` are neither graphs nor a task.
-        ValueError: if there are no clients, their features differ in number, or `at_once` is no
-            number.
+        ValueError: if there are no clients, their numbers of features differ, or `at_once` is
+            invalid.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -130,7 +130,7 @@ class Here:
         return list(dict.fromkeys(graph.device for graph in self.graphs))
 
     def check(self, method: Method) -> None:
-        """Raise if the clients' features do not fit the model, or each other."""
+        """Raise if the clients' features do not fit the model, or differ between clients."""
         if not method.own.modules:
             _check_widths(self.graphs)
             _check_fields(self.graphs, method.model)
@@ -162,7 +162,7 @@ class Here:
     def identity(self, method: Method) -> Mapping[str, Any]:
         sizes = [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in self.graphs]
         own = {}
-        if method.own.models is not None:  # compared before the data, which then differ too
+        if method.own.models is not None:  # compared first, since the data then also differ
             models = enumerate(map(method.own.models.described, self.graphs))
             own = {"clients' own": {f"client {client}": model for client, model in models}}
         return {
@@ -187,14 +187,14 @@ class Here:
 
 
 def _check_graphs(clients: Sequence[Graph]) -> None:
-    """Raise unless these are graphs, at least one."""
+    """Raise unless `clients` has at least one graph and only graphs."""
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")
     check_graphs(clients)
 
 
 def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
-    """Raise if only some graphs have a field that the model reads; no weight means 1."""
+    """Raise if only some graphs have a field that the model reads; missing weights mean 1."""
     for name in (*EDGE_FIELDS[1:], *NODE_FIELDS, *TIME_FIELDS, "u"):
         lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
         if 0 < len(lacking) < len(clients) and name in reads(model).names:
@@ -205,7 +205,7 @@ def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
 
 
 def _check_widths(clients: Sequence[Graph]) -> None:
-    """Raise unless the graphs have one number of features."""
+    """Raise unless all graphs have the same number of features."""
     widths = [graph.num_features for graph in clients]
     for client, width in enumerate(widths):
         if width != widths[0]:

@@ -26,11 +26,11 @@ Score = Callable[[Params, Graph], Mapping[str, Value]]
 
 
 class Loop:
-    """Clients in this process, trained one at a time: readable, and for any module.
+    """Executor of clients in this process that trains one client at a time, with any module.
 
     Args:
         method: the method.
-        clients: every client's graph, or a dict from client to graph if only some are here.
+        clients: every client's graph, or a dict from client to graph for only some clients.
         seed: seed of the run.
         states: the clients' states from earlier rounds; default none.
         score: ``(params, graph) -> metrics``, a client's own score of a model; each metric is a
@@ -69,7 +69,7 @@ class Loop:
 
     @property
     def untraced(self) -> str:
-        """The reason why local steps are not repeated from a trace; empty if they may be."""
+        """The reason why local steps are not repeated from a trace; empty if they can be."""
         return self._tracer.why
 
     def join(self) -> list[tuple[int, Answer]]:
@@ -114,7 +114,7 @@ class Loop:
         return scores
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """The groups of clients that train together: here one client each."""
+        """The groups of clients that train together; in this executor each group has one client."""
         return [(client,) for client in who]
 
     def _answers(
@@ -124,7 +124,7 @@ class Loop:
         group: tuple[int, ...],
         owners: dict[int, Any],
     ) -> list[tuple[int, Answer]]:
-        """Train the clients of a group; returns their answers and holds their new states back."""
+        """Train a group's clients; return the answers, and store new states until `keep`."""
         ready = with_start([self._received(index, outbox[client], client) for client in group])
         trained = self._trained(index, ready)
         answers = []
@@ -156,14 +156,14 @@ class Loop:
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
-        """Local training of a group, without changes to its arguments."""
+        """Train a group locally, without changes to the arguments."""
         inputs = [each for one in ready for each in (one.message, one.state)]
         clients = [one.client for one in ready]
         with stage(self.seed, index, clients, "loss"), unchanged(*inputs):
             return self._minimised(index, ready)
 
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
-        """Local training of a group of one."""
+        """Train a group of one client locally."""
         (one,) = ready
         seed = fold_in(self.seed, index, one.client)
         optimizer = kept_optimizer(self.method, one.state)
@@ -176,7 +176,7 @@ class Loop:
         """A function for `train` that repeats traced steps; None if steps have minibatches."""
         if self.method.train.batches is not None:
             return None
-        view: View | None = None  # of all steps
+        view: View | None = None  # shared by all steps
 
         def differentiate(
             layout: Layout, params: Params, leaves: Params, graph: Graph, context: Any
@@ -207,7 +207,7 @@ def kept_optimizer(method: Method, state: State) -> Any:
 def with_start(ready: Sequence[Ready]) -> list[Ready]:
     """The same clients; the initial parameters are added to each context under ``"start"``.
 
-    Clients who share a context and parameters share the new context too, so that a batch sees it.
+    Clients that share a context and parameters also share the new context, which a batch requires.
     """
     shared: dict[tuple[int, int], Any] = {}
     out = []
@@ -220,7 +220,7 @@ def with_start(ready: Sequence[Ready]) -> list[Ready]:
 
 
 def _with(context: Any, **entries: Any) -> Any:
-    """A context of the same kind with further entries; a context that is no dict is unchanged."""
+    """A context of the same type with further entries; a context is unchanged if it is no dict."""
     if not isinstance(context, Mapping):
         return context
     new: Any = copy.copy(context) if isinstance(context, dict) else dict(context)
@@ -229,7 +229,7 @@ def _with(context: Any, **entries: Any) -> Any:
 
 
 def records(trained: Sequence[Trained]) -> list[State]:
-    """The record of each client's training, which is ``"trained"`` in the context for `send`."""
+    """The record of each client's training: the entry ``"trained"`` of the context for `send`."""
     counts = [len(done.losses) for done in trained]
     losses = torch.tensor([loss for done in trained for loss in done.losses], dtype=torch.float64)
     pairs = zip(torch.tensor(counts).unbind(), losses.split(counts), strict=True)

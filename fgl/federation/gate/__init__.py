@@ -1,1 +1,1 @@
-"""Checks of uploads: which ones a server accepts, and why it refuses the others."""
+"""Checks of uploads: the server accepts an upload, or refuses it with a reason."""

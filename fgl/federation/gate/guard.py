@@ -24,7 +24,7 @@ VERSION = attrgetter("_version")  # a tensor's number of changes
 
 
 class ChangedInPlace(ValueError):
-    """A method changed a shared tensor in place: the method's mistake, not a client's.
+    """Error if a method changed a shared tensor in place; the cause is the method, not a client.
 
     Example:
         >>> issubclass(ChangedInPlace, ValueError)
@@ -34,25 +34,25 @@ class ChangedInPlace(ValueError):
 
 @explained
 def checked(method: Method) -> Method:
-    """The same method, with functions that raise if they return or change something wrong.
+    """The same method, with functions that raise if they return or change an invalid value.
 
-    - `receive` returns a complete model with the personal tensors, and a context; it changes
-      neither message nor state;
-    - `send` returns a message, which the server checks, and a state, a dict of detached tensors;
-      it changes neither its context nor its state;
-    - `aggregate` returns an outbox of known clients, its models of the right names and shapes, and
-      a state, both finite and not far larger than before (else `Diverged`), and changes neither
-      the uploads nor its old state;
-    - `deploy` returns a complete model and changes nothing;
-    - `account` returns a state and changes nothing;
-    - `joining` returns a message, and from all messages an outbox and a state.
+    - `receive` must return a complete model with the personal tensors, and a context. It must not
+      change the message or the state.
+    - `send` must return a message and a state, which is a dict of detached tensors. It must not
+      change its context or its state. The server checks the message.
+    - `aggregate` must return an outbox and a state. The outbox has only known clients, and models
+      with valid names and shapes. Outbox and state must be finite and not far larger than before,
+      otherwise `Diverged` is raised. It must not change the uploads or its old state.
+    - `deploy` must return a complete model and must not change anything.
+    - `account` must return a state and must not change anything.
+    - `joining.say` must return a message; `joining.welcome` must return an outbox and a state.
 
-    `unchanged` notices changes during local training, and `check_own` a client that overwrites
-    another's tensors. Only changes that torch counts are noticed, not those through ``.data`` or
-    numpy.
+    `unchanged` detects changes during local training. `check_own` detects a client that overwrites
+    another client's tensors. Only changes that torch counts are detected; changes through ``.data``
+    or numpy are not.
 
     Raises:
-        ValueError: if a method was put around a transform that must be outermost.
+        ValueError: if a method was wrapped around a transform that must be outermost.
 
     Example:
         >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -142,17 +142,17 @@ def check_whole(
     /,
     **more: Tensor,
 ) -> None:
-    """Raise unless `params` are all tensors of a client's model.
+    """Raise unless `params` has all tensors of a client's model.
 
-    If clients have models of their own, this client's model counts. If a method only has `own`, the
-    modules named there may have any shape.
+    If clients have different models, `params` is compared with this client's model. If the method
+    has `own` without `models`, the modules that `own` names may have any shape.
 
     Args:
         method: the method with the model.
         params: the client's parameters.
         graph: the client's graph.
         name: name of the parameters in errors.
-        common: ``method.common()``, to compute it once for many clients.
+        common: ``method.common()``, if the caller has computed it for several clients.
         more: further tensors that `params` must have.
 
     Example:
@@ -175,11 +175,12 @@ def check_whole(
 class unchanged:  # a class costs half of what `contextmanager` does
     """A context that raises if a message, a state or a context is changed in place.
 
-    Other objects hold the same tensors. Only changes that torch counts are noticed, not those
-    through ``.data`` or numpy.
+    A change in place would also change other objects that share the tensors. Only changes that
+    torch counts are detected; changes through ``.data`` or numpy are not.
 
     Raises:
-        ChangedInPlace: naming the first tensor that was changed, replaced, added or taken away.
+        ChangedInPlace: with the name of the first tensor that was changed, replaced, added or
+            removed.
 
     Example:
         >>> state = {"w": torch.zeros(1)}
@@ -242,13 +243,13 @@ class Noted:
     """The tensors of messages, states or contexts, with their numbers of changes.
 
     Args:
-        messages: what holds them, and perhaps other objects. A dict that occurs twice, such as a
-            received model from which training starts, counts once.
+        messages: dicts with the tensors, and perhaps with other objects. A dict that occurs twice,
+            such as a received model from which training starts, is read only one time.
     """
 
     def __init__(self, messages: Iterable[Mapping[str, Any]]) -> None:
         self.keys: list[Any] = []  # for a dict, a tuple of its key and of the names inside
-        self.ends: list[int] = []  # of each message in `keys`
+        self.ends: list[int] = []  # end of each message in `keys`
         self.values: list[Any] = []
         visited: set[int] = set()
         for message in messages:
@@ -261,7 +262,7 @@ class Noted:
                     self.keys.append((key, *value))
                     self.values += value.values()
             self.ends.append(len(self.keys))
-        self.counted = True  # whether all are tensors that count their changes
+        self.counted = True  # whether all values are tensors with a number of changes
         try:
             self.versions: list[int] = [*map(VERSION, self.values)]
         except (AttributeError, RuntimeError):
@@ -272,7 +273,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same tensors, without changes, have the same names."""
+        """Whether both have the same tensors with the same names, and no tensor was changed."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):
@@ -303,15 +304,16 @@ def _counts(value: Any) -> bool:
 
 
 def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int]]) -> None:
-    """Raise if a client sends a tensor that another client sent, and that changed since.
+    """Raise if a client sends a tensor that another client sent, and that has changed since then.
 
     A method that sends a network's ``state_dict()`` sends the network's own tensors. If all clients
-    share one network, the next client overwrites them.
+    share one network, the next client overwrites these tensors.
 
     Args:
         client: the client.
-        messages: its message and its state.
-        seen: place in memory to client, tensor and version, of the earlier clients; it is updated.
+        messages: the client's message and state.
+        seen: tensors of the earlier clients: place in memory to client, tensor and version. The
+            call adds this client's tensors.
 
     Example:
         >>> tensor, seen = torch.zeros(1), {}

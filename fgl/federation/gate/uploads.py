@@ -1,4 +1,4 @@
-"""Uploads: the server's checks of their form and size, by `accept`, and of their distance."""
+"""Uploads: the server's checks of their form, their size and their distance, and by `accept`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ FEW = 2**17  # entries of tensors that are compared in one call
 
 
 class Diverged(ValueError):
-    """Numbers that are not finite, or far larger than before.
+    """Error for numbers that are not finite, or far larger than before.
 
     Example:
         >>> issubclass(Diverged, ValueError)
@@ -46,7 +46,7 @@ class Diverged(ValueError):
 
 
 class Change(NamedTuple):
-    """Two root mean squares of an entry: of its change, and of its value before.
+    """Two root mean squares of an entry: of its change, and of its old value.
 
     Args:
         moved: root mean square of the difference from the entry that was sent.
@@ -68,17 +68,17 @@ def changes(
 ) -> tuple[dict[int, dict[str, Change]], dict[int, Diverged]]:
     """The distance of each entry of every upload from the entry that was sent.
 
-    All norms are read from the device together, since each read waits for it.
+    All norms are read from the device together, since each read waits for the device.
 
     Args:
         uploads: the messages by client, dicts of tensors.
-        sent: the server's messages by client; an entry that they lack counts as 0.
-        forms: an object for each client; uploads with one object have the same names and shapes,
-            and are measured together. Default one for each client.
+        sent: the server's messages by client; a missing entry is taken as 0.
+        forms: an object for each client. Uploads with the same object have the same names and
+            shapes, and are measured together. Default a separate object for each client.
 
     Returns:
         The `Change` by client and key, without ``"num_examples"`` and keys that have no
-        floating-point tensor; and the errors, by client, of uploads that are not finite.
+        floating-point tensor. Also the errors by client of the uploads that are not finite.
 
     Example:
         >>> uploads = {3: {"model": {"w": torch.tensor([3.0])}}}
@@ -106,7 +106,7 @@ def changes(
     by_client: dict[int, dict[str, Change]] = {client: {} for client in uploads}
     wrong: dict[int, Diverged] = {}
     for clients, key, deltas, before, count in entries:
-        root = math.sqrt(count) or 1.0  # without an entry all lengths are 0
+        root = math.sqrt(count) or 1.0  # if there is no entry, all lengths are 0
         size = math.hypot(*(lengths[place][0] for place in before)) / root if before else None
         columns = zip(*(lengths[place] for place in deltas), strict=True)
         for client, column in zip(clients, columns, strict=True):
@@ -133,12 +133,13 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
     """The clients in the order of their distances, the farthest first.
 
     A tensor's distance is the root mean square of its change, divided by the round's median for
-    this tensor; whole numbers count too. A tensor is infinitely far if most clients have another
-    dtype or shape there. A client's distance is the largest of its tensors'.
+    this tensor. Tensors of integers are included. A tensor's distance is infinite if most clients
+    send this tensor with another dtype or shape. A client's distance is the largest distance of its
+    tensors.
 
     Args:
         uploads: client to message.
-        sent: the server's messages by client; a tensor that they lack counts as 0.
+        sent: the server's messages by client; a missing tensor is taken as 0.
 
     Example:
         >>> uploads = {k: {"n": torch.tensor(n)} for k, n in enumerate((3, 2, 10**9, 4))}
@@ -194,9 +195,10 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
 
     Args:
         new: dict of tensors, at most one dict deep.
-        old: the message or state that it replaces; entries that this lacks count as of size 1.
-        name: its name in errors.
-        most: factor by which a root mean square may grow, if it is larger than 1.
+        old: the message or state that `new` replaces; missing entries are taken as of size 1.
+        name: the name of the message or state in errors.
+        most: largest factor by which a root mean square may grow. An old root mean square below 1
+            is taken as 1.
 
     Example:
         >>> check_jump({"w": torch.full((2,), 1e30)}, {"w": torch.ones(2)}, "state", 1e6)
@@ -233,7 +235,7 @@ def floats(value: Any) -> Params:
 
 
 def values_of(tensor: Tensor) -> Tensor:
-    """The entries of a tensor that are in memory: the values of a sparse tensor.
+    """The entries of a tensor that are in memory; for a sparse tensor these are its values.
 
     Example:
         >>> values_of(torch.eye(2).to_sparse())
@@ -244,15 +246,15 @@ def values_of(tensor: Tensor) -> Tensor:
     return tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
 
 
+@dataclass
 class _Norms:
-    """Euclidean norms of tensors, or of differences, that are read together."""
+    """Euclidean norms of tensors, or of differences, that are read from the device together."""
 
-    def __init__(self) -> None:
-        self.sources: list[tuple[Sequence[Tensor], Tensor | None]] = []
-        self.norms: list[list[Tensor]] = []
+    sources: list[tuple[Sequence[Tensor], Tensor | None]] = field(default_factory=list)
+    norms: list[list[Tensor]] = field(default_factory=list)
 
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
-        """Register tensors from which `old` is subtracted; returns their place in `read`."""
+        """Register tensors from which `old` is subtracted; return their index in `read`."""
         self.sources.append((tensors, old))
         self.norms.append(list(_norms(tensors, old)))
         return len(self.norms) - 1
@@ -275,7 +277,7 @@ def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
     """Norms of tensors or of differences, ``[k]`` each; as many at once as fit into a cache."""
     first = tensors[0]
     turned = first.dim() == 2 and first.mT.is_contiguous() and not first.is_contiguous()
-    if turned:  # all in the order of memory
+    if turned:  # transpose all to the order of memory
         tensors, old = [tensor.mT for tensor in tensors], None if old is None else old.mT
     old = None if old is None else old.to(first).contiguous()
     equal_forms = len({*map(attrgetter("shape", "dtype", "device"), tensors)}) == 1
@@ -294,10 +296,10 @@ def _long_norm(tensor: Tensor, old: Tensor | None) -> float:
     return float(torch.linalg.vector_norm(change))
 
 
-TIMES = 16  # the model, at most, in one upload
-ROOM = 2**24  # bytes of an upload beside that
-RAGGED = 2**30  # bytes more where the sizes of entries depend on a client's data
-NOTE = 2**20  # bytes of the data beside a message
+TIMES = 16  # an upload may have 16 times the model's bytes
+ROOM = 2**24  # further bytes of an upload
+RAGGED = 2**30  # further bytes if the sizes of entries depend on a client's data
+NOTE = 2**20  # bytes of the data that accompany a message
 
 
 @typed
@@ -308,17 +310,19 @@ class Limits:
     Args:
         upload_bytes: largest size of an upload. Default 16 times the model plus 16 MiB, and 1 GiB
             more if the method has `ragged` keys, whose sizes depend on a client's data.
-        note_bytes: largest size of the data that a remote client sends beside its message: numbers,
-            losses, names, metrics. Default 1 MiB plus 16 times the length of the model's names.
+        note_bytes: largest size of the data that a remote client sends in addition to its message:
+            numbers, losses, names, metrics. Default 1 MiB plus 16 times the total length of the
+            model's names.
         metrics: largest number of metrics of a client's own score, and of all clients' scores
             together. If there are more, the metrics that most clients have are kept.
         metric_length: largest number of characters of a metric's name.
-        empty_rounds: the run raises after this number of consecutive rounds in which no upload
-            counts, and at its end if no upload counted in any round. An exchange with such a round,
-            as of a secure sum, counts as one. None for no limit.
+        empty_rounds: the run raises after this number of consecutive rounds in which no upload was
+            accepted, and at its end if no upload was accepted in any round. If a method has
+            exchanges of several rounds, such as for a secure sum, the run raises after this number
+            of consecutive exchanges with such a round. None for no limit.
 
     Raises:
-        TypeError, ValueError: for a number that is no whole number, or out of range.
+        TypeError, ValueError: for a number that is no integer, or out of range.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(256, 256, bias=False))
@@ -339,13 +343,13 @@ class Limits:
         return TIMES * num_bytes(method.common()) + ROOM + (RAGGED if method.rules.ragged else 0)
 
     def of_note(self, method: Method) -> int:
-        """The largest size of the data beside a message in bytes."""
+        """The largest size in bytes of the data that accompany a message."""
         if self.note_bytes is not None:
             return self.note_bytes
         return NOTE + 16 * sum(map(len, method.common()))
 
     def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
-        """Raise a ValueError if an upload, or the data beside it, is too large.
+        """Raise a ValueError if an upload, or its accompanying data, is too large.
 
         Example:
             >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
@@ -381,7 +385,7 @@ class Limits:
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
-        """Names of the metrics to leave out, the rarest ones; empty if all fit.
+        """Names of the rarest metrics, which are left out; empty if the number is within the limit.
 
         Example:
             >>> scores = {0: {"auc": 0.5}, 1: {"auc": 0.7, "spam": 1.0}}
@@ -404,7 +408,7 @@ Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 
 
 class Absent(ValueError):
-    """A client that declines to take part: its message does not count, and is not an error.
+    """Error by which a client declines to take part: its message is neither used nor malformed.
 
     Example:
         >>> issubclass(Absent, ValueError)
@@ -416,10 +420,10 @@ class Sifted(NamedTuple):
     """The uploads of a round after the server's checks, in the order of the clients.
 
     Args:
-        taken: the messages that count.
+        taken: the accepted messages.
         refused: the errors of the other messages.
         malformed: clients of `refused` whose message is no upload of this method.
-        form: the form of this run's uploads; empty as long as too few clients have shared one.
+        form: the form of this run's uploads; empty until enough clients have sent the same form.
     """
 
     taken: dict[int, Message]
@@ -436,19 +440,19 @@ def sift(
     form: Form,
     limits: Limits = NO_MORE,
 ) -> Sifted:
-    """Divide the uploads of a round into messages that count and errors of the others.
+    """Divide the uploads of a round into accepted messages and errors of the refused messages.
 
     The entry ``"model"`` must have the model's form. The other entries must have the most common
-    form among the uploads that `accept` takes. Once three clients have agreed on a form, or all
-    clients if there are fewer, later rounds require it.
+    form among the uploads that `accept` accepts. After three clients have sent the same form, or
+    all clients if there are fewer than three, later rounds require this form.
 
     Args:
         method: the method with the model and `accept`.
-        uploads: the uploads by client, which may be anything.
+        uploads: the uploads by client; an upload can be any object.
         sent: the server's message to each client of the federation.
         state: the server's state.
-        form: the form on which clients agreed in an earlier round, or an empty one.
-        limits: the largest upload.
+        form: the form on which clients agreed in an earlier round, or an empty form.
+        limits: bounds on the size of an upload.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1, bias=False))
@@ -502,7 +506,7 @@ def _not_accepted(
 def _forms(
     method: Method, uploads: Mapping[int, Any], limits: Limits
 ) -> tuple[dict[int, Form], dict[int, Exception]]:
-    """The forms of the uploads, and the errors of the malformed ones."""
+    """The forms of the uploads, and the errors of the malformed uploads."""
     template = method.common()
     forms: dict[int, Form] = {}
     malformed: dict[int, Exception] = {}
@@ -511,19 +515,19 @@ def _forms(
     for client in sorted(uploads):
         try:
             own_look = _look(uploads[client])
-            if own_look is None or own_look != look:  # else it looks like the last, checked one
+            if own_look is None or own_look != look:  # else as the last checked upload
                 last, look = form_of(uploads[client], method.rules.ragged), None
                 check_message(uploads[client], model=template, name="the upload")
                 limits.check_bytes(method, num_bytes(uploads[client]))
                 look = own_look
             forms[client] = last
-        except Exception as error:  # an upload may be anything
+        except Exception as error:  # an upload can be any object
             malformed[client] = error
     return forms, malformed
 
 
 def _look(message: Any) -> Any:
-    """Everything on which the checks of an upload's form depend; None if it is no usual upload."""
+    """All properties that the checks of an upload's form read; None for an unusual upload."""
     if type(message) is not dict:
         return None
     names: list[Any] = []
@@ -543,15 +547,15 @@ def _look(message: Any) -> Any:
 
 
 def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
-    """Form of an upload, which all uploads of a run share: names, shapes, dtypes and layouts.
+    """The form of an upload: names, shapes, dtypes and layouts. All uploads of a run share it.
 
     Args:
         message: the upload; it must be a dict of tensors, at most one dict deep.
-        ragged: keys that may differ between clients, which are left out.
+        ragged: keys that may differ between clients; the form leaves them out.
 
     Raises:
-        TypeError: for something else, and for a tensor whose numbers are not in memory.
-        ValueError: for a tensor that requires a gradient, and for one whose entries share memory.
+        TypeError: for a message that is no such dict, or a tensor whose numbers are not in memory.
+        ValueError: for a tensor that requires a gradient, or whose entries share memory.
 
     Example:
         >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})
@@ -559,11 +563,11 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
     """
     if not isinstance(message, Mapping):
         check_message(message, name="the upload")  # raises
-    form: Form = {key: {} for key in message}  # in its order; an empty dict counts too
+    form: Form = {key: {} for key in message}  # in the message's order, with empty dicts
     for path, tensor in _entries(message):
         names = {*map(type, path)} == {str}
         if not names or not isinstance(tensor, Tensor) or tensor.requires_grad:
-            check_message(message, name="the upload")  # raises, and says what is wrong
+            check_message(message, name="the upload")  # raises with the reason
         _check_numbers(path, tensor, path[0] in ragged)
         inner = form[path[0]] if len(path) > 1 else form
         inner[path[-1]] = _described(tensor.dtype, tensor.shape, tensor.layout)
@@ -571,7 +575,7 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
 
 
 def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The tensors of a message by their paths; a path is a tuple, since a key may contain "/"."""
+    """The tensors of a message with their paths, as tuples since a key may contain "/"."""
     for key, value in message.items():
         if isinstance(value, Mapping):
             yield from (((key, name), tensor) for name, tensor in value.items())
@@ -580,7 +584,7 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Refuse subclasses of Tensor, which can redefine addition, and entries that share memory."""
+    """Raise for a subclass of Tensor, which can redefine addition, and for shared memory."""
     layout, dtype = tensor.layout, tensor.dtype
     numbers = type(tensor) in (Tensor, Parameter) and dtype in DTYPES and layout in LAYOUTS
     in_memory = numbers and not tensor.is_meta and not tensor.is_nested
@@ -620,7 +624,7 @@ def _most_common(forms: Mapping[int, Form]) -> Form:
 
 
 def _check_form(form: Form, usual: Form) -> None:
-    """Raise an error that names the first difference between an upload and the others."""
+    """Raise an error with the first difference between an upload's form and the usual form."""
     reject_if(not usual, "one form of upload to have more clients than any other", "no majority")
     got, want = _flat(form), _flat(usual)
     for word, paths in (("missing", want.keys() - got), ("extra", got.keys() - want)):
@@ -635,7 +639,7 @@ def _check_form(form: Form, usual: Form) -> None:
 
 
 def _flat(form: Form) -> dict[tuple[str, ...], str]:
-    """The entries by path; a dict has an entry of its own."""
+    """The entries of a form by path, with an entry for each inner dict."""
     dicts = {(key,): "a dict" for key, value in form.items() if isinstance(value, dict)}
     return dicts | dict(_entries(form))
 
@@ -650,7 +654,7 @@ def _in_order(message: Message, form: Form) -> Message:
 
 
 def _check_count(message: Message, most: float) -> None:
-    """Raise unless `num_examples` is a weight that a client can have."""
+    """Raise unless `num_examples` is a valid weight of a client."""
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():
@@ -661,11 +665,11 @@ def _check_count(message: Message, most: float) -> None:
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
     """Errors of clients with a change over `most` times the round's median, or the sent size.
 
-    A change over the median counts only if it is larger than the entry that was sent, or than 1
-    where none was sent. For an even number of clients the upper median is used, so that half of the
-    clients cannot get the others refused by changing almost nothing. The second bound is `most`
-    times the sent entry, or `most` if that is smaller than 1, since the server's message may not
-    grow by more either.
+    The first bound applies only to changes that are larger than the entry that was sent, or larger
+    than 1 if no entry was sent. For an even number of clients the upper median is used. Otherwise
+    half of the clients could change almost nothing and so get the other clients refused. The second
+    bound is `most` times the size of the sent entry, where a size below 1 is taken as 1. The
+    server's own message may not grow by more than this either.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

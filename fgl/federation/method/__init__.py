@@ -1,6 +1,7 @@
-"""Everything that the author of a method needs; read the files in this order.
+"""Functions and classes for the author of a method. Read the files in the following order.
 
-`fedavg` has the four functions and the method from which all others start. `method` describes every
-field, `inbox` and `message` the values that a server reads. `compose` records which builders made a
-method, and refuses combinations that do not work. The other files serve these.
+`fedavg` has the four functions and the method on which all other methods are based. `method`
+describes every field of a method. `message` describes the values that a server reads. `compose`
+records the builders of a method, and rejects combinations that do not work. The other files contain
+helpers.
 """

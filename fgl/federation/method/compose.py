@@ -1,4 +1,4 @@
-"""Composition of methods: a record of their builders, and combinations that are refused."""
+"""Composition of methods: a record of the builders, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .describe import FUNCTIONS, Layer, described, short, short_name
 from .method import Method, Training
 
 P = ParamSpec("P")
-Check = Callable[[Method, str], None]  # raises unless a builder of this name can take the method
+Check = Callable[[Method, str], None]  # raises unless the builder works with the method
 
 
 @overload
@@ -37,20 +37,21 @@ def layer(
 ) -> Any:
     """A decorator for builders of methods: each method records its builder and the arguments.
 
-    The builder's arguments become part of a run. A checkpoint with other arguments is refused,
-    ``repr(method)`` shows them, and `refuse` finds the builder by its name.
+    The builder's arguments become part of a run. A run cannot resume a checkpoint with other
+    arguments. ``repr(method)`` shows the arguments, and `refuse` finds the builder by its name.
 
     Args:
         builder: a function that returns a method.
-        sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no builder
-            around this one may change, since its guarantee covers only these functions. A run
-            raises if one of them was replaced.
-        checks: functions such as `check_averages` that raise unless the builder can take a method;
-            they are called with the method and the builder's name.
+        sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no outer
+            builder may change, since this builder's guarantee covers only its own functions. A run
+            raises if a sealed field was replaced.
+        checks: functions such as `check_averages` that raise if the builder does not work with a
+            method. They are called with the method and the builder's name.
 
     Returns:
-        The builder. Its methods have one layer more than the first method, or the first task's
-        method, among its arguments. It raises a TypeError if it does not return a method.
+        The builder. Its input is the first method, or the first task's method, among its arguments.
+        The method that it returns has one layer more than the input. The builder raises a TypeError
+        if its function does not return a method.
 
     Example:
         >>> @layer
@@ -96,7 +97,7 @@ def _noting(
 
 
 def _check_inner(method: Method | None, name: str, checks: Collection[Check]) -> None:
-    """Raise unless the builder of this name can take the method that it was given."""
+    """Raise unless the builder `name` works with the method among its arguments."""
     if method is not None:
         for check in checks:
             check(method, name)
@@ -104,7 +105,7 @@ def _check_inner(method: Method | None, name: str, checks: Collection[Check]) ->
 
 @contextmanager
 def _says_what_a_model_lacks(name: str) -> Iterator[None]:
-    """A context in which a builder that asks a model for a missing attribute raises a TypeError."""
+    """A context that raises a TypeError if a builder reads an attribute that a model lacks."""
     try:
         yield
     except AttributeError as error:
@@ -117,7 +118,7 @@ def _says_what_a_model_lacks(name: str) -> Iterator[None]:
 
 
 def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """The layers of the method that a builder was given, and those that it added itself."""
+    """The layers of the method that a builder received, and the layers that it added itself."""
     if method is None:
         return (), built.layers
     for outer in (method.made_of, method.layers):
@@ -127,13 +128,13 @@ def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tu
 
 
 def _method_of(value: Any) -> Method | None:
-    """The method that a builder was given, or the method of the task that it was given."""
+    """The method that a builder received, or the method of the task that it received."""
     value = getattr(value, "fedavg", value)
     return value if isinstance(value, Method) else None
 
 
 def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str) -> dict[str, Any]:
-    """All arguments by name except the method, as JSON can hold them."""
+    """JSON values of all arguments by name, except the method."""
     settings: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
         if name == but:
@@ -147,7 +148,7 @@ def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str)
 
 
 def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
-    """The arguments as source text: given ones, and defaults that are numbers or a training."""
+    """Source text of the given arguments, and of defaults that are numbers or a training."""
     words = []
     defaults = {name: each.default for name, each in signature.parameters.items()}
     shown = {n: own for n, own in defaults.items() if type(own) in (int, float, Training)}
@@ -166,16 +167,16 @@ def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
 
 @explained
 def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -> None:
-    """Raise if one of the method's layers is a builder that does not work inside of `outer`.
+    """Raise if one of the method's layers is a builder that does not work inside `outer`.
 
     Args:
-        method: what `outer` is given.
+        method: the method that is passed to `outer`.
         inner: the name of the builder to refuse, or several names.
-        outer: the name of the method that asks.
+        outer: the name of the builder that calls this function.
         why: the reason, as a clause of the error.
 
     Raises:
-        ValueError: if one of these builders made the method, or a part of it.
+        ValueError: if one of these builders is among the method's layers.
 
     Example:
         >>> from fgl.methods import scaffold
@@ -190,11 +191,11 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 @explained
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise if clients train tensors beside the model, such as masks, which `outer` would lose.
+    """Raise if clients train tensors outside the model, such as masks, which `outer` would lose.
 
     Args:
-        method: what `outer` is given.
-        outer: the name of the method that asks.
+        method: the method that is passed to `outer`.
+        outer: the name of the builder that calls this function.
 
     Raises:
         ValueError: if the method has personal tensors.
@@ -216,11 +217,11 @@ def check_model_alone(method: Method, outer: str) -> None:
 
 @explained
 def check_no_joining(method: Method, outer: str, why: str) -> None:
-    """Raise if clients say something before the first round (`Method.rules.joining`).
+    """Raise if clients send a message before the first round (`Method.rules.joining`).
 
     Args:
-        method: what `outer` is given.
-        outer: the name of the builder that asks.
+        method: the method that is passed to `outer`.
+        outer: the name of the builder that calls this function.
         why: the reason, as a clause of the error.
 
     Raises:
@@ -238,11 +239,11 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
 
 @explained
 def check_one_architecture(method: Method, outer: str) -> None:
-    """Raise if clients have models of their own: `outer` would take their parts for the server's.
+    """Raise if clients have different models: `outer` would confuse their parts with the server's.
 
     Args:
-        method: what `outer` is given.
-        outer: the name of the method that asks.
+        method: the method that is passed to `outer`.
+        outer: the name of the builder that calls this function.
 
     Raises:
         ValueError: if the method has `models`.
@@ -259,7 +260,7 @@ def check_one_architecture(method: Method, outer: str) -> None:
 
 @explained
 def unsealed(method: Method) -> Method:
-    """The method without its seals, for simulated attackers and for tests that look inside.
+    """The method without its seals, for simulated attackers and for tests of internals.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0)
@@ -274,12 +275,12 @@ def _unsealed(layer: Layer) -> Layer:
 
 
 def check_seals(method: Method) -> None:
-    """Raise if a sealed function of a transform was replaced by a method around it.
+    """Raise if an outer method replaced a sealed function of a transform.
 
-    If several transforms seal one field, the outermost one counts.
+    If several transforms seal the same field, the outermost transform's function is compared.
 
     Raises:
-        ValueError: naming the transform and the replaced functions.
+        ValueError: with the names of the transform and of the replaced functions.
 
     Example:
         >>> from fgl.methods import fedopt
@@ -308,14 +309,14 @@ def check_seals(method: Method) -> None:
 
 @explained
 def check_averages(method: Method, outer: str) -> None:
-    """Raise unless the method's server averages as FedAvg's does; `outer` replaces the server.
+    """Raise unless the method's server averages like FedAvg's server, which `outer` replaces.
 
     Args:
-        method: what `outer` is given.
-        outer: the name of the builder that replaces the server's function by its own.
+        method: the method that is passed to `outer`.
+        outer: the name of the builder, which replaces the server's function by its own function.
 
     Raises:
-        ValueError: unless `aggregate` is an `OfMeans` that averages, see there.
+        ValueError: unless `aggregate` is an `OfMeans` with `averages` set, see `OfMeans`.
 
     Example:
         >>> from fgl.methods import fedopt

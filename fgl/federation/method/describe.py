@@ -1,4 +1,4 @@
-"""Descriptions of a method: its settings, as JSON can hold them, and the builders that made it."""
+"""Descriptions of a method: its settings as JSON values, and its builders."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from torch import Tensor, nn
 from ...kinds import plain
 
 FUNCTIONS = ("loss", "receive", "send", "aggregate", "deploy", "accept")  # of a method
-HOOKS = ("batches", "adjust", "settle")  # of its training
+HOOKS = ("batches", "adjust", "settle")  # of a method's training
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A builder that made a method, or wrapped one, and its arguments.
+    """A builder that created or wrapped a method, and the builder's arguments.
 
     Args:
         name: name of the builder.
-        settings: its arguments by name, with defaults, without the method that it was given.
-        call: the arguments that were given, as text for ``repr``.
-        sealed: fields of the method that no builder around this one may change.
-        left: the method's functions and training at the end of the builder.
+        settings: the builder's arguments by name, with defaults but without the wrapped method.
+        call: the given arguments, as text for ``repr``.
+        sealed: fields of the method that no outer builder may change.
+        left: the functions and the training of the method that the builder returned.
         inner: layers that the builder applied itself.
 
     Example:
@@ -54,7 +54,7 @@ class Layer:
 
 
 def written(layers: Sequence[Layer]) -> str:
-    """The nested calls that make a method, as text.
+    """Text of the nested calls that build a method.
 
     Example:
         >>> written([Layer("fedavg", {}, ["GCN(...)"]), Layer("fedprox", {"mu": 0.1}, ["mu=0.1"])])
@@ -68,7 +68,7 @@ def written(layers: Sequence[Layer]) -> str:
 
 @functools.singledispatch
 def short(value: Any) -> str:
-    """A value as text for a call; a large value is shortened to ``Name(...)``.
+    """Text of a value for a call; a large value is shortened to ``Name(...)``.
 
     Example:
         >>> short(0.1), short(torch.nn.Linear(1, 1)), short(torch.nn.functional.relu)
@@ -86,21 +86,21 @@ def short(value: Any) -> str:
     return repr(value) if plain or few else f"{type(value).__name__}(...)"
 
 
-LONGEST = 200  # characters of a value as it is printed
+LONGEST = 200  # characters of a printed value
 DEPTH = 8  # levels of a value that are described
 
 
 def described(value: Any, depth: int = DEPTH) -> Any:
-    """A description of a value that JSON can hold. Equal values have equal descriptions.
+    """A JSON description of a value. Equal values have equal descriptions, also across processes.
 
-    This is also true in another process. A function is described by its name, its defaults, the
-    arguments that `functools.partial` fixed, the constants of a lambda, and the values that it
-    closes over, except for lists and dicts, which it may fill. A tensor or an array is described by
-    a digest of its entries, a module by `architecture`, everything else by its ``repr``.
+    A function is described by its name, its defaults, the arguments that `functools.partial` fixed,
+    the constants of a lambda, and the values in its closure. A list or dict in a closure is
+    described only by its type, since the function may fill it. A tensor or an array is described by
+    a digest of its entries, a module by `architecture`, and any other value by its ``repr``.
 
     Args:
-        value: anything.
-        depth: how deep to look.
+        value: any value.
+        depth: number of nested levels that are described.
 
     Example:
         >>> described({"mu": 0.1, "shared": {"b", "a"}})
@@ -145,7 +145,7 @@ def _set(value: Iterable[Any], depth: int) -> list[Any]:
 
 
 def _array(value: Any, depth: int) -> Any:
-    """An array of numpy, or one of its numbers."""
+    """Describe a NumPy array, or a NumPy number."""
     if isinstance(value, numpy.generic) and not value.dtype.hasobject:
         return described(value.item(), 1)
     if value.dtype.hasobject:
@@ -155,7 +155,7 @@ def _array(value: Any, depth: int) -> Any:
 
 
 def _printed(value: Any, depth: int) -> Any:
-    """The printed form of an object, or else its attributes, without addresses."""
+    """An object's ``repr`` without addresses; its attributes if its class defines no ``repr``."""
     says_nothing: Any = object.__repr__
     if type(value).__repr__ is says_nothing:
         return {"type": type(value).__name__, **described(getattr(value, "__dict__", {}), depth)}
@@ -166,7 +166,7 @@ def _printed(value: Any, depth: int) -> Any:
 def architecture(model: nn.Module, depth: int = DEPTH) -> dict[str, str]:
     """The type and the attributes of each module of a model, by the module's path.
 
-    Tensors, modules and names that begin with ``_`` are left out of the attributes. Tensors that
+    The attributes do not include tensors, modules, and names that begin with ``_``. Tensors that
     are not trained are listed.
 
     Example:
@@ -198,7 +198,7 @@ WAYS: tuple[tuple[Any, Callable[[Any, int], Any]], ...] = (
 
 
 def spelled(function: Any, depth: int = DEPTH) -> str:
-    """Text for a function: its name, the arguments that it fixes, the values that it closes over.
+    """Text for a function: its name, its fixed arguments, and the values in its closure.
 
     Example:
         >>> def times(factor):
@@ -215,14 +215,14 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
     owner = getattr(function, "__self__", None)  # of a bound method
     if owner is not None and not isinstance(owner, type | ModuleType):
         return f"{short_name(function)} of {described(owner, depth - 1)}"
-    if not hasattr(function, "__code__"):  # an object that can be called, a class, a builtin
+    if not hasattr(function, "__code__"):  # a callable object, a class or a builtin
         own = None if isinstance(function, type) else getattr(function, "__dict__", None)
         return f"{short_name(function)}{described(own, depth - 1) if own else ''}"
     return f"{short_name(function)}{_settings(function, depth) or ''}"
 
 
 def _settings(function: Any, depth: int) -> dict[str, Any]:
-    """The values that a plain function closes over, its defaults, and a lambda's constants."""
+    """The values in a plain function's closure, its defaults, and a lambda's constants."""
     code, settings = function.__code__, {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # an empty cell
@@ -239,7 +239,7 @@ def _settings(function: Any, depth: int) -> dict[str, Any]:
 
 
 def hides(function: Any) -> bool:
-    """Whether a function may have settings that its name does not show.
+    """Whether a function may have settings that do not appear in its name.
 
     Example:
         >>> hides(torch.relu), hides(lambda value: 2 * value)
@@ -258,7 +258,7 @@ def hides(function: Any) -> bool:
 
 
 def short_name(function: Any) -> str:
-    """A function's name without its module: a script has another module name when it is imported.
+    """A function's name without its module, since a script's module name changes on import.
 
     Example:
         >>> short_name(functools.partial(torch.nn.functional.dropout, p=0.1))

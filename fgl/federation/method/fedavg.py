@@ -1,4 +1,4 @@
-"""FedAvg, from which all methods start, and servers that say what they read: means or sums."""
+"""FedAvg, the basis of all methods, and servers that declare the means or sums that they read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Means(Mapping[str, Params]):
     Args:
         values: the means by key. ``"model"`` is missing if no client has an example.
         inbox: the clients in the means. Its messages have only the entries that the server reads
-            client by client; most servers read none.
+            client by client; for most servers they are empty.
 
     Example:
         >>> means = Means({"model": {"w": torch.ones(1)}}, fgl.federation.Inbox({2: {}, 4: {}}, 5))
@@ -52,11 +52,13 @@ class Means(Mapping[str, Params]):
         equally: Collection[str] = (),
         reads: Collection[str] = (),
     ) -> Means:
-        """The given mean of the models, the plain means of `equally`, and the entries in `reads`.
+        """The `Means` of an inbox, with a given mean of the models.
+
+        The keys in `equally` have unweighted means. The keys in `reads` stay in the inbox.
 
         Raises:
             TypeError: if an entry of `equally` is no dict of tensors.
-            ValueError: if an upload lacks it.
+            ValueError: if an upload lacks an entry of `equally`.
 
         Example:
             >>> inbox = fgl.federation.Inbox({k: {"n": {"w": torch.tensor(k)}} for k in (1, 3)}, 4)
@@ -103,23 +105,23 @@ Change = Callable[[Mapping[int, Message], State, Means, State], Made]
 
 @dataclass(frozen=True)
 class OfMeans:
-    """A method's `aggregate` that reads the means of its clients' uploads, and no single upload.
+    """A method's `aggregate` that reads only the means of the clients' uploads.
 
-    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, n_k being ``"num_examples"``. What a server
-    reads is known before a run: `fgl.transforms.secure_sum` shows it the means of masked uploads,
-    `fgl.transforms.robust` another mean of the models.
+    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, n_k being ``"num_examples"``. The entries
+    that the server reads are known before a run. So `fgl.transforms.secure_sum` can pass it the
+    means of masked uploads, and `fgl.transforms.robust` a robust mean of the models.
 
     Args:
         serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. It has
             no ``"model"`` in a round in which no client has an example.
-        equally: further keys of an upload, dicts of tensors, whose plain means `serve` reads.
-        reads: keys of an upload that `serve` reads client by client, from ``means.inbox``. No
-            secure sum shows them, and no robust mean protects them.
-        averages: whether `serve` does no more than send every client the mean of the models. A
-            method with a server of its own takes only such a method.
+        equally: further keys of an upload, dicts of tensors, whose unweighted means `serve` reads.
+        reads: keys of an upload that `serve` reads client by client, from ``means.inbox``. A secure
+            sum does not reveal these entries, and a robust mean does not protect them.
+        averages: whether `serve` only sends every client the mean of the models. Methods with their
+            own server can only be built from such a method.
 
     Raises:
-        TypeError: if `serve` does not take two arguments, or keys are one string.
+        TypeError: if `serve` does not accept two arguments, or `equally` or `reads` is a string.
         ValueError: if `equally` names ``"model"`` or ``"num_examples"``.
 
     Example:
@@ -155,7 +157,7 @@ class OfMeans:
         return self.serve_model(model, inbox, state)
 
     def serve_model(self, model: Params | None, inbox: Inbox, state: State) -> Made:
-        """Serve `model` instead of the mean of the inbox's models; None if there is none."""
+        """Serve `model` instead of the mean of the inbox's models; None means no model."""
         return self.serve(
             Means.over(inbox, model=model, equally=self.equally, reads=self.reads), state
         )
@@ -170,22 +172,23 @@ def after(
     reads: Collection[str] = (),
     averages: bool = False,
 ) -> Aggregate:
-    """The server's `aggregate`, followed by a change of what it returns.
+    """A server's `aggregate` that calls another `aggregate` and then changes its results.
 
-    If `aggregate` is an `OfMeans`, so is the result, which `fgl.transforms.secure_sum` and
-    `fgl.transforms.robust` can then take.
+    If `aggregate` is an `OfMeans`, the result is also an `OfMeans`. In that case
+    `fgl.transforms.secure_sum` and `fgl.transforms.robust` work with the result.
 
     Args:
-        aggregate: the server's function, of any kind.
-        change: ``(outbox, new, means, state) -> outbox, state``, called with what `aggregate`
-            returned and with the state that `aggregate` was given. `means` has the means of
-            `equally`. The outbox is empty in a round in which no client has an example.
-        equally: keys of an upload, dicts of tensors, whose plain means `change` reads.
+        aggregate: the server's function, of any type.
+        change: ``(outbox, new, means, state) -> outbox, state``. `outbox` and `new` are the results
+            of `aggregate`, and `state` is the state that `aggregate` received. `means` has the
+            means of `equally`. The outbox is empty in a round in which no client has an example.
+        equally: keys of an upload, dicts of tensors, whose unweighted means `change` reads.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
-        averages: whether every client is still sent the mean of the models, if it was before.
+        averages: whether the server still sends every client the mean of the models, if `aggregate`
+            does so.
 
     Raises:
-        TypeError: if `change` does not take four arguments, or keys are one string.
+        TypeError: if `change` does not accept four arguments, or `equally` or `reads` is a string.
 
     Example:
         >>> def count(outbox, new, means, state):
@@ -243,15 +246,16 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class OfSums:
-    """A method's `aggregate` that gives a function the sums over clients of one key of an upload.
+    """A method's `aggregate` that reads only the sum over clients of one entry of the uploads.
 
-    The function sees no single upload, so `fgl.transforms.secure_sum` takes such a method as it is.
-    Under a secure sum clients send this key and ``"num_examples"``. A client without this key is
-    sent an empty message and does not count. If layouts differ, only uploads of the most common
-    layout count, or none if two layouts tie; a warning names the other clients.
+    The function `serve` receives no single upload, so `fgl.transforms.secure_sum` works with such a
+    method without changes. Under a secure sum clients send this entry and ``"num_examples"``. A
+    client without this entry receives an empty message and is left out of the sum. If layouts
+    differ, only uploads with the most common layout are summed, or no uploads if two layouts tie. A
+    warning names the other clients.
 
     Args:
-        key: of an upload, a dict of floating-point tensors.
+        key: key of the entry, which is a dict of floating-point tensors.
         serve: ``(sums, num_clients, state) -> outbox, state``.
 
     Example:
@@ -283,7 +287,7 @@ class OfSums:
 
 
 def _of_odd_layout(parts: Mapping[int, Params]) -> list[int]:
-    """The clients whose layout is not the most common one; all of them if two layouts tie."""
+    """The clients whose layout is not the most common layout; all clients if two layouts tie."""
     layouts = {client: _layout(tensors) for client, tensors in parts.items()}
     counts = Counter(layouts.values()).most_common(2)
     tied = len(counts) == 2 and counts[0][1] == counts[1][1]
@@ -314,12 +318,12 @@ def fedavg(
         loss: ``(params, graph, context) -> scalar``; default `supervised`, the target's loss on the
             training examples.
         train: default one step of SGD with a learning rate of 0.1.
-        target: what the values of ``graph.y`` are; default class labels.
+        target: meaning of the values of ``graph.y``; default class labels.
 
     Raises:
         TypeError: if `model` is no module.
-        ValueError: for another target beside a loss, which ignores it, or lazy layers that
-            have not seen data.
+        ValueError: if both a loss and a target other than the default are given, since a loss
+            ignores the target; or if the model has lazy layers that have not seen data.
 
     Example:
         >>> fedavg(fgl.nn.GCN(4, 8, 2)).send.__name__
@@ -348,15 +352,15 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     """The loss of FedAvg: the target's loss on a client's training examples.
 
     Args:
-        model: called as ``model(*graph.inputs)``, returns logits, or what the target needs.
+        model: called as ``model(*graph.inputs)``; returns logits or the target's type of output.
         target: meaning of the values of ``graph.y``; default class labels, with cross-entropy.
 
     Returns:
-        ``(params, graph, context) -> scalar``. It raises a ValueError for a graph without labels,
-        for parameters whose names or shapes are not the model's, and for a model whose output is
-        too small: fewer classes than the labels have, or a row per node where the examples are
-        pairs. It raises a TypeError for labels that are floating-point numbers if no target is
-        given, and for a model that returns no tensor.
+        ``(params, graph, context) -> scalar``. This function raises a ValueError for a graph
+        without labels, for parameters with other names or shapes than the model's, for an output
+        with fewer classes than the labels, and for an output with a row per node if the examples
+        are pairs. It raises a TypeError for floating-point labels if no target is given, and for a
+        model that returns no tensor.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
@@ -367,7 +371,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     shapes_of: dict[nn.Module, tuple[list[str], dict[str, torch.Size]]] = {}
 
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
-        # A method whose model was replaced may still have this loss with the first model.
+        # If a method's model was replaced, this loss may still have the old model.
         called = stand_in(model)
         if called not in shapes_of:  # a lazy layer has no shapes before its first call
             shapes = {name: t.shape for name, t in called.state_dict().items()}
@@ -384,7 +388,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
 def _check_params(
     model: nn.Module, params: Params, names: Sequence[str], shapes: Mapping[str, torch.Size]
 ) -> None:
-    """Raise unless `params` are all of the model's."""
+    """Raise unless `params` has all of the model's tensors."""
     missing = [name for name in names if name not in params]
     others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
     if missing or others:
@@ -409,7 +413,7 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
         )
     name, y = type(model).__name__, graph.y
     if graph.has("window_index"):
-        return  # `by_answer` compares all of its shape
+        return  # `by_answer` compares the whole shape
     if y is not None and output.dim() and len(output) != len(y):
         pool = ": pool them, as fgl.nn.GIN, or PyG's global_add_pool(x, batch), does"
         raise ValueError(
@@ -506,12 +510,11 @@ def send_mean(means: Means, state: State) -> tuple[Mapping[int, Message], State]
 
 
 average = OfMeans(send_mean, averages=True)
-"""FedAvg's `aggregate`: the mean of the models, weighted by examples, goes to every client.
+"""FedAvg's `aggregate`: send every client the mean of the models, weighted by examples.
 
 If no client has an example, the outbox is empty, a warning is given and every client keeps the
-old model. (If a loss needs no labels, send the number of examples that it uses as
-``num_examples``, such as the number of nodes.) It raises a ValueError if a number of examples is
-negative.
+old model. If a loss needs no labels, clients should send its number of examples, such as the
+number of nodes, as ``num_examples``. A negative number of examples raises a ValueError.
 
 Example:
     >>> message = {"model": {"w": torch.tensor(2.0)}, "num_examples": torch.tensor(5)}
@@ -522,7 +525,7 @@ Example:
 
 @explained
 def deploy_received(message: Message, state: State, graph: Graph) -> Params:
-    """FedAvg's `deploy`: a client uses the model that it is sent.
+    """FedAvg's `deploy`: a client uses the model in the message that it receives.
 
     Raises:
         ValueError: if the message has no model.
@@ -538,7 +541,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
 
 @explained
 def accept_all(message: Message, client: int, state: State) -> None:
-    """FedAvg's `accept`: the general checks of a message are enough.
+    """FedAvg's `accept`: no checks in addition to the general checks of a message.
 
     Example:
         >>> accept_all({}, 0, {})
@@ -549,8 +552,8 @@ def accept_all(message: Message, client: int, state: State) -> None:
 def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's check if all clients have equal weights: ``"num_examples"`` is at most 1.
 
-    `Rules.max_examples` stays the size of the largest client, since other entries of an upload may
-    count its examples.
+    `Rules.max_examples` is still the size of the largest client, since other entries of an upload
+    may contain a number of examples.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

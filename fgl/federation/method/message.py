@@ -1,10 +1,11 @@
-"""Messages: dicts of named tensors, which alone cross the wire; a round's inbox and outbox."""
+"""Messages between clients and server: dicts of named tensors; a round's inbox and outbox."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from operator import attrgetter, methodcaller
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from ...kinds import explained
 
 Params = dict[str, Tensor]
-Message = dict[str, Any]  # a tensor by its key, or a dict of tensors
+Message = dict[str, Any]  # key to a tensor or to a dict of tensors
 State = Message
 Outbox = Mapping[int, Message]  # the server's next message to each client
 Key = TypeVar("Key")
@@ -23,7 +24,7 @@ FORM, STRIDE = attrgetter("__class__", "shape", "dtype"), methodcaller("stride")
 
 
 def pick(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entry]:
-    """The entries of a dict that have one of these names, in the order of the dict.
+    """The entries of a dict whose key is in `names`, in the order of the dict.
 
     Example:
         >>> pick({"w": 1, "b": 2, "mask": 3}, ["b", "w", "scale"])
@@ -33,7 +34,7 @@ def pick(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entr
 
 
 def drop(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entry]:
-    """The entries of a dict that have none of these names, in the order of the dict.
+    """The entries of a dict whose key is not in `names`, in the order of the dict.
 
     Example:
         >>> drop({"w": 1, "b": 2, "mask": 3}, ["mask"])
@@ -43,7 +44,7 @@ def drop(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entr
 
 
 def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Tensor]) -> Params:
-    """A tensor for each name of the first model, computed from the tensors that have this name.
+    """A tensor for each name in the first model, computed from all models' tensors of this name.
 
     Example:
         >>> combine(torch.sub, {"w": torch.ones(2)}, {"w": torch.tensor([0.0, 3.0])})
@@ -89,7 +90,7 @@ def num_bytes(message: Mapping[str, Any]) -> int:
 
 
 def compact(message: Message) -> Message:
-    """The same message; a tensor that is a view of a larger one is copied, so that memory is freed.
+    """The same message with copies of tensors that are views of larger tensors, to free memory.
 
     Example:
         >>> kept = compact({"w": torch.zeros(100, 3)[7]})
@@ -112,7 +113,7 @@ def compact(message: Message) -> Message:
 
 
 def to(message: Any, device: torch.device) -> Any:
-    """Move a message or a state, or a dict of them by client, to a device.
+    """Move a message, a state, or a dict of messages or states by client, to a device.
 
     Example:
         >>> to({"w": torch.zeros(1)}, torch.device("cpu"))
@@ -129,16 +130,16 @@ def check_message(
     model: Mapping[str, Tensor] | None = None,
     name: str = "message",
 ) -> None:
-    """Check a message that crosses the wire.
+    """Check a message between a client and the server.
 
     Args:
         message: the object to check; it must be a dict of tensors, at most one dict deep.
-        model: the architecture's tensors. Each tensor of ``message["model"]`` must have the name of
-            one of them, and exactly its shape and dtype (so ``[1]`` never broadcasts into a model).
+        model: the architecture's tensors. Each tensor of ``message["model"]`` must have the name,
+            the shape and the dtype of one of these tensors (so ``[1]`` never broadcasts).
         name: name of the message in errors.
 
     Raises:
-        TypeError: if it is something other than tensors in dicts, or a dtype differs.
+        TypeError: if the message is something other than tensors in dicts, or a dtype differs.
         ValueError: if a key is missing or extra, a shape differs, or a tensor is not detached.
 
     Example:
@@ -148,7 +149,7 @@ def check_message(
     """
     _check_tensors(message, name, depth=1)
     for path, tensor in leaves(message):
-        if tensor.requires_grad:  # it would hold the graph, and lose it in a checkpoint
+        if tensor.requires_grad:  # it would keep the autograd graph, and lose it in a checkpoint
             raise ValueError(
                 f"Expected {name}'s {path!r} to be detached, but got one that requires a gradient"
             )
@@ -157,15 +158,20 @@ def check_message(
         if not isinstance(received, Mapping):
             raise TypeError(f"Expected {name}['model'] to be a dict of tensors, but got a Tensor")
         for key, tensor in received.items():
-            _check_tensor(tensor, model, key, f"{name}['model']")
+            if key not in model:
+                names = f"keys of {list(model)}"
+                raise ValueError(
+                    f"Expected {name}['model'] to have {names}, but got extra [{key!r}]"
+                )
+            check_like(tensor, model[key], f"{name}['model'][{key!r}]")
 
 
 @explained
 def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message['model']") -> None:
-    """Check that `received` is a whole model: the same names, shapes and dtypes as `model`.
+    """Check that `received` is a complete model: the same names, shapes and dtypes as `model`.
 
     Raises:
-        TypeError: if it is no dict of tensors, or a dtype differs.
+        TypeError: if `received` is no dict of tensors, or a dtype differs.
         ValueError: if a name is missing or extra, or a shape differs.
 
     Example:
@@ -174,18 +180,18 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
         ValueError: Expected message['model'] to have keys ['w'], but got missing ['w']
     """
     if isinstance(received, dict) and list(received) == list(model):
-        with suppress(AttributeError):  # all at once where nothing is wrong
+        with suppress(AttributeError):  # compare all at once if everything is valid
             if [*map(FORM, received.values())] == [*map(FORM, model.values())]:
                 return
     _check_tensors(received, name, depth=0)
     check_keys(received, model, name)
     for key, tensor in received.items():
-        _check_tensor(tensor, model, key, name)
+        check_like(tensor, model[key], f"{name}[{key!r}]")
 
 
 @explained
 def first_not_finite(message: Mapping[str, Any]) -> str | None:
-    """Path of the first tensor with a NaN or an infinity, if there is one.
+    """Path of the first tensor with a NaN or an infinity; None if all entries are finite.
 
     Example:
         >>> first_not_finite({"model": {"w": torch.tensor([1.0, float("nan")])}})
@@ -193,7 +199,7 @@ def first_not_finite(message: Mapping[str, Any]) -> str | None:
     """
     for path, tensor in leaves(message):
         if not tensor.is_floating_point() or math.isfinite(tensor.sum()):
-            continue  # a NaN or an infinity in any entry makes the sum one
+            continue  # with a NaN or an infinity in an entry the sum is not finite
         if not torch.isfinite(tensor).all():
             return path
     return None
@@ -217,7 +223,7 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
 
 @explained
 def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
-    """Raise a ValueError if `got` lacks keys of `want` or has others; it names them.
+    """Raise a ValueError with the missing and the extra keys unless `got` has exactly `want`'s.
 
     Example:
         >>> check_keys({"a": 1}, ["b"], "message")
@@ -232,14 +238,8 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None
     raise ValueError(f"Expected {name} to have keys {list(want)}, but got {' and '.join(parts)}")
 
 
-def _check_tensor(tensor: Tensor, model: Mapping[str, Tensor], key: str, name: str) -> None:
-    if key not in model:
-        raise ValueError(f"Expected {name} to have keys of {list(model)}, but got extra [{key!r}]")
-    check_like(tensor, model[key], f"{name}[{key!r}]")
-
-
 def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
-    """Raise unless a tensor has the shape and the dtype of another.
+    """Raise unless a tensor has the shape and the dtype of another tensor.
 
     Example:
         >>> check_like(torch.zeros(2), torch.zeros(3), "client 1's w")
@@ -255,14 +255,14 @@ def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
 
 
 def check_names(what: str, metrics: Any) -> None:
-    """Refuse a value that is not a dict from names to metrics.
+    """Raise unless a value is a dict from names to metrics.
 
     Args:
-        what: the function that returned it, as an error names it.
-        metrics: the value that it returned.
+        what: the name in errors of the function that returned the value.
+        metrics: the value.
 
     Raises:
-        TypeError: if it is no mapping, or a name is no string.
+        TypeError: if the value is no mapping, or a name is no string.
 
     Example:
         >>> check_names("score", {3: 0.5})
@@ -278,7 +278,7 @@ def check_names(what: str, metrics: Any) -> None:
 
 
 def as_number(name: str, value: Any) -> float:
-    """A metric as a float. It may be any number, or a tensor with one entry.
+    """A metric as a float. The metric may be any number, or a tensor with one entry.
 
     Example:
         >>> as_number("accuracy", torch.tensor(0.5))
@@ -298,9 +298,9 @@ class Inbox(Mapping[int, Message]):
         num_clients: number of clients in the federation, including absent ones.
         sent: the messages that the server sent in this round, by client; default unknown.
         round: number of the round, from 0; default unknown.
-        asked: the clients that were asked in this round, whether or not their answers arrived;
-            default the clients of `messages`. A client on its own machine is listed once for each
-            answer that it can have paid for.
+        asked: the clients that received a request in this round, even if their answers did not
+            arrive; default the clients of `messages`. A remote client is listed one time for each
+            answer that may have cost it privacy.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
@@ -337,21 +337,21 @@ class Inbox(Mapping[int, Message]):
         return len(self._messages)
 
     def stack(self, key: str) -> Any:
-        """Stack the clients' tensors under `key`: one tensor ``[K, ...]``, or a dict of them.
+        """Stack the clients' tensors under `key`: a tensor ``[K, ...]``, or a dict of such tensors.
 
-        The stack is a copy, which may be changed in place.
+        The stack is a copy and may be changed in place.
 
         Raises:
-            TypeError: if an entry is no tensor or has another dtype than the first client's.
+            TypeError: if an entry is no tensor, or its dtype differs from the first client's.
             ValueError: if the inbox is empty, a client's message lacks the key, or the keys or
                 shapes of two clients differ.
         """
         return self._entries(key, _stack)
 
     def each(self, key: str) -> Any:
-        """Like `stack`, but returns a view or a list of tensors. Do not change it in place.
+        """Like `stack`, but returns a view or a list of tensors. Do not change the result in place.
 
-        It is a view if the messages are rows of one tensor, as the batch executor makes them.
+        It returns a view if the messages are rows of one tensor, as with the batch executor.
         """
         return self._entries(key, whole)
 
@@ -369,11 +369,12 @@ class Inbox(Mapping[int, Message]):
         return torch.cat(list(self._of_each(key).values()))
 
     def changes(self, key: str) -> Any:
-        """Stack of the changes: each client's `key` minus the `key` it was sent, ``[K, ...]``.
+        """Stack ``[K, ...]`` of the changes: each client's entry minus the entry it received.
 
         Raises:
-            TypeError: as `stack`, or if a client was sent a tensor where it sends a dict.
-            ValueError: as `stack`, or if a client was sent no such entry, or one of another shape.
+            TypeError: as `stack`, or if a client received a tensor but sent a dict.
+            ValueError: as `stack`, or if a client did not receive this entry, or received it with
+                another shape.
 
         Example:
             >>> sent = {0: {"w": torch.tensor(1.0)}, 1: {"w": torch.tensor(5.0)}}
@@ -495,7 +496,7 @@ def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
 
 
 def whole(tensors: Sequence[Tensor]) -> Tensor | Sequence[Tensor]:
-    """A view ``[K, ...]`` with these tensors as rows, or the tensors if no view is possible.
+    """A view ``[K, ...]`` with the given tensors as rows, or the tensors if no view is possible.
 
     Args:
         tensors: strided tensors of one shape and dtype.
@@ -520,16 +521,17 @@ def whole(tensors: Sequence[Tensor]) -> Tensor | Sequence[Tensor]:
 
 def _stack(tensors: list[Tensor]) -> Tensor:
     if tensors[0].dim() == 2 and tensors[0].mT.is_contiguous():
-        return torch.stack([tensor.mT for tensor in tensors]).mT  # in the order of memory
+        return torch.stack([tensor.mT for tensor in tensors]).mT  # keeps the order of memory
     return torch.stack(tensors)
 
 
+@dataclass(eq=False)
 class Broadcast(Mapping[int, Message]):
     """An outbox with the same message for every client.
 
     Args:
         message: the message to every client.
-        num_clients: clients in the federation.
+        num_clients: number of clients in the federation.
 
     Example:
         >>> outbox = Broadcast({"w": torch.zeros(1)}, num_clients=3)
@@ -537,9 +539,8 @@ class Broadcast(Mapping[int, Message]):
         True
     """
 
-    def __init__(self, message: Message, num_clients: int) -> None:
-        self.message = message
-        self.num_clients = num_clients
+    message: Message
+    num_clients: int
 
     def __getitem__(self, client: int) -> Message:
         if not 0 <= client < self.num_clients:
@@ -557,7 +558,7 @@ class Broadcast(Mapping[int, Message]):
 def changed_messages(
     outbox: Mapping[int, Message], change: Callable[[Message], Message]
 ) -> Mapping[int, Message]:
-    """Apply `change` to every message of an outbox; a `Broadcast` stays one message.
+    """Apply `change` to every message of an outbox; a `Broadcast` is changed only one time.
 
     Example:
         >>> outbox = Broadcast({"w": torch.zeros(1)}, num_clients=2)
@@ -571,14 +572,14 @@ def changed_messages(
 
 @explained
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
-    """The message, or part of a message, that all clients were sent; raise if two differ.
+    """The message, or part of a message, that was sent to all clients; raise if two differ.
 
     Args:
-        sent: for each client a message, or a part of one.
-        what: its name in errors.
+        sent: for each client a message, or a part of a message.
+        what: the name of the message or part in errors.
 
     Raises:
-        ValueError: if two are not equal.
+        ValueError: if two clients' messages or parts differ.
 
     Example:
         >>> one_for_all([{"w": torch.zeros(1)}, {"w": torch.zeros(1)}], "model")

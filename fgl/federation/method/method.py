@@ -1,4 +1,4 @@
-"""Methods: four small functions, how a client trains, and the rules of a round."""
+"""Methods: four small functions, the settings of local training, and the rules of a round."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ class Training:
     Args:
         optimizer: function from a list of tensors to a `torch.optim` optimiser.
         num_steps: number of local steps per round, each on all training examples; default 1.
-        batches: ``(graph, context) -> pairs (graph, context)``, replaces `num_steps`: each local
-            step computes the loss on one pair. Used for minibatches (`node_minibatches`,
-            `graph_minibatches`), sampled neighbours and negative edges. All pairs are drawn before
-            the first step, from torch's global generator; with `Steps` each is drawn when it is
-            needed.
-        epochs: number of passes of `batches` over a client's examples in a round, each with the
-            same number of steps; default 1. With `num_steps` each step is an epoch.
+        batches: ``(graph, context) -> pairs (graph, context)``, used instead of `num_steps`: each
+            local step computes the loss on one pair. Use it for minibatches (`node_minibatches`,
+            `graph_minibatches`), sampled neighbours and negative edges. All pairs are sampled
+            before the first step, with torch's global generator; with `Steps` each pair is sampled
+            just before its step.
+        epochs: number of passes of `batches` over a client's examples in a round; default 1. Each
+            pass has the same number of steps. With `num_steps` each step is an epoch.
         max_grad_norm: the gradient is clipped to this norm; default no clipping.
         keep_optimizer: whether a client keeps the optimiser's state until its next round, under
             ``"optimizer"`` in its own state; default a fresh optimiser in each round.
         adjust: ``(grads, params, context) -> grads``, called after clipping and before the
-            optimiser's step. `grads` has a tensor for each trained tensor, zeros if the loss does
-            not depend on it.
+            optimiser's step. `grads` has a tensor for each trained tensor. The tensor is zero if
+            the loss does not depend on the trained tensor.
         settle: ``(new, old, context) -> params``, called after each optimiser step with the new and
-            the old tensors. The tensors that it returns replace the new ones.
-        settle_moments: whether `settle` is also called with each of the optimiser's moments. So an
-            entry that `settle` holds still keeps its moments too.
+            the old tensors. The returned tensors replace the new tensors.
+        settle_moments: whether `settle` is also called with each of the optimiser's moments. If
+            `settle` keeps an entry fixed, its moments then also stay fixed.
 
     Raises:
-        ValueError: if `num_steps` or `epochs` is negative, `num_steps` is given beside `batches`,
-            or `max_grad_norm` is not positive.
+        ValueError: if `num_steps` or `epochs` is negative, `num_steps` and `batches` are both
+            given, or `max_grad_norm` is not positive.
 
     Example:
         >>> Training(partial(torch.optim.Adam, lr=0.01), num_steps=3).num_steps
@@ -92,17 +92,17 @@ class Training:
                 check_takes(name, function, arguments)
 
     def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
-        """The gradients after `adjust`, if there is one."""
+        """The gradients, changed by `adjust` if it is set."""
         return grads if self.adjust is None else self.adjust(grads, params, context)
 
     def settled(self, new: Params, old: Params, context: Any) -> Params:
-        """The new tensors of a step after `settle`, if there is one."""
+        """The new tensors of a step, changed by `settle` if it is set."""
         return new if self.settle is None else self.settle(new, old, context)
 
 
 @short.register
 def _training(training: Training) -> str:
-    """The optimiser with its options, and the fields that are not the default."""
+    """Text with the optimiser, its options, and the fields that differ from the default."""
     changed = [f for f in fields(Training)[1:] if getattr(training, f.name) != f.default]
     words = [f"{each.name}={short(getattr(training, each.name))}" for each in changed]
     return f"Training({', '.join([short(training.optimizer), *words])})"
@@ -120,45 +120,45 @@ TRAINING = {
 @takes_old_names
 @dataclass(frozen=True, repr=False)
 class Method:
-    """A federated method: what clients minimise, receive and send, and how the server aggregates.
+    """A federated method: the functions of clients and server, and the settings of a round.
 
     Messages and states are dicts of named tensors, at most one dict deep. A method is a value:
-    `fedavg` makes one, and ``dataclasses.replace`` makes another with some fields replaced.
+    `fedavg` returns a method, and ``dataclasses.replace`` returns a copy with some fields replaced.
 
     Args:
-        model: the architecture. Its own parameters are the initial ones; trained parameters are
-            passed around as plain dicts of tensors.
+        model: the architecture. The module holds the initial parameters; trained parameters are
+            passed as plain dicts of tensors.
         loss: ``(params, graph, context) -> scalar``, the loss that a client minimises.
         receive: ``(message, state, graph) -> params, context``. Training starts from `params`; the
             loss gets `context`. If the context is a dict, `params` are added to it as ``"start"``.
         send: ``(params, context, state, graph) -> message, state``, the client's upload and the
-            state that it keeps. If the context is a dict, it has the entry ``"trained"``, a dict of
-            ``"num_steps"``, int64, the number of steps taken, and ``"losses"``, float64
-            ``[num_steps]``, the loss before each step.
-        aggregate: ``(inbox, state) -> outbox, state``, the server's part: from the uploads to the
-            next message for each client. The first state is ``{"model": initial}``. A client that
-            is not in the outbox keeps the last message that it was sent. A message may have some of
-            the model's tensors only.
+            client's new state. If the context is a dict, it has an entry ``"trained"``, which is a
+            dict with ``"num_steps"`` (int64, the number of steps taken) and ``"losses"`` (float64
+            ``[num_steps]``, the loss before each step).
+        aggregate: ``(inbox, state) -> outbox, state``, the server's part: it computes the next
+            message for each client from the uploads. The first state is ``{"model": initial}``. A
+            client that is not in the outbox keeps its last message. A message may have only some
+            of the model's tensors.
         deploy: ``(message, state, graph) -> params``, the complete model that a client uses after
-            the round. `message` is the next one from the server. Scores are computed with this
-            model.
+            the round. `message` is the server's next message. Scores are computed with this model.
         train: optimiser and local steps, see `Training`.
         accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
-            the server's. If it raises, the upload is refused: it does not count, the history
-            records the reason, a warning is given, and the round goes on.
-        layers: the builders that made this method, from inside to outside, with their arguments;
-            see `fgl.layer`.
-        rules: who takes part in a round, what clients tell, and what the server accepts; see
-            `fgl.federation.Rules`.
-        privacy: what an answer costs, and who counts it; see `fgl.federation.Privacy`.
-        own: parts of the model, and tensors beside it, that each client has for itself; see
+            the server's state. If `accept` raises, the upload is refused: the server does not use
+            it, the history records the reason, a warning is given, and the round continues.
+        layers: the builders of this method, from inside to outside, with their arguments; see
+            `fgl.layer`.
+        rules: rules for the participants of a round, the content of uploads, and the server's
+            checks; see `fgl.federation.Rules`.
+        privacy: the privacy cost of an answer, and the function that counts it; see
+            `fgl.federation.Privacy`.
+        own: parts of the model, and further tensors, that each client keeps for itself; see
             `fgl.federation.Own`.
 
-    The last three have FedAvg's values by default. To change one rule and keep the others, write
-    ``replace(method, rules=replace(method.rules, exchange=2))``.
+    By default `rules`, `privacy` and `own` have FedAvg's values. To change one rule and keep the
+    other rules, write ``replace(method, rules=replace(method.rules, exchange=2))``.
 
     Raises:
-        TypeError: if `rules`, `privacy` or `own` is something else.
+        TypeError: if `rules`, `privacy` or `own` has another type.
         ValueError: if `own` names a module that the model lacks, or has a personal tensor with a
             name of the model.
 
@@ -198,10 +198,10 @@ class Method:
 
     @property
     def made_of(self) -> tuple[Layer, ...]:
-        """The layers, and a last one named ``"replace"`` for fields that were replaced afterwards.
+        """The layers, and a last layer named ``"replace"`` for fields that were replaced later.
 
-        That layer lists the functions with unknown settings: no builder recorded them, and they are
-        not plain functions, which have no settings.
+        The last layer lists the functions with unknown settings. No builder recorded these
+        functions, and they are not plain functions without settings.
         """
         left = self.layers[-1].left if self.layers else {}
         now = {**_functions(self), **_hooks(self.train)}
@@ -216,21 +216,21 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions with settings that no builder may have recorded, inner layers included."""
+        """Functions with settings that possibly no builder recorded, inner layers included."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 
     def initial(self) -> Params:
-        """A copy of the model's own tensors, the start of a federation."""
+        """A copy of the initial tensors, which are those of `model`."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
 
     def common(self) -> Params:
-        """The model's own tensors without the modules of `own`: the part that is sent."""
+        """The tensors of `model` that clients send: all except those of the modules in `own`."""
         tensors = self.model.state_dict()
         return without(tensors, self.own.modules) if self.own.modules else dict(tensors)
 
     def model_of(self, graph: Graph) -> nn.Module:
-        """The model of a client: its own if there are any, otherwise `model`."""
+        """The model of a client: the client's own model if clients have any, otherwise `model`."""
         models = self.own.models
         return self.model if models is None else models(graph)
 

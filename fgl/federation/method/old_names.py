@@ -1,4 +1,4 @@
-"""Former names of a method's fields, which work for one more release with a warning."""
+"""Former names of a method's fields. They work for one more release, with a warning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OLD_NAMES = {
 
 
 def takes_old_names(cls: type[T]) -> type[T]:
-    """The class `Method`, made so that its former fields can be given, replaced and read.
+    """The class `Method`, extended so that former fields can be given, replaced and read.
 
     Example:
         >>> import warnings
@@ -43,7 +43,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
         for group in {OLD_NAMES[name] for name in old}:
             own = {name: value for name, value in old.items() if OLD_NAMES[name] == group}
             for name in own:
-                _warn(group, name)  # of the caller of `replace`
+                _warn(group, name)  # points at the caller of `replace`
             new[group] = replace(new.get(group, GROUPS[group]()), **own)
         init(self, *args, **new)
 
@@ -56,7 +56,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
 
 
 def _as_modules(own: Own, name: str, *args: Any) -> Any:
-    """The result of an operation on `Method.own` as it was: a collection of names."""
+    """The result of an operation on the former type of `Method.own`, a collection of names."""
     _warn("own", "modules")
     return getattr(list(own.modules), name)(*args)
 

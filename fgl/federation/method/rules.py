@@ -1,4 +1,4 @@
-"""Groups of a method's fields: rules of a round, privacy, clients' own models; ragged tensors."""
+"""Groups of a method's fields (rules of a round, privacy, clients' own models); ragged tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .message import Aggregate, Inbox, Message, Params, State, check_model
 
 
 class _Own(NamedTuple):
-    """A client's model: its kind, the module that is called, its first tensors."""
+    """A client's model: its kind, the module to call, and its initial tensors."""
 
     kind: Hashable
     module: nn.Module
@@ -31,16 +31,16 @@ class _Own(NamedTuple):
 
 
 class Models:
-    """The clients' own models, made from their graphs once; equal models are one module.
+    """The clients' own models, each built from the client's graph; equal models are one module.
 
-    The initial tensors of a client's own part are drawn with a seed that follows from the common
-    part and is the same for all clients. So they are the same after a resume and on another
-    machine.
+    The initial tensors of a client's own part are drawn with a seed that is computed from the
+    common part and is the same for all clients. So these tensors are the same after a resume and on
+    another computer.
 
     Args:
-        make: ``graph -> module``, makes a client's own model.
+        make: ``graph -> module``, builds a client's own model.
         model: a model with the part that all clients share.
-        own: names of modules of `model` that are each client's own.
+        own: names of the modules of `model` that each client has for itself.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Linear(2, 2))
@@ -61,7 +61,7 @@ class Models:
         self._kinds: dict[Hashable, list[_Own]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields to pickle; the models are made again."""
+        """The fields to pickle, without the models, which are built again."""
         return {**vars(self), "_known": None, "_kinds": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -75,8 +75,8 @@ class Models:
             name: the model's name in errors.
 
         Raises:
-            TypeError: if `make` returns no module, or a common tensor is of another dtype.
-            ValueError: if a common tensor is missing or of another shape, or parameters are tied.
+            TypeError: if `make` returns no module, or a common tensor has another dtype.
+            ValueError: if a common tensor is missing or has another shape, or parameters are tied.
         """
         return self._of(graph, name).module
 
@@ -85,7 +85,7 @@ class Models:
         return self._of(graph).kind
 
     def first(self, graph: Graph) -> Params:
-        """The tensors that a client starts from."""
+        """The initial tensors of a client."""
         return dict(self._of(graph).first)
 
     def _of(self, graph: Graph, name: str = "the client's model") -> _Own:
@@ -100,14 +100,14 @@ class Models:
         if not isinstance(module, nn.Module):
             raise TypeError(f"Expected {name} to be a module, but got {type(module).__name__}")
         check_has_shapes(module, name)
-        module.to(graph.device).eval()  # as the method's own in a run, but for local training
+        module.to(graph.device).eval()  # as the method's model in a run, outside local training
         state = module.state_dict()
         check_model({key: state[key] for key in state if key in self.common}, self.common, name)
         check_untied(module, name)
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """The common module of all clients whose modules and first tensors are equal."""
+        """The module that all clients with equal modules and initial tensors share."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -119,7 +119,7 @@ class Models:
         return models[-1]
 
     def described(self, graph: Graph) -> dict[str, Any]:
-        """A client's own part, described for JSON: shapes and a digest of the architecture."""
+        """A JSON description of a client's own part: shapes and a digest of the architecture."""
         own = self._of(graph)
         shapes = {n: list(t.shape) for n, t in own.first.items() if n not in self.common}
         text = json.dumps(architecture(own.module)).encode()
@@ -128,7 +128,7 @@ class Models:
 
 
 def without(tensors: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Tensor]:
-    """The tensors that belong to none of the named modules, detached.
+    """The detached tensors that do not belong to any of the named modules.
 
     Example:
         >>> list(without(torch.nn.Linear(1, 1).state_dict(), ["bias"]))
@@ -165,7 +165,7 @@ def check_has_shapes(model: nn.Module, name: str = "model") -> None:
 
 
 def check_untied(model: nn.Module, name: str = "the model") -> None:
-    """Raise a ValueError if two parameters share one tensor, since training would separate them.
+    """Raise a ValueError if two parameters share a tensor, since training would separate the two.
 
     Example:
         >>> check_untied(torch.nn.Linear(1, 1))
@@ -188,17 +188,17 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 class Ragged:
     """A tensor whose first dimension differs from client to client, with a mask of its rows.
 
-    A batch of clients pads such a tensor with zeros, so a loss must know what is padding: put it
-    into the context as ``Ragged(tensor)``, read it as ``context[key].values``, and leave out the
-    rows that ``context[key].mask`` excludes. Without a batch the mask is true everywhere.
+    A batch of clients pads such a tensor with zeros, so a loss must ignore the padding. Put the
+    tensor into the context as ``Ragged(tensor)``, read it as ``context[key].values``, and leave out
+    the rows that ``context[key].mask`` excludes. Without a batch the mask is true everywhere.
 
     Args:
         values: ``[n, ...]``, or a `SparseMatrix` of n rows.
-        mask: bool ``[n]``; default all.
+        mask: bool ``[n]``; default true for all rows.
 
     Raises:
-        TypeError: if `values` is neither.
-        ValueError: if `values` has no dimension, or `mask` not one entry per row.
+        TypeError: if `values` is neither a tensor nor a `SparseMatrix`.
+        ValueError: if `values` has no dimension, or `mask` does not have one entry per row.
 
     Example:
         >>> pairs = Ragged(torch.tensor([[0, 1], [1, 2], [2, 0]]))
@@ -234,18 +234,18 @@ Account = Callable[[Inbox, State], State]
 
 @dataclass(frozen=True)
 class Joining:
-    """The clients' messages before the first round, and the server's use of them.
+    """The clients' messages before the first round, and the server's function that reads them.
 
-    All clients are asked, also clients that the first round leaves out. So a server knows a
-    statistic of all clients, such as their mean number of examples, before the training starts. A
-    remote client that does not answer still takes part in the rounds.
+    All clients send a message, including clients that do not participate in the first round. So a
+    server can compute a statistic of all clients, such as their mean number of examples, before
+    training starts. A remote client that does not answer still takes part in the rounds.
 
     Args:
-        say: ``(graph) -> message``, a client's message; its bytes count in the first round.
+        say: ``(graph) -> message``, a client's message. Its bytes are recorded in the first round.
         welcome: ``(inbox, state) -> outbox, state``, the server's part, as `Method.aggregate`.
-            ``inbox.sent`` are the messages of the first round, which the outbox replaces.
-        max_examples: largest ``"num_examples"`` of such a message; a message with a larger one is
-            refused. Default no bound.
+            ``inbox.sent`` has the messages of the first round, which the outbox replaces.
+        max_examples: largest ``"num_examples"`` of such a message; a message with a larger number
+            is refused. Default no bound.
 
     Example:
         >>> joining = fgl.methods.feddyn(fgl.fedavg(torch.nn.Linear(1, 1))).rules.joining
@@ -261,24 +261,25 @@ class Joining:
 @typed
 @dataclass(frozen=True)
 class Rules:
-    """Rules of a method's rounds: who takes part, what is told, and what the server accepts.
+    """Rules of a method's rounds: the participants, the content of uploads, the server's checks.
 
     Args:
         exchange: number of consecutive rounds that have the same participants. If it is above 1 and
-            no upload of a round counts, `aggregate` is called with an empty inbox: it may give up
-            the exchange. An error of that call does not end the run.
+            no upload of a round is accepted, `aggregate` is called with an empty inbox and may
+            abandon the exchange. An error of that call does not end the run.
         participants: smallest number of participants of a round. A run with fewer raises.
-        silent: if True, clients send nothing beside their messages: no losses and no numbers of
-            examples. Otherwise these appear in the history.
+        silent: if True, clients send only their messages. If False, they also send their losses and
+            numbers of examples, which appear in the history.
         ragged: keys of an upload whose shapes, inner names or presence may differ between clients
             or rounds; `accept` checks them. All other keys must have the names, shapes and dtypes
             on which most clients agree.
-        max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger one
-            is refused. Tasks set it; default no bound.
-        max_change: let c be this number, and the size of a change its root mean square. The server
-            refuses an upload if an entry's change is larger than c times the round's median change
-            and larger than what was sent, or than 1 if nothing was sent; or if it is larger than c
-            times what was sent. The server's outbox and state may grow by the factor c at most.
+        max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger
+            number is refused. Tasks set it; default no bound.
+        max_change: a bound c on the changes of an entry. Sizes are root mean squares, and s is the
+            size of the entry that was sent. The server refuses an upload in two cases. First, the
+            change is larger than c times the round's median change and larger than s (or 1 if
+            nothing was sent). Second, the change is larger than c times s, where an s below 1 is
+            taken as 1. The server's outbox and state may grow by the factor c at most.
             ``math.inf`` for no bound.
         joining: messages of all clients before the first round; default none.
 
@@ -319,19 +320,20 @@ def without_noise(message: Message) -> Mapping[str, float]:
 @typed
 @dataclass(frozen=True)
 class Privacy:
-    """Privacy costs of a method's messages, and who counts them.
+    """Privacy costs of a method's messages, and the function that counts them.
 
     Args:
         costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message: the
             ``"noise_multiplier"`` of the client's own noise, and its ``"steps"`` and
-            ``"sample_rate"`` if they are not 1. It is empty if the answer does not depend on the
-            client's data. The default is an answer without noise; a site with a budget refuses it.
-        onward: entries of a client's state that never go back to earlier values. A client on its
-            own machine keeps their newest values, even if its server resumes from an earlier round.
-        account: ``(inbox, state) -> state``, called after a round without a result; the inbox is
-            empty but has `asked`. A method needs it if its server's results contain noise. A
-            checkpoint is then written before a round is scored, so that a resumed run shows the
-            same result and draws no new noise.
+            ``"sample_rate"`` if they are not 1. The result is empty if the answer does not depend
+            on the client's data. The default is an answer without noise; a site with a budget
+            refuses it.
+        onward: entries of a client's state that never return to earlier values. A remote client
+            keeps the newest values, even if its server resumes from an earlier round.
+        account: ``(inbox, state) -> state``, called after a round without a result. The inbox is
+            empty but has `asked`. A method needs `account` if its server's results contain noise.
+            In that case a checkpoint is written before each round is scored, so that a resumed run
+            shows the same result and draws no new noise.
 
     Example:
         >>> fgl.fedavg(torch.nn.Linear(1, 1)).privacy.costs({})
@@ -346,18 +348,18 @@ class Privacy:
 @typed
 @dataclass(frozen=True)
 class Own:
-    """Parts of a model, and tensors beside it, that each client has for itself.
+    """Parts of a model, and further tensors, that each client keeps for itself.
 
     Args:
         modules: names of modules of the model, such as an input layer or a head, that each client
-            has for itself, in its own shape, or lacks. They are never sent: the first message does
-            not have them, and an upload with them is refused. So clients may have different
-            features and classes.
-        models: the clients' own models, made from their graphs; see `fgl.methods.own_models`.
-        personal: tensors that every client trains beside the model, such as masks or mixing
-            weights: name to initial tensor. `receive` returns them among the params, where the loss
-            and `send` find them. They are neither in a message's ``"model"`` nor in the params of
-            `deploy`.
+            keeps for itself. Their shapes may differ between clients, and a client may lack them.
+            They are never sent: the first message does not have them, and an upload with them is
+            refused. So clients may have different features and classes.
+        models: the clients' own models, built from their graphs; see `fgl.methods.own_models`.
+        personal: tensors that every client trains in addition to the model, such as masks or mixing
+            weights: name to initial tensor. `receive` returns them among the params, so the loss
+            and `send` can read them. They are neither in a message's ``"model"`` nor in the params
+            of `deploy`.
 
     Raises:
         TypeError: if `modules` is a string.

@@ -1,1 +1,1 @@
-"""Checkpoints of a run: what is saved, and how it is read again."""
+"""Checkpoints of a run: functions that save and load them."""

@@ -1,8 +1,8 @@
 """Checkpoints: written completely or not at all, and checked when they are read.
 
-The folder of a run holds the two newest checkpoints, ``round-N.ckpt``; ``history.jsonl``, a line
-for each round; ``stopped``, if a callback ended the run; and ``lock``. Other files in it are left
-alone.
+The folder of a run contains the two newest checkpoints ``round-N.ckpt``; ``history.jsonl`` with a
+line for each round; ``stopped``, if a callback ended the run; and ``lock``. Other files in the
+folder are left unchanged.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ HINTS = {
 
 
 class Damaged(Exception):
-    """A checkpoint, or the part of the history that belongs to it, cannot be read."""
+    """Error if a checkpoint, or its part of the history, cannot be read."""
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Folder]:
     """A context with the `Folder` of a run, locked against other processes.
 
-    Without a path it is a folder that keeps nothing.
+    Without a path it is a `NoFolder`, which saves nothing.
 
     Raises:
         OSError: if the folder cannot be written.
-        ValueError: if another run uses it.
+        ValueError: if another run uses the folder.
     """
     if path is None:
         yield NoFolder(Path(), {})
@@ -73,23 +73,23 @@ class Folder:
 
     Args:
         path: the folder.
-        identity: values, as JSON can hold them, that must be equal when a run resumes.
+        identity: JSON values that must be equal when a run resumes.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self.path = path
         self.identity = identity
-        self.unscored: Round | None = None  # the newest round, whose model may have been shown
-        self._written = 0  # rounds of the history, their bytes and checksum
+        self.unscored: Round | None = None  # newest round, if saved before it was scored
+        self._written = 0  # rounds in the history; below their bytes and checksum
         self._size = 0
         self._sum = hashlib.sha256()
 
     def load(self, device: torch.device) -> Result | None:
-        """The newest undamaged checkpoint; a warning names damaged ones, which are skipped.
+        """The newest undamaged checkpoint; damaged checkpoints are skipped with a warning.
 
         Raises:
-            ValueError: if the checkpoint is of another run or of another format, or if the history
-                of all whole checkpoints is lost.
+            ValueError: if the checkpoint has another run's identity or another format, or if
+                the history is lost although a checkpoint itself is undamaged.
         """
         lost = None
         for path in self._newest_first():
@@ -106,7 +106,7 @@ class Folder:
                 continue
             self.unscored = _round(content["unscored"]) if "unscored" in content else None
             return _unpack(content, history, device)
-        if lost is not None:  # to start anew would throw a good model away
+        if lost is not None:  # a new start would discard a good model
             raise ValueError(
                 f"Expected checkpoint history {self._history} to be as it was saved with {lost}, "
                 "but got one that was cut or changed: put its copy back, or take another folder"
@@ -137,9 +137,9 @@ class Folder:
             )
 
     def save(self, result: Result, unscored: Round | None = None) -> Path:
-        """Append to the history and write ``round-N.ckpt`` atomically; the two newest are kept.
+        """Append to the history and write ``round-N.ckpt`` atomically; keep the two newest files.
 
-        An `unscored` round comes after the history; its outbox and states are in the result.
+        An `unscored` round is not yet in the history; its outbox and states are in the result.
         """
         rounds = len(result.history) + (unscored is not None)
         path = self.path / _name(rounds)
@@ -149,13 +149,13 @@ class Folder:
             write_sealed(path, content)
             self.unscored = unscored
             newest = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
-            for other in self.path.iterdir():  # older, half written, or of later, damaged rounds
+            for other in self.path.iterdir():  # old, partly written, or of later damaged rounds
                 if OURS.fullmatch(other.name) and other.name not in newest and other.is_file():
                     other.unlink(missing_ok=True)
         return path
 
     def stop(self, rounds: int) -> None:
-        """Note that a callback ended the run after this number of rounds."""
+        """Record that a callback ended the run after this number of rounds."""
         note = self.path / "stopped"
         with check_disk(f"checkpoint note {note} to be written after round {rounds - 1}"):
             disk.write_whole(note, str(rounds).encode())
@@ -163,7 +163,7 @@ class Folder:
     def has_stopped(self, rounds: int) -> bool:
         """Whether a callback ended the run after this number of rounds.
 
-        A note that is not a number was damaged by a power cut; it counts for any number of rounds.
+        If the recorded text is not a number, a power cut damaged it; the result is then True.
         """
         note = self.path / "stopped"
         if not rounds or not note.is_file():
@@ -192,7 +192,7 @@ class Folder:
         return [numbers[number] for number in sorted(numbers, reverse=True)]
 
     def _append(self, result: Result) -> None:
-        """Append the rounds that the history lacks, over an incomplete line left by a kill."""
+        """Append the missing rounds to the history; overwrite an incomplete last line."""
         new = result.history[self._written :]
         lines = "".join(_line(record) + "\n" for record in new).encode()
         lines = lines if self._size else HISTORY_HEAD + lines
@@ -202,7 +202,7 @@ class Folder:
         self._written += len(new)
 
     def _read_history(self, content: Mapping[str, Any]) -> list[Round]:
-        """The rounds that a checkpoint covers; later lines, which none covers, are ignored."""
+        """The rounds of the history that a checkpoint covers; later lines are ignored."""
         size = content["history_size"]
         try:
             data = self._history.read_bytes()[:size]
@@ -219,7 +219,7 @@ class Folder:
 
 
 class NoFolder(Folder):
-    """The folder of a run without a checkpoint: it keeps nothing."""
+    """The folder of a run without a checkpoint, which saves nothing."""
 
     def load(self, device: torch.device) -> None:
         return None
@@ -236,7 +236,7 @@ def _name(rounds: int) -> str:
 
 
 def _round(line: str | bytes) -> Round:
-    """Parse a line of the history; JSON's keys are strings, and older files have other entries."""
+    """Parse a line of the history; older files may have other entries."""
     saved = json.loads(line)
     record = {each.name: saved[each.name] for each in fields(Round) if each.name in saved}
     record["dropped"] = {int(client): reason for client, reason in saved.get("dropped", {}).items()}
@@ -254,7 +254,7 @@ def _pack(
     history_sum: str,
     unscored: Round | None = None,
 ) -> bytes:
-    """The bytes of a checkpoint, as `torch.save` writes its content."""
+    """The bytes that `torch.save` writes for a checkpoint."""
     shared = isinstance(result.outbox, Broadcast)
     content = {
         "identity": json.dumps(identity),
@@ -280,7 +280,7 @@ def _pack(
 
 
 def write_sealed(path: Path, payload: bytes) -> None:
-    """Write a file with the format's number, a checksum and the payload, for its owner alone."""
+    """Write a file that only its owner can read: format number, checksum and payload."""
     disk.write_whole(path, _sealed(payload), private=True)
 
 
@@ -288,7 +288,7 @@ def read_sealed(path: Path) -> bytes | None:
     """The payload that `write_sealed` wrote; None if the file is damaged.
 
     Raises:
-        ValueError: for a whole file of another format.
+        ValueError: for an undamaged file of another format.
     """
     data = path.read_bytes()
     version = _version(data)
@@ -320,7 +320,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _version(data: bytes) -> int | None:
-    """The format of an undamaged file, else None; the first format had no number."""
+    """The format number of an undamaged file, otherwise None; a file without a number has 1."""
     match = re.match(rb"fgl-ckpt (\d{1,9})\n", data)
     head, summed = (match[0], match[0]) if match else (b"fgl-ckpt", b"")
     rest = data[len(head) :]
@@ -331,7 +331,7 @@ def _version(data: bytes) -> int | None:
 
 def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
     expected = json.loads(json.dumps(ours))
-    others = [key for key in theirs if key not in expected] if expected else []  # {} is any run
+    others = [key for key in theirs if key not in expected] if expected else []  # {} fits any run
     for key in [*expected, *others]:
         value, other = expected.get(key), theirs.get(key)
         if isinstance(value, dict) and isinstance(other, dict):  # name the entry that differs
@@ -347,7 +347,7 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
 def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:
     stays = set(json.loads(content.get("on_processor", "[]")))  # older files: all tensors move
     parts = (_placed(content.get(part, {}), device, stays, part) for part in PARTS)
-    outbox, server, states, older = parts  # older files lack some
+    outbox, server, states, older = parts  # older files lack some parts
     size = content["num_clients"]
     if content["shared"]:
         outbox = Broadcast(outbox, size)
@@ -360,19 +360,19 @@ def _unpack(content: dict[str, Any], history: list[Round], device: torch.device)
 
 
 def _plain(outbox: Mapping[int, Any]) -> dict[Any, Any]:
-    """An outbox as a dict; a message to all clients is stored once."""
+    """An outbox as a dict; a message to all clients is stored as a single entry."""
     return {"everybody": outbox[0]} if isinstance(outbox, Broadcast) else dict(outbox)
 
 
 def _outbox(plain: Mapping[Any, Any], size: int) -> Mapping[int, Any]:
-    """The outbox from a dict that `_plain` made."""
+    """The outbox from a dict that `_plain` returned."""
     return Broadcast(plain["everybody"], size) if "everybody" in plain else plain
 
 
 def _on_processor(content: Mapping[str, Any]) -> list[str]:
-    """Paths of tensors on the CPU in a run on another device, such as a server's own tensors.
+    """Paths of the CPU tensors in a run on another device, such as a server's own tensors.
 
-    Empty for a run on the CPU, so that a resume on a GPU moves every tensor.
+    The list is empty for a run on the CPU, so that a resume on a GPU moves every tensor.
     """
     pairs = [pair for part in PARTS for pair in _tensors(content.get(part, {}), part)]
     here = [path for path, tensor in pairs if tensor.device.type == "cpu"]
@@ -388,7 +388,7 @@ def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _placed(value: Any, device: torch.device, stays: Collection[str], path: str) -> Any:
-    """A saved value, each tensor on the kind of device that it had."""
+    """A saved value, with each tensor on the same type of device as before."""
     if isinstance(value, Mapping):
         return {key: _placed(part, device, stays, f"{path}/{key}") for key, part in value.items()}
     return value if path in stays else value.to(device)

@@ -1,4 +1,4 @@
-"""Files that survive a kill and a power cut: written whole, appended to, locked to one process."""
+"""Files that survive a kill or a power cut: atomic writes, appends, and a lock for a process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file completely or not at all, even if the power fails.
 
-    With `private` only its owner may read it.
+    With `private` only the file's owner can read it.
 
     Example:
         >>> import pathlib, tempfile
@@ -31,13 +31,13 @@ def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def try_writing(path: Path, content: bytes) -> None:
-    """Try `write_whole` with a file that is removed again, so that an error is raised now."""
+    """Try `write_whole` with a temporary file, so that an error is raised early."""
     with _beside(path, content, private=True):
         pass
 
 
 def write_at(path: Path, position: int, content: bytes) -> None:
-    """Write from a position on; the rest of the file, such as half a line, is cut off."""
+    """Write at a position of a file; the rest of the file, such as half a line, is removed."""
     with path.open("r+b" if position else "wb") as file:
         file.seek(position)
         file.truncate()
@@ -50,7 +50,7 @@ def only_one(folder: Path) -> Iterator[None]:
     """A context that locks a folder; the system unlocks it if the process is killed.
 
     Raises:
-        ValueError: if another run, of this process or not, is in there.
+        ValueError: if another run, in this or another process, uses the folder.
     """
     lock = FileLock(folder / "lock")
     try:
@@ -69,10 +69,10 @@ def only_one(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(path: Path, content: bytes, private: bool = False) -> Iterator[Path]:
-    """A context with a synced file beside `path`; it is removed at the end unless renamed."""
+    """A context with a synced file in the folder of `path`, removed at the end unless renamed."""
     partial = path.with_name(f"{path.name}.partial")
     try:
-        partial.unlink(missing_ok=True)  # left by a kill; its mode would stay
+        partial.unlink(missing_ok=True)  # left by a kill; the new file would keep its mode
         mode = 0o600 if private else 0o666
         with open(partial, "wb", opener=functools.partial(os.open, mode=mode)) as file:
             file.write(content)
@@ -84,13 +84,13 @@ def _beside(path: Path, content: bytes, private: bool = False) -> Iterator[Path]
 
 
 def _sync(file: IO[bytes]) -> None:
-    """Wait until the file is on the disk."""
+    """Wait until the file's content is on the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the folder's names are on the disk; Windows does so by itself."""
+    """Wait until the folder's file names are on the disk; on Windows this is not needed."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

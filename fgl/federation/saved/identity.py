@@ -20,7 +20,7 @@ from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory
 from ..method.rules import without_noise
 
-# Fields of `Method` and of its rules that are compared separately.
+# Fields of `Method` and of its rules that have their own comparison.
 NOT_FIELDS = ("model", "train", "layers", "rules", "privacy", "own", "participants", "joining")
 
 
@@ -31,11 +31,11 @@ def identity(
     dropouts: float | Callable[[int, int], bool],
     config: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The values that must be equal when a run resumes from a checkpoint, as JSON can hold them.
+    """The JSON values that must be equal when a run resumes from a checkpoint.
 
-    They are made from the fields of the method and of its training, and from the arguments of its
-    layers. A function is compared by its name, an optimiser's factory also by the settings of the
-    optimiser that it makes, and the model also by its initial tensors.
+    The values describe the fields of the method and of its training, and the arguments of its
+    layers. Functions are compared by their names. An optimiser's factory is also compared by the
+    settings of its optimiser, and the model also by its initial tensors.
     """
     model, rules, privacy, own = method.model, method.rules, method.privacy, method.own
     initial, saved = {"model": method.common(), "personal": dict(own.personal)}, model.state_dict()
@@ -65,9 +65,10 @@ def identity(
 
 
 def _architecture(method: Method) -> Any:
-    """The architecture when FedAvg was built; a module that counts its calls has changed since.
+    """The architecture of the model, as recorded when FedAvg was built.
 
-    If a part of the model is each client's own, only the modules of the common part.
+    A module that counts its calls may have changed since then. If each client has its own part of
+    the model, only the modules of the common part are included.
     """
     if method.own.modules:
         common = method.common()
@@ -80,7 +81,7 @@ def _architecture(method: Method) -> Any:
 
 
 def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
-    """The fields of a dataclass, functions by name, since their closures may change in a run."""
+    """The fields of a dataclass; functions by name, since closures may change during a run."""
     out = {}
     for each in fields(value):
         field = getattr(value, each.name)
@@ -90,7 +91,7 @@ def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _settings(method: Method) -> dict[str, Any]:
-    """The settings of each builder; the second builder of a name has a number."""
+    """The settings of each builder; a repeated builder's name is followed by a number."""
     out: dict[str, Any] = {}
     for each in (inner for layer in method.layers for inner in layer.all):
         name, number = f"settings of {each.name}", 1
@@ -104,7 +105,7 @@ def _settings(method: Method) -> dict[str, Any]:
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
     """The config of a run, with the arguments of its method's builders under ``"layers"``.
 
-    Functions that no `layer` recorded come last, by name, since their settings are unknown.
+    Functions that no `layer` recorded are listed last, only by name: their settings are unknown.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=0.5)
@@ -149,7 +150,7 @@ def digest(result: Result) -> str:
 
 
 def _digest(messages: Sequence[Message]) -> str:
-    """A digest of every tensor with its name, in order; a shared message counts once."""
+    """A digest of every tensor with its name, in order; a shared message is read one time."""
     digest_so_far = hashlib.blake2b(digest_size=8)
     for message in {id(message): message for message in messages}.values():
         for path, tensor in leaves(message):
@@ -159,14 +160,14 @@ def _digest(messages: Sequence[Message]) -> str:
 
 
 def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
-    """The settings of the optimiser that a factory makes, read from one made for this purpose.
+    """The settings of the optimiser that a factory creates, read from a trial optimiser.
 
     Args:
         factory: function from a list of tensors to a `torch.optim` optimiser.
 
     Returns:
-        For each parameter group the settings that JSON can hold; a tensor with one entry becomes a
-        number. Empty if the factory refuses a list with one small tensor.
+        For each parameter group the settings that JSON can hold. A tensor with one entry becomes a
+        number. The list is empty if the factory raises for a list with one small tensor.
 
     Example:
         >>> settings = optimizer_settings(lambda tensors: torch.optim.SGD(tensors, lr=0.25))
@@ -175,7 +176,7 @@ def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
     """
     try:
         groups = factory([torch.zeros(1, requires_grad=True)]).param_groups
-    except Exception:  # a user's factory may need more; local training raises its error
+    except Exception:  # a user's factory may need other tensors; training raises its error
         return []
     return [
         {key: _plain(value) for key, value in group.items() if key != "params"} for group in groups

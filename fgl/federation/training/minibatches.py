@@ -21,13 +21,13 @@ Step = tuple[Graph, Any]
 
 
 class Steps(Sequence[Step]):
-    """Local steps that are made one at a time, when they are needed, and then freed.
+    """Local steps that are built one at a time, just before they are used, and then freed.
 
-    For ``Training(batches=...)`` if all steps of a round do not fit into memory together.
+    Use them in ``Training(batches=...)`` if not all steps of a round fit into memory together.
 
     Args:
         count: number of steps.
-        make: ``number -> graph, context``; must return the same each time it is called.
+        make: ``number -> graph, context``; must always return the same values for a number.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -56,7 +56,7 @@ class Steps(Sequence[Step]):
 
 @explained
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
-    """The graph and the context of every step: as `how.batches` draws them, or the whole client.
+    """The graph and context of every step, from `how.batches` or else the client's whole graph.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -77,7 +77,7 @@ def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
 
 
 def heard(steps: Sequence[Step]) -> Iterator[Step]:
-    """The same steps, one at a time, with a progress bar if they take long.
+    """The same steps, one at a time, with a progress bar if the steps take long.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -92,7 +92,7 @@ def heard(steps: Sequence[Step]) -> Iterator[Step]:
 
 @explained
 def num_steps(how: Training) -> int:
-    """Number of steps on the whole client, if there are no `batches`.
+    """Number of steps on the client's whole graph, if there are no `batches`.
 
     Example:
         >>> num_steps(fgl.Training())
@@ -107,12 +107,12 @@ def node_minibatches(
 ) -> Iterator[tuple[Graph, Any]]:
     """Shuffled minibatches of training nodes, for ``Training(batches=...)``.
 
-    The loss sees the whole graph; its `train_mask` selects the minibatch. The last minibatch is
+    The loss gets the whole graph, whose `train_mask` selects the minibatch. The last minibatch is
     kept, even if it is small.
 
     Args:
         graph: a graph; if it has no training node, there are no steps.
-        context: passed on as it is.
+        context: passed on unchanged.
         batch_size: training nodes per step.
         num_epochs: passes over the training nodes.
 
@@ -136,9 +136,10 @@ def node_minibatches(
 
 @explained
 def training_examples(graph: Graph) -> Tensor:
-    """Indices of the training examples, int64: nodes, graphs or windows; all without a mask.
+    """Indices of the training examples (nodes, graphs or windows), int64.
 
-    Examples whose answers are all unknown are left out, as in `Graph.num_train`.
+    If there is no mask, all examples are training examples. Examples without any known label are
+    left out, as in `Graph.num_train`.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -154,7 +155,7 @@ def training_examples(graph: Graph) -> Tensor:
 
 @explained
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
-    """The same graph with another training mask and the same cached adjacency; not checked.
+    """The same graph with another training mask and the same cached adjacency, without checks.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -163,7 +164,7 @@ def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
     """
     other = copy.copy(graph)
     other.__dict__["train_mask"] = mask
-    other.__dict__["masked"] = graph  # a batch of clients need not stack the same graph again
+    other.__dict__["masked"] = graph  # so that a batch of clients stacks the graph one time only
     return other
 
 
@@ -173,13 +174,14 @@ def graph_minibatches(
 ) -> Iterator[tuple[Graph, Any]]:
     """Shuffled minibatches of a collection's training graphs, for ``Training(batches=...)``.
 
-    The last minibatch is kept, even if it is small. If one minibatch holds all graphs, it is the
-    collection itself with its cached adjacency. Other graphs are not seen, so no batch norm counts
-    them; with ``Training(num_steps=...)`` each step sees the whole collection.
+    The last minibatch is kept, even if it is small. If one minibatch contains all graphs, it is the
+    collection itself with its cached adjacency. A minibatch contains no graphs outside the training
+    mask, so these graphs do not affect batch norm. In contrast, with ``Training(num_steps=...)``
+    each step uses the whole collection.
 
     Args:
         graph: a collection.
-        context: passed on as it is.
+        context: passed on unchanged.
         batch_size: graphs per step.
         num_epochs: passes over the training graphs.
 
@@ -209,12 +211,12 @@ def window_minibatches(
 ) -> Iterator[tuple[Graph, Any]]:
     """Shuffled minibatches of the training windows of a series, for ``Training(batches=...)``.
 
-    All minibatches share the series, its edges and what was made of them. Windows without a known
-    answer are left out. The last minibatch is kept, even if it is small.
+    All minibatches share the series, its edges and the matrices cached for these edges. Windows
+    without any known label are left out. The last minibatch is kept, even if it is small.
 
     Args:
         graph: a series with windows, see `fgl.data.splits.windows`.
-        context: passed on as it is.
+        context: passed on unchanged.
         batch_size: windows per step.
         num_epochs: passes over the training windows.
 

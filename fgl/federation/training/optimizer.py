@@ -15,17 +15,18 @@ from ..method.message import Params
 from ..method.method import Adjust, OptimizerFactory, Settle
 
 FUSED = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
-SCALARS = ("step", "mu_product", "eta", "mu")  # of an optimiser's state, one for all entries
+SCALARS = ("step", "mu_product", "eta", "mu")  # scalars in an optimiser's state
 
 
 class Layout:
     """Memory layout of parameters: a matrix that multiplies sparse features is stored by columns.
 
-    Such a product reads the matrix by columns; stored by rows it would be copied in every step.
+    The product with sparse features reads the matrix by columns. A matrix stored by rows would be
+    copied in every step.
 
     Args:
         params: name to tensor.
-        graph: the graph whose features they multiply; default none.
+        graph: the graph whose features the parameters multiply; default none.
     """
 
     def __init__(self, params: Mapping[str, Tensor], graph: Graph | None = None) -> None:
@@ -46,14 +47,14 @@ class Layout:
 
 
 def copies(leaves: Mapping[str, Tensor]) -> Params:
-    """Copies of the tensors, which later changes do not reach."""
+    """Copies of the tensors that later changes in place do not affect."""
     return {name: leaf.detach().clone() for name, leaf in leaves.items()}
 
 
 def change_grads(
     leaves: Mapping[str, Tensor], adjust: Adjust, layout: Layout, context: Any
 ) -> None:
-    """Replace the gradients by those that `adjust` returns; a missing gradient counts as zeros."""
+    """Replace the gradients by the results of `adjust`; a missing gradient is passed as zeros."""
     for leaf in leaves.values():
         if leaf.grad is None:
             leaf.grad = torch.zeros_like(leaf)
@@ -74,10 +75,10 @@ def step_settled(
     *,
     moments: bool,
 ) -> None:
-    """Take a step, then replace the parameters by those that `settle` returns.
+    """Take a step, then replace the parameters by the results of `settle`.
 
-    With `moments`, `settle` is applied to each of the optimiser's moments too; before the first
-    step they are 0.
+    With `moments`, `settle` is also applied to each of the optimiser's moments. Before the first
+    step the moments are 0.
     """
     old = {"": layout.turn(copies(leaves))}
     old |= {key: layout.turn(copies(of)) for key, of in _moments(stepper, leaves, moments).items()}
@@ -92,7 +93,7 @@ def step_settled(
 def _moments(
     stepper: optim.Optimizer, leaves: Mapping[str, Tensor], include: bool
 ) -> dict[str, dict[str, Tensor]]:
-    """An optimiser's tensors per parameter, by key: ``"exp_avg"``, ``"momentum_buffer"``."""
+    """An optimiser's tensors for each parameter, by key such as ``"exp_avg"``."""
     moments: dict[str, dict[str, Tensor]] = {}
     for name, leaf in leaves.items() if include else ():
         for key, value in stepper.state.get(leaf, {}).items():
@@ -102,7 +103,7 @@ def _moments(
 
 
 def named(name: str, hook: Adjust) -> Adjust:
-    """The same hook, with a check that it returns the names and shapes that it was given.
+    """The same hook, with a check that its results have the names and shapes of its arguments.
 
     Example:
         >>> forgetful = named("adjust", lambda grads, params, context: {})
@@ -134,7 +135,7 @@ def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
 
 
 def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """The optimiser of the trained tensors; a clear error if it refuses an empty list."""
+    """The optimiser of the trained tensors; a clear error if it does not accept an empty list."""
     try:
         built: Any = optimizer(list(leaves.values()))
     except ValueError as error:
@@ -153,7 +154,7 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
-    """The same optimiser with ``fused=True``, if torch supports it and the user set nothing."""
+    """The same optimiser with ``fused=True``, if torch supports it and the user set no variant."""
     for group in optimizer.param_groups:
         chosen = any(group.get(key) for key in ("foreach", "fused", "differentiable"))
         fits = all(p.is_floating_point() and not p.is_complex() for p in group["params"])

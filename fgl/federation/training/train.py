@@ -1,4 +1,4 @@
-"""Local training: a loss minimised by an optimiser, at a client or at the server."""
+"""Local training: an optimiser minimises a loss, at a client or at the server."""
 
 from __future__ import annotations
 
@@ -52,17 +52,18 @@ def train(
 
     Args:
         method: the loss, the optimiser and the number of steps.
-        params: where to start; not changed.
+        params: the initial parameters; not changed.
         graph: the client's graph.
         context: the context from `method.receive`.
-        seed: decides minibatches, dropout, augmentation and all else that the loss draws.
+        seed: seed of the minibatches, dropout, augmentation and all other random numbers of the
+            loss.
         optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; default none.
         differentiate: ``(layout, params, leaves, graph, context) -> loss``, sets the gradients of
-            the trained leaves in place of autograd; default none.
+            the trained leaves instead of autograd; default none.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state by
-        ``"name/parameter"``, empty if the method does not keep it.
+        ``"name/parameter"``. The state is empty if the method does not keep it.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
@@ -112,19 +113,19 @@ def minimise(
 ) -> Trained:
     """Take one step of an optimiser for each batch: ``params <- step(grad loss(params, *batch))``.
 
-    Used for the local training of a client, and of a server that trains. Random numbers come from
-    torch's global generator.
+    The function is used for the training of a client, and of a server that trains a model. Random
+    numbers come from torch's global generator.
 
     Args:
         loss: ``(params, *batch) -> scalar``.
-        params: where to start, name to tensor; not changed.
-        batches: for each step the tuple of the loss's further arguments, drawn when it is needed.
-        optimizer: makes a `torch.optim` optimiser of a list of tensors.
+        params: the initial parameters, name to tensor; not changed.
+        batches: for each step a tuple of the loss's further arguments, read just before the step.
+        optimizer: function from a list of tensors to a `torch.optim` optimiser.
         state: the optimiser's state from an earlier call; default none.
         names: names of the trained tensors; default all floating-point tensors.
         max_grad_norm, adjust, settle, settle_moments: see `Training`; the last entry of a batch is
             the context.
-        layout: how the tensors are stored; default as they are.
+        layout: memory layout of the tensors; default unchanged.
         keep: whether to return the optimiser's state.
         differentiate: ``(layout, params, leaves, *batch) -> loss``, sets the gradients of the
             leaves; default a backward pass.
@@ -134,8 +135,8 @@ def minimise(
         ``"name/parameter"``.
 
     Raises:
-        ValueError: if the loss does not depend on `params`, or nothing trains.
-        TypeError: if the optimiser keeps something that is no tensor.
+        ValueError: if the loss does not depend on `params`, or there are no tensors to train.
+        TypeError: if the optimiser's state has an entry that is no tensor.
 
     Example:
         >>> def loss(params, x, y):
@@ -180,7 +181,7 @@ def minimise(
                 hook = named("settle", settle)
                 step_settled(stepper, leaves, hook, layout, batch[-1], moments=settle_moments)
             losses.append(value.detach())
-            torch.clear_autocast_cache()  # it holds the parameters as they were
+            torch.clear_autocast_cache()  # the cache holds the old parameters
     history = torch.stack(losses).tolist() if losses else []
     ends = {name: value.detach() for name, value in local.items()}
     optimizer_state = state_of(stepper, leaves) if keep else {}
@@ -204,8 +205,8 @@ def check_has_gradient(value: Tensor) -> None:
 def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
     """Raise a ValueError if the backward pass gave no parameter a gradient.
 
-    A loss that is itself a leaf, ``torch.zeros((), requires_grad=True)``, may have none: this is
-    how a method says that there is nothing to train.
+    There is no error if the loss is itself a leaf, ``torch.zeros((), requires_grad=True)``. Methods
+    return such a loss if there is nothing to train.
     """
     if leaves and loss.grad_fn is not None and all(leaf.grad is None for leaf in leaves.values()):
         raise ValueError(
@@ -219,7 +220,7 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
 
     Args:
         method: the method with the model and the personal tensors.
-        graph: a client's graph, to use the client's own model; default none.
+        graph: a client's graph, which selects the client's own model; default none.
 
     Example:
         >>> sorted(trainable(fgl.fedavg(torch.nn.Linear(1, 1))))
@@ -232,7 +233,7 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
 
 @explained
 def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
-    """The gradient of a loss at `params`, by name, without tensors that the loss does not use.
+    """The gradient of the method's loss at `params`, by name, without unused tensors.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -240,7 +241,7 @@ def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Para
         >>> list(gradient(method, method.initial(), graph, {}))[:1]
         ['convs.0.bias']
     """
-    inside = stand_in(method.model) is not method.model  # then `graph` may be a minibatch
+    inside = stand_in(method.model) is not method.model  # if so, `graph` may be a minibatch
     with nullcontext() if inside else method.at(graph):
         return _gradient(method, params, graph, context)
 
@@ -280,7 +281,7 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 @contextmanager
 def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
-    """A context with training mode, gradients and the given seed; all are restored at its end."""
+    """A context with training mode, gradients and the given seed; the end restores all of them."""
     state = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     set_seed(seed)
