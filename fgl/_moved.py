@@ -1,4 +1,4 @@
-"""Old paths of public names: each works until 0.4, and warns."""
+"""Old paths of public names; each path works until 0.4 and gives a warning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-# Old room -> the module that has the names now -> names.
+# Old package -> the module that has the names now -> names.
 NOW = {
     "fgl.client_network": {
         "fgl.client_network.network": "distance_attention softmax_attention",
@@ -76,7 +76,7 @@ NOW = {
 
 
 def homes(room: str) -> dict[str, str]:
-    """The module that has each moved name of a room now.
+    """The present module of each name that moved out of a package.
 
     Example:
         >>> homes("fgl.losses")
@@ -86,7 +86,7 @@ def homes(room: str) -> dict[str, str]:
 
 
 def keep_old_paths() -> None:
-    """Give each room of `NOW` a `__getattr__` that finds its moved names, with a warning."""
+    """Add a `__getattr__` to each package in `NOW`: finds moved names and gives a warning."""
     for room in NOW:
         module = sys.modules[room]
         vars(module)["__getattr__"] = _finder(room, vars(module).get("__getattr__"))

@@ -22,13 +22,13 @@ def drop_edges(
     """Drop each directed edge independently with probability `p`.
 
     Args:
-        edges: ``edge_index`` int64 ``[2, num_edges]``: the dropped columns are removed; or a
-            `SparseMatrix`: the dropped entries become 0, the pattern stays (so shapes are static).
+        edges: ``edge_index`` int64 ``[2, num_edges]``, from which dropped columns are removed; or a
+            `SparseMatrix`, in which dropped entries become 0 and shapes do not change.
         p: probability in [0, 1].
         generator: source of randomness; default torch's own.
 
     Returns:
-        Of the type of `edges`.
+        The remaining edges, of the type of `edges`.
 
     Raises:
         ValueError: if `p` is not in [0, 1].
@@ -49,7 +49,7 @@ def drop_edges(
 def mask_features(
     x: TensorOrSparse, *, p: float, generator: torch.Generator | None = None
 ) -> TensorOrSparse:
-    """Set each feature column to zero, for all nodes alike, with probability `p`.
+    """Set each feature column to zero with probability `p`; all nodes have the same mask.
 
     Args:
         x: float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
@@ -57,7 +57,7 @@ def mask_features(
         generator: source of randomness; default torch's own.
 
     Returns:
-        Of the type and shape of `x`.
+        The masked features, of the type and shape of `x`.
 
     Raises:
         ValueError: if `p` is not in [0, 1].
@@ -84,7 +84,7 @@ def augment(
     feature_p: float,
     generator: torch.Generator | None = None,
 ) -> tuple[TensorOrSparse, SparseMatrix]:
-    """A view of a graph: `mask_features` with `feature_p`, `drop_edges` with `edge_p`.
+    """Random view of a graph: `mask_features` with `feature_p`, `drop_edges` with `edge_p`.
 
     Args:
         x: float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
@@ -109,10 +109,10 @@ def augment(
 
 
 weak = partial(augment, edge_p=0.3, feature_p=0.3)
-"""`augment` as FGSSL's code has the weak view: drops 30 % of edges, masks 30 % of columns."""
+"""`augment` with the weak view of FGSSL's code: drops 30 % of edges, masks 30 % of columns."""
 
 strong = partial(augment, edge_p=0.8, feature_p=0.5)
-"""`augment` as FGSSL's code has the strong view: drops 80 % of edges, masks half the columns."""
+"""`augment` with the strong view of FGSSL's code: drops 80 % of edges, masks half the columns."""
 
 
 def _keep(size: int, p: float, device: torch.device, generator: torch.Generator | None) -> Tensor:

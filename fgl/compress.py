@@ -1,4 +1,4 @@
-"""Tensors in fewer bytes: stochastic rounding to a few levels, or only the largest entries."""
+"""Compression of tensors: stochastic rounding to a few levels, or only the largest entries."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ BITS = (2, 4, 8)
 def quantise(
     x: Tensor, *, bits: int = 8, bucket: int = 512, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Round each entry at random to one of two neighbouring levels, so that its mean is right.
+    """Round each entry at random to one of its two neighbouring levels, without bias.
 
     ``Q(v) = scale sign(v) floor(s |v| / scale + u) / s``, with u uniform in [0, 1) (QSGD,
-    section 3.1), ``s = 2 ** (bits - 1) - 1`` levels on each side of 0, and as scale the largest
-    absolute entry of a bucket (section 4). ``E[Q(v)] = v``, and no entry moves by ``scale / s``.
+    section 3.1). There are ``s = 2 ** (bits - 1) - 1`` levels on each side of 0. The scale is the
+    largest absolute entry of a bucket (section 4). ``E[Q(v)] = v``, and every entry changes by less
+    than ``scale / s``.
 
     Args:
         x: floating-point tensor of any shape, with n entries.
-        bits: of an entry: 2, 4 or 8.
+        bits: bits per entry: 2, 4 or 8.
         bucket: number of consecutive entries that share a scale.
-        generator: of u; default torch's global one.
+        generator: source of randomness for u; default torch's global generator.
 
     Returns:
         Codes, uint8 ``[ceil(n bits / 8)]``, and scales, float32 ``[ceil(n / bucket)]``.
 
     Raises:
         TypeError: if `x` is not floating-point.
-        ValueError: if `bits` or `bucket` is another number.
+        ValueError: if `bits` or `bucket` is out of range.
 
     Example:
         >>> codes, scales = quantise(torch.tensor([0.0, -1.0, 1.0]), bits=4)
@@ -49,7 +50,7 @@ def quantise(
     rows = x.new_zeros(math.ceil(entries / bucket), bucket, dtype=torch.float64)
     rows.view(-1)[:entries] = x.reshape(-1)
     scales = rows.abs().amax(1) if entries else rows.new_zeros(0)
-    scales = scales.float()  # what the receiver knows
+    scales = scales.float()  # the precision that the receiver gets
     share = rows / scales.double().where(scales > 0, 1.0)[:, None]
     draws = torch.rand(rows.shape, dtype=torch.float64, generator=generator, device=x.device)
     steps = (share.abs() * levels + draws).floor().clamp(max=levels) * share.sign()
@@ -67,15 +68,15 @@ def dequantise(
     bucket: int = 512,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """The tensor that `quantise` has put into codes.
+    """Decode the result of `quantise` to a tensor.
 
     Args:
-        codes, scales: of `quantise`, with the same `bits` and `bucket`.
-        shape: of the tensor.
-        dtype: of the tensor.
+        codes, scales: result of `quantise` with the same `bits` and `bucket`.
+        shape: shape of the tensor.
+        dtype: dtype of the tensor.
 
     Raises:
-        ValueError: if there are more or fewer codes or scales than the shape asks for.
+        ValueError: if the number of codes or scales does not match the shape.
 
     Example:
         >>> dequantise(torch.tensor([255, 1], dtype=torch.uint8), torch.ones(1), torch.Size([2]))
@@ -98,17 +99,17 @@ def dequantise(
 
 @torch.no_grad()
 def largest(x: Tensor, *, share: float) -> tuple[Tensor, Tensor]:
-    """The entries with the largest absolute values; of equal ones the first.
+    """The entries with the largest absolute values; of equal entries, the first are selected.
 
     Args:
         x: tensor of any shape, with n entries.
-        share: of the entries, above 0 and at most 1. ``k = ceil(share n)`` are taken.
+        share: fraction of entries to select, above 0 and at most 1: ``k = ceil(share n)`` entries.
 
     Returns:
-        Their places in ``x.flatten()``, int32 ``[k]`` in rising order, and their values ``[k]``.
+        The indices in ``x.flatten()``, int32 ``[k]`` in ascending order, and the values ``[k]``.
 
     Raises:
-        ValueError: if `share` is another number.
+        ValueError: if `share` is out of range.
 
     Example:
         >>> largest(torch.tensor([1.0, -3.0, 2.0, 3.0]), share=0.5)
@@ -129,7 +130,7 @@ def largest(x: Tensor, *, share: float) -> tuple[Tensor, Tensor]:
 
 @explained
 def num_largest(entries: int, share: float) -> int:
-    """Number of entries that `largest` takes.
+    """Number of entries that `largest` selects.
 
     Example:
         >>> num_largest(7, share=0.5), num_largest(0, share=0.5)
@@ -144,7 +145,7 @@ def _check(bits: int, bucket: int) -> None:
 
 
 def _packed(codes: Tensor, bits: int) -> Tensor:
-    """Several codes in each byte, the first in the lowest bits."""
+    """Pack several codes into each byte; the first code is in the lowest bits."""
     each = 8 // bits
     filled = codes.new_zeros(math.ceil(len(codes) / each) * each)
     filled[: len(codes)] = codes

@@ -1,4 +1,4 @@
-"""Personalization: the part of a model that is sent, and mixing own and global models."""
+"""Personalization: the part of a model that is sent, and mixing of own and global models."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """The part of a model that is sent: the tensors of the named modules.
 
     ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ..., but not
-    ``conv10.bias``; with no prefix it is the whole model. The `rest` stays with each client, as in
-    FedPer.
+    ``conv10.bias``. Without a prefix, the part is the whole model. The `rest` of the model stays at
+    each client, as in FedPer.
 
     Args:
         params: name to tensor.
-        prefixes: names of modules, with or without the names of those inside them.
+        prefixes: names of modules, such as ``"conv1"`` or ``"conv1.lin"``.
 
     Returns:
         The same tensors under their full names, in the order of `params`.
@@ -55,7 +55,7 @@ def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
 
     Args:
         params: name to tensor.
-        prefixes: as for `part`; with no prefix nothing is left out.
+        prefixes: as for `part`; without a prefix, nothing is left out.
 
     Returns:
         The same tensors under their full names, in the order of `params`.
@@ -86,11 +86,11 @@ def interpolate(
         weight: scalar in [0, 1]; 0 gives `own`, 1 gives `other`, exactly.
 
     Returns:
-        New tensors under the names of `own`; integer tensors stay its own.
+        New tensors under the names of `own`; integer tensors are those of `own`.
 
     Raises:
         TypeError: if a dtype differs.
-        ValueError: if the names or shapes differ, or `weight` is not in [0, 1].
+        ValueError: if the names or shapes differ, or if `weight` is not in [0, 1].
 
     Example:
         >>> own, other = {"w": torch.tensor([0.0])}, {"w": torch.tensor([4.0])}
@@ -99,7 +99,7 @@ def interpolate(
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    share = float(weight)  # asked once: a GPU is waited for
+    share = float(weight)  # read only here, since reading waits for a GPU
     reject_if(not 0 <= share <= 1, "weight to be in [0, 1]", share)
     reject_if(own.keys() != other.keys(), f"other to have keys {list(own)}", list(other))
     mixed = {}
@@ -124,7 +124,7 @@ def interpolate(
 
 @explained
 def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) -> Tensor:
-    """Share of each class: ``P(c) = |{v: y_v = c}| / n``.
+    """Fraction of each class among the labels: ``P(c) = |{v: y_v = c}| / n``.
 
     Args:
         y: int64 ``[n]`` in ``[0, num_classes)``.
@@ -132,11 +132,11 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
         mask: bool ``[n]``; default all.
 
     Returns:
-        float ``[num_classes]`` that sums to 1; zeros where nothing is masked in;
-        `earth_mover` refuses these.
+        float ``[num_classes]`` that sums to 1. If the mask is empty, all entries are 0;
+        `earth_mover` raises an error for such a result.
 
     Raises:
-        TypeError: if `y` is not int64, or `mask` not bool.
+        TypeError: if `y` is not int64, or if `mask` is not bool.
         ValueError: if `y` has another shape, a label is out of range, or `mask` has another shape.
 
     Example:
@@ -151,7 +151,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
         reject_if(mask.dtype != torch.bool, "mask to be bool", mask.dtype, TypeError)
         reject_if(mask.shape != y.shape, f"mask to have shape {list(y.shape)}", list(mask.shape))
     times = torch.ones_like(y) if mask is None else mask.to(y.dtype)
-    y = y * times  # a node that is left out counts 0 times in class 0
+    y = y * times  # a node outside the mask is added to class 0 with weight 0
     low, high = torch.stack(y.aminmax()).tolist() if y.numel() else (0, -1)
     if low < 0 or high >= num_classes:
         raise ValueError(f"Expected y to be in [0, {num_classes}), but got {y.unique().tolist()}")
@@ -161,7 +161,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
 
 @explained
 def is_distribution(share: Tensor) -> bool:
-    """Whether no share is negative and their sum is 1, up to 1e-3; False for a NaN.
+    """Whether no entry is negative and the sum is 1, up to 1e-3; False for a NaN.
 
     Example:
         >>> is_distribution(torch.tensor([0.75, 0.25])), is_distribution(torch.tensor([3.0, 1.0]))
@@ -173,17 +173,17 @@ def is_distribution(share: Tensor) -> bool:
 
 @explained
 def earth_mover(p: Tensor, q: Tensor) -> Tensor:
-    """Distance of two label distributions: ``EMD = sum_c |p(c) - q(c)|``, in [0, 2] (FedEgo).
+    """Distance between two label distributions: ``EMD = sum_c |p(c) - q(c)|`` (FedEgo).
 
     Args:
         p: float ``[num_classes]`` that sums to 1.
-        q: the same.
+        q: the second distribution, as `p`.
 
     Returns:
-        Scalar: 0 where they agree, 2 where their supports are disjoint.
+        Scalar in [0, 2]: 0 for equal distributions, 2 for distributions with disjoint supports.
 
     Raises:
-        ValueError: if the shapes differ, or a share is negative or they do not sum to 1.
+        ValueError: if the shapes differ, if an entry is negative, or if a sum is not 1.
 
     Example:
         >>> earth_mover(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
@@ -206,18 +206,18 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
 
 @explained
 def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
-    """Share of the global layers in a client's model: ``lambda = (EMD(p, q) / 2)^gamma``.
+    """Weight of the global layers in a client's model: ``lambda = (EMD(p, q) / 2)^gamma``.
 
-    FedEgo, Eq. 15: the further a client's labels are from the global ones, the more it takes; a
-    larger `gamma` takes less.
+    This is FedEgo's Eq. 15. The weight grows with the distance between the client's label
+    distribution and the global label distribution. A larger `gamma` gives a smaller weight.
 
     Args:
         p: the client's label distribution, float ``[num_classes]``.
-        q: the global one.
+        q: the global label distribution.
         gamma: exponent, above 0.
 
     Returns:
-        Scalar in [0, 1]: 0 where they agree, 1 where their supports are disjoint.
+        Scalar in [0, 1]: 0 for equal distributions, 1 for distributions with disjoint supports.
 
     Raises:
         ValueError: if `gamma` is not above 0, and as `earth_mover`.
@@ -234,7 +234,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
 
 @explained
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
-    """`mixing_coefficient` with a fixed `gamma`, which is checked at once.
+    """`mixing_coefficient` with a fixed `gamma`, which is checked immediately.
 
     Raises:
         ValueError: if `gamma` is not above 0.
@@ -259,28 +259,30 @@ def adaptive_aggregation(
     max_adjust: int = 1,
     strict: bool = True,
 ) -> tuple[dict[str, Tensor], float, int]:
-    """Take the received model, or mix it with the own one if it scores worse (FedVGAE, Alg. 1).
+    """Use the received model; if its score drops, mix it with the own model (FedVGAE, Alg. 1).
 
-    ``theta = received``; while ``validate(theta) < last - delta``, at most `max_adjust` times,
-    ``theta <- phi own + (1 - phi) theta``.
+    It starts with ``theta = received``. While ``validate(theta) < last - delta``, it sets ``theta
+    <- phi own + (1 - phi) theta``, at most `max_adjust` times.
 
     Args:
-        received: what the server sent, name to tensor.
-        own: this client's own after its last local training, the same names and shapes.
-        validate: a model's score on this client's validation sample, higher is better.
-        last: the score that this function returned in the round before; NaN if there was none. A
-            NaN, here or as a new score, never asks for another mix.
-        phi: share of the client's own model, in ``[0, 1]``; 0 takes the received model bit for bit.
-        delta: by how much a score may drop.
-        max_adjust: how often to mix; 0 only scores.
-        strict: whether a drop of exactly `delta` is still accepted (the text); if not, it is mixed
-            back (with ``delta=0`` this is Algorithm 1 as printed).
+        received: the model from the server, name to tensor.
+        own: this client's model after its last local training, with the same names and shapes.
+        validate: function that returns a model's score on this client's validation sample; higher
+            is better.
+        last: the score that this function returned in the previous round; NaN if there is none. If
+            `last` or a new score is NaN, no further mixing happens.
+        phi: weight of the client's own model, in ``[0, 1]``; 0 keeps the received model bit for
+            bit.
+        delta: accepted drop of the score.
+        max_adjust: largest number of mixing steps; with 0, the model is only scored.
+        strict: whether a drop of exactly `delta` is accepted, as in the paper's text. If False,
+            such a drop leads to mixing; with ``delta=0`` this is Algorithm 1 as printed.
 
     Returns:
-        The model, its score, and how often it was mixed.
+        The model, its score, and the number of mixing steps.
 
     Raises:
-        ValueError: if `phi`, `delta` or `max_adjust` is out of range, or names or shapes differ.
+        ValueError: if `phi`, `delta` or `max_adjust` is out of range, or if names or shapes differ.
 
     Example:
         >>> one, three = {"w": torch.tensor(1.0)}, {"w": torch.tensor(3.0)}

@@ -1,4 +1,4 @@
-"""Copies between the processor and a device; on the processor nothing is copied."""
+"""Copies of tensors between the CPU and a device; for CPU tensors nothing is copied."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
-    """Copy tensors to the processor; tensors of a GPU are copied together, so that it waits once.
+    """Copy tensors to the CPU; GPU tensors are copied together, with a single wait for the GPU.
 
     Args:
-        tensors: tensors of any shapes and dtypes; a GPU's integers must be below 2^53 in size,
-            since all are copied as float64.
+        tensors: tensors of any shapes and dtypes. Integers on a GPU must be below 2^53 in
+            magnitude, since all GPU tensors are copied as float64.
 
     Returns:
         The tensors, with the same shapes and dtypes.
@@ -32,7 +32,7 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Copy a tensor to a device; a GPU copies it while the processor continues.
+    """Copy a tensor to a device; the CPU does not wait for a copy to a GPU.
 
     Example:
         >>> to_device(torch.ones(2), "cpu")

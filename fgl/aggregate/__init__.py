@@ -1,7 +1,7 @@
 """Aggregates: functions of the clients' tensors, stacked as ``[K, ...]``.
 
-The bits of a result depend on values alone: not on where tensors lie in memory, on whether they are
-stacked or listed, on the processor or on its threads.
+The bits of a result depend only on the values. They do not depend on the memory layout, on whether
+tensors are stacked or listed, on the type of CPU or on its number of threads.
 """
 
 from . import robust

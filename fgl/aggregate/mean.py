@@ -1,4 +1,4 @@
-"""The weighted mean, sums over clients in an order that memory does not change, and exact roots."""
+"""The weighted mean, sums over clients in an order independent of memory, and square roots."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ..checks import reject_if
 from ..kinds import explained
 from ..transfer import to_device
 
-SMALL = 2**16  # entries of a stack; smaller ones are summed as one, which is fewer calls
-SHORT = 2**13  # entries of a tensor; a list of shorter ones is stacked, which is fewer calls
-LONG = 2**18  # entries of a tensor; longer ones of a stack are added one by one, out of the cache
+SMALL = 2**16  # entries of a stack; smaller stacks are summed together, to save calls
+SHORT = 2**13  # entries of a tensor; a list of shorter tensors is stacked, to save calls
+LONG = 2**18  # entries of a tensor; longer tensors of a stack do not fit a cache: added singly
 
 
 @explained
 def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict[str, Tensor]:
     """Weighted mean over clients: ``sum_k weight_k stack_k / sum_k weight_k``.
 
-    Computed as ``sum_k stack_k / (sum_j weight_j / weight_k)``, in an order that K alone decides.
+    Computed as ``sum_k stack_k / (sum_j weight_j / weight_k)``, in an order that depends only on K.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
         weight: ``[K]``, non-negative (FedAvg: the numbers of examples).
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes; the same bits for a stack and for a list.
+        Name to ``[...]``, with the stack's dtypes; a stack and a list give the same bits.
 
     Raises:
-        TypeError: if tensors are complex, or the tensors of a list have several dtypes.
-        ValueError: if a weight is negative or not finite, if all are zero, if `weight` does not
-            have one entry per client, or the tensors of a list have several shapes.
+        TypeError: if tensors are complex, or the tensors of a list have different dtypes.
+        ValueError: if a weight is negative or not finite, if all weights are zero, if `weight` does
+            not have one entry per client, or if the tensors of a list have different shapes.
 
     Example:
         >>> mean({"w": torch.tensor([[0.0], [4.0]])}, torch.tensor([3, 1]))
@@ -71,7 +71,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
 
 
 def exact(value: Tensor) -> torch.dtype:
-    """The dtype to compute in; in bfloat16 the thousandth client would add nothing to a sum."""
+    """The dtype to compute in; in bfloat16 a sum would ignore clients after the first hundreds."""
     reject_if(value.is_complex(), "the clients' tensors to be real", value.dtype, TypeError)
     if not value.is_floating_point():
         return torch.float64
@@ -79,22 +79,22 @@ def exact(value: Tensor) -> torch.dtype:
 
 
 def folded(total: Tensor) -> Tensor:
-    """The sum over the first dimension, its second half added to its first until one is left.
+    """Sum over the first dimension: repeatedly adds the second half to the first half.
 
-    Overwrites its argument; of an odd number the middle one is added last.
+    Overwrites its argument. If the number of rows is odd, the middle row is added last.
     """
     rows = len(total)
     while rows > 2:
         half = rows // 2
         total[:half].add_(total[rows - half : rows])
         rows -= half
-    return total[0] + total[1] if rows == 2 else total[0].clone()  # no view: it would hold all
+    return total[0] + total[1] if rows == 2 else total[0].clone()  # a view would keep all memory
 
 
 def _lanes(clients: int) -> int:
-    """Add client k to lane ``k mod lanes``, then fold the lanes, of which there are about sqrt(K).
+    """Number of partial sums (lanes), about sqrt(K); client k is added to lane ``k mod lanes``.
 
-    As many for a stack as for a list, so that both are the same sum.
+    A stack and a list use the same number of lanes, so that both give the same sum.
     """
     return 1 << (clients.bit_length() - 1) * 5 // 9
 
@@ -119,7 +119,7 @@ def _sum_of_stack(rows: Tensor, divisor: Tensor) -> Tensor:
     total = parts[0] / divisors[0]
     for part, by in zip(parts[1:], divisors[1:], strict=True):
         some = total if len(part) == lanes else total[: len(part)]
-        some.addcdiv_(part, by)  # a product may be fused with the sum, a ratio is not
+        some.addcdiv_(part, by)  # hardware may fuse a product with a sum, but never a division
     return folded(total)
 
 
@@ -143,7 +143,7 @@ def _divisors(weight: Tensor) -> Tensor:
     reject_if(weight.dim() != 1, "weight to have shape [K]", list(weight.shape))
     share = weight.double()
     low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)
-    if not 0 <= low <= high < inf:  # nor is NaN
+    if not 0 <= low <= high < inf:  # also rejects NaN
         raise ValueError(f"Expected weight to be finite and >= 0, but got {weight.tolist()}")
     if not high:
         raise ValueError(f"Expected weight to have a positive entry, but got {weight.tolist()}")
@@ -159,7 +159,7 @@ def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Te
     if isinstance(value, Tensor):
         return value
     shapes = {tensor.shape for tensor in value}
-    if len(shapes) > 1:  # they would be broadcast
+    if len(shapes) > 1:  # a sum would broadcast them
         raise ValueError(
             f"Expected stack[{name!r}] to have one shape, but got {sorted(map(tuple, shapes))}"
         )
@@ -175,16 +175,17 @@ def as_dtype(average: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def root(value: Tensor) -> Tensor:
-    """``1 / (1 / sqrt(x))``, entry by entry: within two units of the last digit.
+    """Square root ``1 / (1 / sqrt(x))`` of each entry, with an error of at most two last digits.
 
-    `torch.sqrt` asks MKL on a processor, whose last digit depends on the kind of processor. `rsqrt`
-    and `reciprocal` are a root and divisions of IEEE arithmetic, which are the same everywhere.
+    On a CPU, `torch.sqrt` calls MKL, and the last digit of MKL's result depends on the type of CPU.
+    `rsqrt` and `reciprocal` use the root and division of IEEE arithmetic, with the same result on
+    every CPU.
 
     Args:
-        value: floating point ``[...]``; halves are computed in float32.
+        value: floating point ``[...]``; half precision is computed in float32.
 
     Returns:
-        ``[...]``, of its dtype.
+        ``[...]``, of the dtype of `value`.
 
     Example:
         >>> root(torch.tensor([0.0, 4.0, torch.inf]))

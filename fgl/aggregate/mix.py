@@ -1,4 +1,4 @@
-"""A mix for every client by a client matrix, as products without rounding."""
+"""Mixing of the clients' tensors with a client matrix, by products without rounding errors."""
 
 from __future__ import annotations
 
@@ -18,24 +18,27 @@ from .mean import as_dtype, exact, folded
 def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> dict[str, Tensor]:
     """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
 
-    A and x are first rounded to grids so coarse that their product in float64 rounds nothing: its
-    bits are the same in any order. The error is about ``2^-24 sum_j |A_ij| max |x_j|`` for float32,
-    and ``2^-52`` of it for float64: a client that A leaves out costs none.
+    A and x are first rounded to grids so coarse that their product in float64 has no rounding
+    error. So its bits do not depend on the order of summation. The error is about ``2^-24 sum_j
+    |A_ij| max |x_j|`` for float32; for float64 the first factor is ``2^-52``. A client with weight
+    0 in A does not add to the error.
 
     Args:
-        stack: name to ``[K, ...]``, e.g. the clients' updates; integers are mixed and rounded. A
-            client's NaN or infinity reaches all others, also with weight 0, if A is dense.
-        matrix: the client matrix A, float ``[K, K]``: a Tensor, dense or sparse, or anything of
-            that shape with ``@``, as `SparseMatrix`. Its rows are used as they are.
-        self_weight: rho in [0, 1], what a client keeps of its own beside its entry in the matrix.
+        stack: name to ``[K, ...]``, e.g. the clients' updates; integers are mixed and rounded. If A
+            is dense, a client's NaN or infinity reaches all other clients, even with weight 0.
+        matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or another type of
+            that shape that supports ``@``, such as `SparseMatrix`. Its rows are not normalised.
+        self_weight: rho in [0, 1], a client's weight for its own tensors, in addition to its
+            diagonal entry in the matrix.
 
     Returns:
-        Name to ``[K, ...]``, of the stack's dtypes; with ``self_weight=1`` the stack, bit for bit.
+        Name to ``[K, ...]``, with the stack's dtypes. With ``self_weight=1`` the result equals the
+        stack bit for bit.
 
     Raises:
         TypeError: if the matrix is not floating point, or a tensor is complex.
-        ValueError: if it is not of the clients' number, square and finite, or `self_weight` is not
-            in [0, 1].
+        ValueError: if the matrix is not ``[K, K]`` and finite, or if `self_weight` is not in
+            [0, 1].
 
     Example:
         >>> A = torch.tensor([[0.5, 0.5], [0.0, 1.0]])
@@ -66,9 +69,9 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
 
 
 def _mix_one(value: Tensor, others: Tensor, own: float, sparse: bool, dtype: torch.dtype) -> Tensor:
-    """The mix of one stacked tensor, computed in a dtype and returned in its own."""
+    """The mix of one stacked tensor, computed in `dtype` and returned in the tensor's own dtype."""
     places = sorted(range(1, value.dim()), key=value.stride, reverse=True)
-    turned = value.permute(0, *places)  # in the order of memory it is often flat for free
+    turned = value.permute(0, *places)  # in memory order, flattening often needs no copy
     flat = turned.reshape(len(value), -1).to(dtype)
     mixed = _mixed(flat, others, own, sparse).reshape(turned.shape)
     mixed = mixed.permute(0, *(1 + places.index(dim) for dim in range(1, value.dim())))
@@ -84,17 +87,18 @@ def _dense(matrix: Any) -> Tensor:
 
 
 def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
-    """``own flat + others @ flat``, of flat's dtype.
+    """``own flat + others @ flat``, with the dtype of `flat`.
 
-    Each client's tensor is divided by its size, which goes into the matrix: a large one is noise to
-    the clients that weigh it. Rows of the matrix then keep their digits by their sums, columns
-    of the clients by their largest, so that every partial sum is a whole number below 2^53.
+    Each client's tensor is divided by its largest magnitude, which is multiplied into the matrix.
+    So a client with large values causes rounding errors only for clients that give it a weight.
+    The digits kept in a row of the matrix are bounded by the row's sum, and the digits kept in a
+    column of the tensors by its largest entry. Every partial sum is then an integer below 2^53.
     """
     clients = len(flat)
     if flat.dtype == torch.float32:
         count, column_bits = 1, 26 - clients.bit_length() // 6
         row_bits = 53 - column_bits
-    else:  # of a later slice only the entries are bounded, not their sum
+    else:  # for later slices only the entries are bounded, not their sum
         count = 3
         row_bits = column_bits = (52 - clients.bit_length()) // 2
     scale = _above(_size(flat, 1).double())
@@ -117,22 +121,22 @@ def _size(value: Tensor, dim: int) -> Tensor:
     """The largest finite magnitude along a dimension."""
     value = value.detach()
     size = torch.maximum(value.amax(dim), -value.amin(dim))
-    if value.is_cuda or not float(size.max()) < inf:  # nor is NaN; a GPU is not waited for
+    if value.is_cuda or not float(size.max()) < inf:  # NaN too; does not wait for a GPU
         size = torch.where(torch.isfinite(value), value, 0).abs().amax(dim)
     return size
 
 
 def _above(size: Tensor) -> Tensor:
-    """The power of two above a size: its exponent plus one, all other bits 0."""
+    """The next power of two above a size: its exponent plus one, with all other bits 0."""
     bits = (size * 1.001).clamp(2.0**-900, 2.0**900).view(torch.int64)  # room for rounding up
     return (((bits >> 52) + 1) << 52).view(torch.float64)
 
 
 def _slices(value: Tensor, bound: Tensor, bits: int, count: int) -> list[Tensor]:
-    """Parts whose sum is about `value`, part n of whole multiples of ``bound 2^-(n bits)``."""
+    """Parts whose sum is about `value`; part n has integer multiples of ``bound 2^-(n bits)``."""
     out = []
     for n in range(1, count + 1):
-        shift = bound * (1.5 * 2.0 ** (52 - n * bits))  # a sum with it has no smaller digits
+        shift = bound * (1.5 * 2.0 ** (52 - n * bits))  # adding it rounds smaller digits away
         out.append((value + shift).sub_(shift))
         if n < count:
             value = value - out[-1]

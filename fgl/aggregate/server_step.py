@@ -30,31 +30,33 @@ def server_step(
 ) -> tuple[Params, dict[str, Params]]:
     """Take a step of a server optimiser on the pseudo-gradient ``D = target - params`` (FedOpt).
 
-    ``m <- beta1 m + (1 - beta1) D`` and ``params + lr m / (sqrt(v) + tau)`` with
-    ``v <- beta2 v + (1 - beta2) D^2`` (adam), ``v - (1 - beta2) D^2 sign(v - D^2)`` (yogi),
-    ``v + D^2`` (adagrad), ``v_0 = tau^2``, no bias correction; sgd: ``m <- beta1 m + D`` and
-    ``params + lr m``. With sgd, ``beta1 = 0``, ``lr = 1`` this is FedAvg. With `bias_correction`
-    the t-th step of adam has ``v_0 = 0`` and divides m by ``1 - beta1^t``, v by ``1 - beta2^t``:
-    it is torch's Adam on the gradient ``-D``. Integer tensors take the target's value.
+    For adam, yogi and adagrad: ``m <- beta1 m + (1 - beta1) D`` and the new model is ``params + lr
+    m / (sqrt(v) + tau)``, with ``v <- beta2 v + (1 - beta2) D^2`` (adam), ``v - (1 - beta2) D^2
+    sign(v - D^2)`` (yogi) or ``v + D^2`` (adagrad). ``v_0 = tau^2``, without bias correction.
+    For sgd: ``m <- beta1 m + D`` and ``params + lr m``. sgd with ``beta1 = 0`` and ``lr = 1`` is
+    FedAvg. With `bias_correction`, adam starts from ``v_0 = 0``, and step t divides m by ``1 -
+    beta1^t`` and v by ``1 - beta2^t``. This equals torch's Adam on the gradient ``-D``. Integer
+    tensors are set to the target's values.
 
     Args:
         params: the server's model.
         target: the clients' weighted mean.
         state: moments from the previous call, or ``{}``.
-        rule: which optimiser.
+        rule: name of the optimiser.
         lr: server learning rate.
         beta1: decay of the first moment (momentum for sgd).
         beta2: decay of the second moment.
         tau: adaptivity; Adam's epsilon.
-        bias_correction: of adam's moments, as in its own paper, where FedOpt has none.
+        bias_correction: whether to correct the bias of adam's moments, as in Adam's paper; FedOpt
+            does not.
 
     Returns:
-        The new model, and the moments to pass next time.
+        The new model, and the moments to pass to the next call.
 
     Raises:
-        ValueError: for an unknown rule, a bias correction of another rule than adam, if a name is
-            missing from `target` or has another shape there, or if `state` lacks what this rule
-            keeps.
+        ValueError: for an unknown rule, or for a bias correction with a rule other than adam. Also
+            if a name is missing from `target` or has another shape in it, or if `state` lacks
+            moments of this rule.
 
     Example:
         >>> new, _ = server_step({"w": torch.zeros(1)}, {"w": torch.ones(1)}, {}, lr=0.5, beta1=0.0)
@@ -94,14 +96,14 @@ def _moments(
 
 
 def _no_moments(params: Mapping[str, Tensor], square: float) -> dict[str, Params]:
-    """Moments before the first step: m of 0, v of `square`, no step counted."""
+    """Moments before the first step: m is 0, v is `square`, and the number of steps is 0."""
     first = {name: torch.zeros_like(each) for name, each in params.items()}
     second = {name: torch.full_like(each, square) for name, each in params.items()}
     return {"m": first, "v": second, "t": {"t": torch.tensor(0)}}
 
 
 def _check_target(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError unless the target has each tensor of the model, in its shape."""
+    """Raise a ValueError unless the target has every tensor of the model, with the same shape."""
     for name, old in params.items():
         if name not in target or target[name].shape != old.shape:
             got = list(target[name].shape) if name in target else "no such tensor"
@@ -111,7 +113,7 @@ def _check_target(params: Mapping[str, Tensor], target: Mapping[str, Tensor]) ->
 
 
 def _check_state(params: Mapping[str, Tensor], state: Any, rule: str, correction: bool) -> None:
-    """Raise a ValueError unless a state has the moments, and the count, that the rule reads."""
+    """Raise a ValueError unless a state has the moments and the step count that the rule needs."""
     reject_if(correction and rule != "adam", "rule to be adam with bias_correction", repr(rule))
     reject_if(correction and state and "t" not in state, "state['t'] to count the steps", "none")
     if not state or rule == "sgd":

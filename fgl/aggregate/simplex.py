@@ -1,4 +1,4 @@
-"""Projection onto the simplex: the nearest rows of shares."""
+"""Projection onto the simplex: the nearest rows that are non-negative and sum to 1."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..kinds import explained
 
 @explained
 def project_to_simplex(rows: Tensor) -> Tensor:
-    """Each row's nearest point on the simplex: ``argmin_x ||x - r||^2``, x not negative, sum 1.
+    """Nearest point on the simplex to each row: ``argmin_x ||x - r||^2``, x >= 0 with sum 1.
 
-    ``x = max(0, r - t)``, where t makes the sum 1; it is found by sorting the row (Algorithm 1).
+    ``x = max(0, r - t)``, with t such that the sum is 1. Sorting the row gives t (Algorithm 1).
 
     Args:
         rows: float ``[n, k]``, k at least 1.
 
     Returns:
-        float ``[n, k]``, not negative, its rows with sum 1.
+        float ``[n, k]``, non-negative; every row sums to 1.
 
     Raises:
         TypeError: if `rows` is not floating point.
-        ValueError: if it is not a matrix, not finite, or has no column.
+        ValueError: if `rows` is not a matrix, is not finite, or has no column.
 
     Example:
         >>> project_to_simplex(torch.tensor([[0.5, 0.5, 0.0], [3.0, 1.0, 0.0], [0.8, 0.6, 0.1]]))
@@ -35,7 +35,7 @@ def project_to_simplex(rows: Tensor) -> Tensor:
     """
     check_rows("rows", rows, "n, k")
     reject_if(not rows.shape[1], "rows to have a column", f"shape {list(rows.shape)}")
-    rows = rows - rows.amax(1, keepdim=True)  # the answer stays; now the largest keeps its digits
+    rows = rows - rows.amax(1, keepdim=True)  # same projection, but more exact for large entries
     down = rows.sort(dim=1, descending=True).values
     count = torch.arange(1, rows.shape[1] + 1, dtype=rows.dtype, device=rows.device)
     shift = (_running_sums(down) - 1) / count  # t, if `count` entries are positive
@@ -44,8 +44,8 @@ def project_to_simplex(rows: Tensor) -> Tensor:
 
 
 def _running_sums(rows: Tensor) -> Tensor:
-    """``out_j = sum_{i <= j} row_i``, the same bits every time."""
+    """``out_j = sum_{i <= j} row_i``, with reproducible bits."""
     if not rows.is_cuda:
         return rows.cumsum(1)
-    size = rows.shape[1]  # cumsum has no fixed order there
+    size = rows.shape[1]  # on a GPU cumsum has no fixed order
     return rows @ rows.new_ones(size, size).triu()

@@ -1,4 +1,4 @@
-"""Auto-encoder of a network of clients; it is trained to rebuild the network (GPFL)."""
+"""Auto-encoder for a network of clients; it is trained to reconstruct the network (GPFL)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def init_encoder(
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
 ) -> dict[str, Tensor]:
-    """Fresh weights of the encoder: ``U(+-1/sqrt(fan_out))``; the layer norm starts as identity.
+    """Initial weights of the encoder: ``U(+-1/sqrt(fan_out))``; the layer norm is the identity.
 
     Args:
-        width: of the features.
+        width: width of the features.
         hidden: width of the hidden layer.
         out: width of the embedding.
-        generator: of the weights.
-        dtype: of the weights, default torch's.
+        generator: source of randomness for the weights.
+        dtype: dtype of the weights; default torch's default dtype.
 
     Returns:
         ``weight0 [width, hidden]``, ``bias0``, ``norm_weight``, ``norm_bias`` ``[hidden]``,
@@ -66,8 +66,8 @@ def encode(network: Tensor, features: Tensor, params: dict[str, Tensor]) -> Tens
 
     Args:
         network: float ``[k, k]``, the paper's A.
-        features: float ``[k, width]``, its X.
-        params: as `init_encoder` makes them.
+        features: float ``[k, width]``, the paper's X.
+        params: weights as returned by `init_encoder`.
 
     Returns:
         float ``[k, out]``.
@@ -126,7 +126,7 @@ def link_entropy(probability: Tensor) -> Tensor:
 
 @explained
 def link_cost(probability: Tensor) -> Tensor:
-    """Cost of links, which keeps links few: ``mean_ij(-log(1 + e - a))``.
+    """Cost of links, which favours few links: ``mean_ij(-log(1 + e - a))``.
 
     Args:
         probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
@@ -140,17 +140,17 @@ def link_cost(probability: Tensor) -> Tensor:
 
     Source: GPFL, TMLR 2025, Eq. 9, second term
     """
-    wide = probability.to(torch.promote_types(probability.dtype, torch.float32))  # e is no half
+    wide = probability.to(torch.promote_types(probability.dtype, torch.float32))  # e needs float32
     return -torch.log(1 + EPS - wide).mean().to(probability.dtype)
 
 
 @explained
 def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
-    """Loss of `reconstruct`: `link_entropy` + weight `link_cost`, of `link_probability`.
+    """Loss of `reconstruct`: `link_entropy` plus weighted `link_cost`, for `link_probability`.
 
     Args:
         z: float ``[k, d]``.
-        weight: of the cost of links.
+        weight: weight of `link_cost`.
 
     Returns:
         Scalar.
@@ -179,29 +179,30 @@ def reconstruct(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Embeddings of the clients by an auto-encoder of their network, trained anew in every call.
+    """Embeddings of the clients by an auto-encoder of their network, trained in every call.
 
-    Adam on `link_loss` of what `encode` makes, from the weights of `init_encoder`; the
-    gradient is written out, not recorded. Both terms of the loss push links away: few steps from
-    fresh weights are what keeps them. Weights do not depend on the order of clients.
+    Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
+    embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both
+    terms of the loss reduce links, so links remain only because training takes few steps. The
+    weights do not depend on the order of clients.
 
     Args:
         network: float ``[k, k]``, the initial network, each row's sum 1 (`running_network`).
-        features: float ``[k, width]``, of the clients (`pooled_features`).
+        features: float ``[k, width]``, features of the clients (`pooled_features`).
         hidden: width of the hidden layer.
         out: width of the embedding.
-        steps: of Adam.
+        steps: number of Adam steps.
         lr: learning rate.
-        weight_decay: Adam's.
-        weight: of `link_cost`.
-        generator: of the fresh weights.
+        weight_decay: weight decay of Adam.
+        weight: weight of `link_cost`.
+        generator: source of randomness for the initial weights.
 
     Returns:
         float ``[k, out]``, for `discretise`; no gradient flows through it.
 
     Raises:
         TypeError: if an input is not floating point.
-        ValueError: if an input is not finite, the network not square, or sizes differ.
+        ValueError: if an input is not finite, if the network is not square, or if sizes differ.
 
     Example:
         >>> reconstruct(torch.eye(3), torch.rand(3, 5), steps=10).shape
@@ -215,7 +216,7 @@ def reconstruct(
         got = f"{len(network)} and {len(features)}"
         raise ValueError(f"Expected network and features to be of as many clients, but got {got}")
     dtype = features.dtype
-    features = features.to(torch.promote_types(dtype, torch.float32))  # a half's Adam divides by 0
+    features = features.to(torch.promote_types(dtype, torch.float32))  # Adam in half: division by 0
     drawn = init_encoder(
         features.shape[1], hidden=hidden, out=out, generator=generator, dtype=features.dtype
     )
@@ -253,7 +254,7 @@ Affine = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _affine(flat: Tensor, sizes: tuple[int, int, int]) -> Affine:
-    """Views of all weights, in the order of `init_encoder`; a bias is its weight's last row."""
+    """Views of all weights, in the order of `init_encoder`; a weight's last row is its bias."""
     width, hidden, out = sizes
     parts = flat.split([(width + 1) * hidden, hidden, hidden, (hidden + 1) * out])
     return parts[0].view(-1, hidden), parts[1], parts[2], parts[3].view(-1, out)
@@ -264,7 +265,7 @@ def _beside_ones(rows: Tensor) -> Tensor:
 
 
 def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, ...]:
-    """The steps of `encode`, from ``[A X, 1]`` to the embedding, as the gradient needs them."""
+    """All results of `encode`, from ``[A X, 1]`` to the embedding, as needed for the gradient."""
     affine0, norm_weight, norm_bias, affine1 = params
     hidden = inputs @ affine0
     normed, mean, rstd = torch.native_layer_norm(
@@ -277,7 +278,7 @@ def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, .
 def _gradient(
     network: Tensor, inputs: Tensor, params: Affine, weight: float, grads: Affine
 ) -> None:
-    """Write the gradient of the loss to the weights into `grads`, by the chain rule."""
+    """Write the gradient of the loss by the weights into `grads`, using the chain rule."""
     hidden, normed, mean, rstd, spread, z = _forward(network, inputs, params)
     _, norm_weight, norm_bias, affine1 = params
     to_z = _link_gradient(z, weight)
@@ -292,7 +293,7 @@ def _gradient(
 
 
 def _link_gradient(z: Tensor, weight: float) -> Tensor:
-    """Gradient of `link_loss` to `z`: ``2/k^2 G z``, where G is its derivative to ``z z^T``.
+    """Gradient of `link_loss` by `z`: ``2/k^2 G z``; G is the derivative by ``z z^T``.
 
     ``G = a (1-a) (log((1-a+e)/(a+e)) + (1-a+w)/(1-a+e) - a/(a+e))``.
     """

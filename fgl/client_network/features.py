@@ -1,4 +1,4 @@
-"""Features of clients: their flat or pooled parameters, their models' answers on random graphs."""
+"""Features of clients: flat or pooled parameters, and outputs of models on random graphs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ..kinds import explained, typed
 
 
 def centred(rows: Tensor) -> Tensor:
-    """Each row less the rows' mean."""
+    """Subtract the mean of all rows from each row."""
     return rows - rows.mean(0)
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Each row divided by its length; a row of zeros stays."""
+    """Divide each row by its length; a row of zeros is unchanged."""
     if not rows.numel():
         return rows
-    size = rows.abs().amax(1, keepdim=True)  # else the squares of a small row would vanish
+    size = rows.abs().amax(1, keepdim=True)  # without it, squares of a small row would underflow
     rows = rows / torch.where(size > 0, size, 1)
     length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
     return rows / length.clamp(min=1)
 
 
 def unit_centred(rows: Tensor) -> Tensor:
-    """Centred rows of length 1; rows that equal the mean up to rounding are 0, not noise."""
+    """Centred rows of length 1; a row that equals the mean up to rounding becomes 0."""
     info, biggest = torch.finfo(rows.dtype), float(rows.abs().max()) if rows.numel() else 0.0
     if biggest and not info.tiny**0.25 < biggest < info.max**0.25:
-        rows = rows / biggest  # else squares would overflow or vanish, and all rows be 0
+        rows = rows / biggest  # without it, squares could overflow or underflow to 0
     apart = centred(rows)
     norm = torch.linalg.vector_norm(apart, dim=1, keepdim=True)
     if not len(rows):
@@ -43,17 +43,17 @@ def unit_centred(rows: Tensor) -> Tensor:
 
 @explained
 def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
-    """Flatten each client's parameters into a row, side by side.
+    """Flatten each client's parameters into one row.
 
     Args:
-        stack: name to ``[k, ...]``, e.g. ``inbox.stack("model")``; only floating-point tensors
-            count.
+        stack: name to ``[k, ...]``, e.g. ``inbox.stack("model")``; only floating-point tensors are
+            used.
 
     Returns:
         float ``[k, P]``, in the order of the names.
 
     Raises:
-        ValueError: if no tensor is floating point, or they do not have as many clients.
+        ValueError: if no tensor is floating point, or if the numbers of clients differ.
 
     Example:
         >>> flat_parameters({"w": torch.tensor([[[1.0, 2.0]], [[4.0, 5.0]]]), "b": torch.ones(2)})
@@ -75,24 +75,25 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
 
 @explained
 def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -> Tensor:
-    """About 100 numbers per client: means of consecutive parameters, centred, of length 1.
+    """About 100 features per client: means of consecutive parameters, centred and normalised.
 
-    Windows of ``max(1, P // width)`` parameters do not overlap; the remaining ones at the end are
-    not used. A client whose features are the clients' mean, up to rounding, has the row 0.
+    The means are over non-overlapping windows of ``max(1, P // width)`` parameters. Parameters
+    after the last full window are not used. If a client's features equal the mean over clients, up
+    to rounding, its row is 0.
 
     Args:
         flat: float ``[k, P]``, one client's flattened parameters per row.
-        width: about how many numbers to keep; None keeps all.
-        l2: divide each row by its length. The default is the public code's form; the paper's,
-            ``flatten(theta_i - mean_j theta_j)``, is ``width=None, l2=False``.
+        width: approximate number of features to keep; None keeps all.
+        l2: whether to divide each row by its length. The defaults give the public code's features.
+            ``width=None, l2=False`` gives the paper's ``flatten(theta_i - mean_j theta_j)``.
 
     Returns:
         float ``[k, P // (P // width)]``.
 
     Raises:
         TypeError: if `flat` is not floating point.
-        ValueError: if `width` is not positive, or `flat` is no matrix, or is not finite; the error
-            names the client.
+        ValueError: if `width` is not positive, or if `flat` is not a matrix or not finite; the
+            error names the client.
 
     Example:
         >>> pooled_features(torch.tensor([[1.0, 3.0, 0.0, 0.0], [3.0, 1.0, 0.0, 4.0]]), width=2)
@@ -111,17 +112,18 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
 
 @explained
 def functional_embedding(outputs: Tensor) -> Tensor:
-    """Outputs of every client's model on the same probe graphs, side by side.
+    """Concatenate the outputs of each client's model on common probe graphs.
 
     Args:
-        outputs: float ``[k, R, C]``, of each client for each of R graphs (GPFL: log-probabilities).
+        outputs: float ``[k, R, C]``, outputs of each client's model for R graphs (GPFL:
+            log-probabilities).
 
     Returns:
-        float ``[k, R C]``; their `similarity` is GPFL's ``A_E``.
+        float ``[k, R C]``; the `similarity` of these rows is GPFL's ``A_E``.
 
     Raises:
         TypeError: if `outputs` is not floating point.
-        ValueError: for another shape, or an output that is not finite; the error names the client.
+        ValueError: for another shape, or if an output is not finite; the error names the client.
 
     Example:
         >>> functional_embedding(torch.arange(8.0).view(2, 2, 2))
@@ -147,14 +149,14 @@ def probe_graphs(
     generator: torch.Generator | None = None,
     features: Literal["degree", "normal"] = "degree",
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Random graphs (Erdos and Renyi) whose nodes' features are their degrees, one-hot.
+    """Random Erdos-Renyi graphs; the features are one-hot degrees or random numbers.
 
     Args:
-        num: how many graphs.
-        num_nodes: of each.
+        num: number of graphs.
+        num_nodes: number of nodes of each graph.
         p: probability of an edge.
-        num_features: width of the features; the last column is for its degree and any above.
-        generator: of the edges, and of the features where they are drawn.
+        num_features: width of the features; the last column also encodes all larger degrees.
+        generator: source of randomness for the edges and for random features.
         features: one-hot degrees (GPFL), or numbers from N(0, 1) (FED-PUB).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Groups of clients: distances of sequences (DTW), clusters (FINCH), minimum cuts."""
+"""Groups of clients: distances between sequences (DTW), clusters (FINCH), minimum cuts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .features import unit
 
 @explained
 def dtw_distances(sequences: Tensor) -> Tensor:
-    """Distance of every two sequences under the best warping, for all pairs at once.
+    """Dynamic time warping distance of each pair of sequences, computed for all pairs at once.
 
     ``d_ij = sqrt(min_path sum_{(a, b) in path} (s_i[a] - s_j[b])^2)``. A path leads from the first
-    entries to the last, and goes on in one sequence or in both with each step. That is the distance
-    of the package ``dtaidistance``, which GCFL's code calls.
+    entries to the last entries. Each step advances by one entry in one sequence or in both. The
+    package ``dtaidistance``, which GCFL's code calls, has the same distance.
 
     Args:
         sequences: float ``[k, L]``, one client's sequence per row.
 
     Returns:
-        float ``[k, k]``, symmetric, 0 on the diagonal; all 0 where L is 0.
+        float ``[k, k]``, symmetric, 0 on the diagonal; all entries are 0 if L is 0.
 
     Raises:
         TypeError: if `sequences` is not floating point.
-        ValueError: if it is not a matrix, or not finite; the error names the client.
+        ValueError: if `sequences` is not a matrix or not finite; the error names the client.
 
     Example:
         >>> dtw_distances(torch.tensor([[0.0, 0.0, 3.0], [0.0, 3.0, 3.0], [0.0, 0.0, 5.0]]))
@@ -61,7 +61,7 @@ def finch(rows: Tensor) -> Tensor:
         rows: float ``[n, d]``, n at least 1.
 
     Returns:
-        int64 ``[n]``, a cluster for each.
+        int64 ``[n]``, the cluster of each row.
 
     Example:
         >>> finch(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]))
@@ -85,7 +85,7 @@ def finch(rows: Tensor) -> Tensor:
 
 
 def linked(rows: Tensor) -> Tensor:
-    """Clusters of rows that are joined by first neighbours, or have the same one.
+    """Clusters of rows; two rows are linked by being first neighbours or by having the same one.
 
     Example:
         >>> linked(torch.tensor([[1.0, 0.0], [1.0, 0.1]]))
@@ -105,7 +105,7 @@ def linked(rows: Tensor) -> Tensor:
 
 @explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """The nearest other rows of each row by cosine, int64 ``[n, count]``, all if there are fewer.
+    """The nearest other rows by cosine, int64 ``[n, count]``; all others if there are fewer.
 
     Example:
         >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()
@@ -119,22 +119,22 @@ def nearest_rows(rows: Tensor, count: int) -> Tensor:
 
 @explained
 def min_cut(weight: Tensor) -> Tensor:
-    """The smaller part under the cut of least weight (Stoer and Wagner).
+    """The smaller of the two parts that the minimum cut gives (Stoer and Wagner).
 
-    ``argmin_S sum_{i in S, j not in S} w_ij`` over all sets S but the empty and the whole one.
+    ``argmin_S sum_{i in S, j not in S} w_ij`` over all sets S except the empty and the full set.
 
     Args:
-        weight: float ``[k, k]``, symmetric and non-negative, with two clients or more; the diagonal
-            does not count. An entry that is negative by rounding, above -1e-6, counts as 0.
+        weight: float ``[k, k]``, symmetric and non-negative, for at least two clients; the diagonal
+            is ignored. An entry above -1e-6 that is negative by rounding is set to 0.
 
     Returns:
-        bool ``[k]``, True in the smaller part; of two parts of one size the first client's is
-        False.
+        bool ``[k]``, True in the smaller part. If both parts have the same size, the part with the
+        first client is False.
 
     Raises:
         TypeError: if `weight` is not floating point.
-        ValueError: if it is not square, not finite, not symmetric up to rounding, or negative, or
-            there are fewer than two clients.
+        ValueError: if `weight` is not square, not finite, not symmetric up to rounding, or
+            negative, or if there are fewer than two clients.
 
     Example:
         >>> min_cut(torch.tensor([[0.0, 5.0, 1.0], [5.0, 0.0, 2.0], [1.0, 2.0, 0.0]]))
@@ -153,7 +153,7 @@ def min_cut(weight: Tensor) -> Tensor:
         raise ValueError(f"Expected weight to be at least 0, but got {float(weight.min())}")
     network: Any = networkx.Graph()
     values = weight.clamp(min=0).tolist()
-    for i, j in combinations(range(clients), 2):  # an edge of weight 0 is one too
+    for i, j in combinations(range(clients), 2):  # edges of weight 0 are included
         network.add_edge(i, j, weight=values[i][j])
     _, parts = networkx.stoer_wagner(network)
     smaller = min(parts, key=lambda part: (len(part), 0 in part))

@@ -1,4 +1,4 @@
-"""Networks of clients: made from similarities or distances, and turned into shares."""
+"""Networks of clients: built from similarities or distances, and turned into mixing weights."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from .features import unit, unit_centred
 
 @explained
 def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tensor:
-    """Cosine of every two rows, after subtracting the rows' mean.
+    """Cosine similarity of each pair of rows, after subtracting the mean row.
 
-    ``A_ij = <r_i - m, r_j - m> / (|r_i - m| |r_j - m|)``. A row that is the mean, up to rounding,
-    is similar to none, not even to itself.
+    ``A_ij = <r_i - m, r_j - m> / (|r_i - m| |r_j - m|)``. If a row equals the mean, up to rounding,
+    its similarity to all rows, including itself, is 0.
 
     Args:
         rows: float ``[k, *]``, e.g. a `functional_embedding`.
-        clip: set negative entries to 0.
-        centre: subtract the rows' mean m, as GPFL does; if not, m is 0 (pFedGraph, FED-PUB).
+        clip: whether to set negative entries to 0.
+        centre: whether to subtract the mean row m, as GPFL does; if False, m is 0 (pFedGraph,
+            FED-PUB).
 
     Returns:
         float ``[k, k]`` in [-1, 1], up to rounding.
 
     Raises:
         TypeError: if `rows` is not floating point.
-        ValueError: if it is not a matrix, or not finite; the error names the client.
+        ValueError: if `rows` is not a matrix or not finite; the error names the client.
 
     Example:
         >>> similarity(torch.tensor([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]))
@@ -47,10 +48,10 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
 
 @explained
 def property_network(properties: Tensor) -> Tensor:
-    """Clients with similar graphs: the `similarity` of their mean properties, without negatives.
+    """Network of clients with similar graphs: `similarity` of mean properties, clipped at 0.
 
-    A property counts for its scale, as in the public code. Divide columns by their standard
-    deviation before if it shall not.
+    Properties on a larger scale have more influence, as in the public code. To avoid this, divide
+    each column by its standard deviation first.
 
     Args:
         properties: float ``[k, P]``, each client's mean over its training graphs.
@@ -75,11 +76,11 @@ def property_network(properties: Tensor) -> Tensor:
 
 @explained
 def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tensor:
-    """The properties whose network is closest to the similarity of the clients' models.
+    """Select the properties whose network is closest to the similarity of the clients' models.
 
-    Starting with all, the property whose removal brings ``|f(F) - max(0, A_E)|^2`` down most is
-    removed, as long as there is one and more than two are left; ``f`` is `property_network`. Of
-    equally good removals the first is taken.
+    The selection starts with all properties. Each step removes the property whose removal reduces
+    ``|f(F) - max(0, A_E)|^2`` most, where ``f`` is `property_network`. Ties are resolved in favour
+    of the first property. It stops if no removal reduces the value or if two properties are left.
 
     Args:
         properties: float ``[k, P]``.
@@ -119,17 +120,17 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
 
 @explained
 def normalize_rows(network: Tensor) -> Tensor:
-    """Each row divided by its sum: ``D^-1 A``; a row of zeros stays.
+    """Divide each row by its sum: ``D^-1 A``; a row of zeros is unchanged.
 
     Args:
-        network: float ``[k, k]``, not negative.
+        network: float ``[k, k]``, non-negative.
 
     Returns:
         float ``[k, k]``.
 
     Raises:
-        TypeError, ValueError: if it is not floating point, square and finite, or has a negative
-            entry.
+        TypeError, ValueError: if `network` is not floating point, square and finite, or if it has a
+            negative entry.
 
     Example:
         >>> normalize_rows(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
@@ -145,23 +146,23 @@ def normalize_rows(network: Tensor) -> Tensor:
     if not torch.isfinite(total).all():
         network = network / network.amax(1, keepdim=True).clamp(min=1)
         total = network.sum(1, keepdim=True)
-    return network / torch.where(total > 0, total, 1)  # an epsilon would be 0 in a half
+    return network / torch.where(total > 0, total, 1)  # an epsilon would be 0 in half precision
 
 
 @typed
 def running_network(
     previous: Tensor, embedding_similarity: Tensor, *, beta: Share = 0.95
 ) -> Tensor:
-    """The network kept from round to round: ``D^-1 max(0, beta A + (1 - beta) A_E)``.
+    """Running average of the network over rounds: ``D^-1 max(0, beta A + (1 - beta) A_E)``.
 
     Args:
-        previous: float ``[k, k]``, what this returned a round ago; in the second round the first
-            round's property network, with `normalize_rows`.
+        previous: float ``[k, k]``, A, the result of this function in the previous round. In the
+            second round, A is the first round's property network after `normalize_rows`.
         embedding_similarity: float ``[k, k]``, this round's ``A_E``.
-        beta: how much of the previous one to keep.
+        beta: weight of the previous network.
 
     Returns:
-        float ``[k, k]``, its rows with sum 1, or 0 if no entry of the row is positive.
+        float ``[k, k]``. Each row sums to 1, or is 0 if it has no positive entry.
 
     Raises:
         TypeError, ValueError: if a matrix is not floating point, square and finite, if sizes
@@ -182,18 +183,18 @@ def running_network(
 
 @explained
 def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
-    """From embeddings to equal shares: ``1[softmax_row(z z^T) >= threshold]``, rows with sum 1.
+    """Equal mixing weights from embeddings: ``1[softmax_row(z z^T) >= threshold]``, normalised.
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.
-        threshold: of the softmax; default ``0.1 / k``.
+        threshold: smallest value of the softmax that gives a weight; default ``0.1 / k``.
 
     Returns:
-        float ``[k, k]``; a row with nothing above the threshold is 0.
+        float ``[k, k]``. Each row sums to 1, or is 0 if no entry reaches the threshold.
 
     Raises:
-        TypeError, ValueError: if `z` is not floating point, a matrix and finite, or its products
-            are not, or `threshold` is NaN.
+        TypeError, ValueError: if `z` is not a finite floating-point matrix, if its products are not
+            finite, or if `threshold` is NaN.
 
     Example:
         >>> discretise(torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 3.0]]))
@@ -223,16 +224,17 @@ def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None 
 
     Args:
         alike: float ``[k, k]``, S, e.g. a `similarity`.
-        scale: how sharp the rows are, at least 0; 0 gives equal shares.
-        own: a client's weight of itself, in [0, 1]; then the softmax is over the others, and they
-            share the rest (HeurFedAMP). Default none: a client is one of all (FED-PUB).
+        scale: inverse temperature of the softmax, at least 0; 0 gives equal weights.
+        own: each client's weight for itself, in [0, 1]. If given, the softmax is over the other
+            clients and is scaled to the remaining weight (HeurFedAMP). By default the softmax is
+            over all clients, including the client itself (FED-PUB).
 
     Returns:
-        float ``[k, k]``, its rows with sum 1. A client that is alone has weight 1.
+        float ``[k, k]``; each row sums to 1. A single client has weight 1.
 
     Raises:
-        TypeError, ValueError: if `alike` is not floating point, square and finite, or a number is
-            out of range.
+        TypeError, ValueError: if `alike` is not floating point, square and finite, or if a number
+            is out of range.
 
     Example:
         >>> softmax_attention(torch.zeros(3, 3), own=0.5)
@@ -255,22 +257,23 @@ def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None 
 
 @typed
 def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0) -> Tensor:
-    """A step towards the clients that are near: ``xi_ij = lr A'(||r_i - r_j||^2)`` (FedAMP).
+    """Weights of a step towards nearby clients: ``xi_ij = lr A'(||r_i - r_j||^2)`` (FedAMP).
 
     ``A(x) = 1 - exp(-x / sigma)``, so ``A'(x) = exp(-x / sigma) / sigma``, and
-    ``xi_ii = 1 - sum_{j != i} xi_ij``. The paper asks for a step so small that no ``xi_ii`` is
-    negative: a row whose others sum to more than 1 takes the step that brings them to 1.
+    ``xi_ii = 1 - sum_{j != i} xi_ij``. The paper requires a step so small that no ``xi_ii`` is
+    negative. If the entries of a row for other clients sum to more than 1, they are scaled to
+    sum to 1.
 
     Args:
         rows: float ``[k, P]``, one client's flattened parameters per row.
         sigma: squared distance at which attention falls to 1 / e, above 0.
-        lr: alpha_K, the step, at least 0.
+        lr: the paper's step size alpha_K, at least 0.
 
     Returns:
-        float ``[k, k]``, not negative, its rows with sum 1.
+        float ``[k, k]``, non-negative; each row sums to 1.
 
     Raises:
-        TypeError, ValueError: if `rows` is not floating point, a matrix and finite, or a number is
+        TypeError, ValueError: if `rows` is not a finite floating-point matrix, or if a number is
             out of range.
 
     Example:
@@ -282,7 +285,7 @@ def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0)
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797
     """
     check_rows("rows", rows, "k, P")
-    # Exact differences: the squares of a product would cancel where two models are near.
+    # Exact differences, because the expanded square would lose all digits for similar models.
     apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
     others = (lr / sigma * torch.exp(-apart / sigma)).fill_diagonal_(0)
     others = others / others.sum(1, keepdim=True).clamp(min=1)

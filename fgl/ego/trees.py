@@ -1,7 +1,7 @@
-"""Trees: ego-graphs of one shape as index tensors, and their aligned Mixup (FedEgo).
+"""Trees: ego-graphs of a fixed shape as index tensors, and their aligned Mixup (FedEgo).
 
 A tree with fan-outs ``(6, 6)`` has ``1 + 6 + 36`` positions in the order of a breadth-first search:
-the centre, its children, the children of the first child, those of the second, and so on.
+the centre, its children, the children of the first child, the children of the second, and so on.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from ..kinds import explained
 from ..sparse import SparseMatrix
 from ..warn import warn
 
-BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
+BITS = 31  # bits of a random integer; ``draw * degree`` fits an int64 for every degree below 2^32
 
 
 @explained
 def levels(fanouts: Sequence[int]) -> list[int]:
-    """Index of the first node of each level of a tree, and last the tree's size.
+    """Index of the first node of each level of a tree, followed by the tree's size.
 
     Args:
         fanouts: children per node, level by level, each at least 1.
 
     Returns:
-        ``[0, 1, 1 + s_1, 1 + s_1 + s_1 s_2, ...]``, one more than there are levels.
+        ``[0, 1, 1 + s_1, 1 + s_1 + s_1 s_2, ...]``, one entry more than there are levels.
 
     Raises:
-        TypeError: if a fan-out is no integer.
-        ValueError: if there is no fan-out, or one is below 1.
+        TypeError: if a fan-out is not an integer.
+        ValueError: if there is no fan-out, or if a fan-out is below 1.
 
     Example:
         >>> levels((6, 6))
@@ -48,17 +48,18 @@ def levels(fanouts: Sequence[int]) -> list[int]:
 class EgoSampler:
     """Samples ego-graphs of a fixed shape: each node has a fixed number of sampled neighbours.
 
-    Neighbours (sources of a node's incoming edges) are drawn uniformly and with replacement, one
-    gather on the neighbour table per hop; a repeated edge counts as often as it is there, one of
-    weight 0 never. A node without neighbours is its own: its tree is that node, repeated.
+    Neighbours are the sources of a node's incoming edges. They are sampled uniformly and with
+    replacement, with one gather on the neighbour table per hop. The probability of a neighbour is
+    proportional to the number of its edges to the node; edges of weight 0 are ignored. A node
+    without neighbours is its own neighbour, so its tree repeats this node.
 
     Args:
         graph: the graph, or its adjacency ``A[target, source]``.
         fanouts: children per node, level by level; any depth.
 
     Raises:
-        TypeError: if a fan-out is no integer.
-        ValueError: if a fan-out is below 1, or the adjacency is not square.
+        TypeError: if a fan-out is not an integer.
+        ValueError: if a fan-out is below 1, or if the adjacency is not square.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))
@@ -84,25 +85,25 @@ class EgoSampler:
             order = torch.cat([row, alone]).argsort(stable=True)
             col = torch.cat([col, alone])[order]
             degree = degree.clamp(min=1)
-        # A draw waits for the memory, so the table is narrow, and a node's two numbers adjacent.
+        # Sampling is limited by memory access: a narrow table, with a node's two numbers adjacent.
         narrow = max(self.num_nodes, col.numel()) < 2**31
         self.neighbour = col.int() if narrow else col
         table = torch.stack([degree.cumsum(0) - degree, degree], 1)
         self.table = table.int() if narrow else table
 
     def __call__(self, centres: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Draw a tree for each centre.
+        """Sample a tree for each centre.
 
         Args:
             centres: int64 ``[batch]`` on the graph's device.
-            generator: of the draws, on the same device; default torch's global one.
+            generator: source of randomness, on the same device; default torch's global generator.
 
         Returns:
             Node ids, int64 ``[batch, size]``.
 
         Raises:
-            TypeError: if `centres` is no int64 tensor.
-            ValueError: if it has another shape, or a centre is no node of the graph.
+            TypeError: if `centres` is not an int64 tensor.
+            ValueError: if `centres` has another shape, or if a centre is not a node of the graph.
         """
         check_index("centres", centres, (None,), self.num_nodes)
         batch = centres.numel()
@@ -121,12 +122,12 @@ class EgoSampler:
 def training_trees(
     graph: Graph, fanouts: Sequence[int] = (6, 6), *, shuffle: bool = True
 ) -> Tensor:
-    """A tree per training node of a client, int64 ``[num_train, size]``, by torch's generator.
+    """Sample a tree per training node, int64 ``[num_train, size]``, with torch's generator.
 
     Args:
-        graph: without a training mask all nodes count.
+        graph: the client's graph; without a training mask all nodes are training nodes.
         fanouts: see `EgoSampler`.
-        shuffle: whether they come in a random order; otherwise in the order of the nodes.
+        shuffle: whether the trees are in random order; otherwise in the order of the nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))
@@ -148,15 +149,15 @@ def training_trees(
 def resample(
     trees: Tensor, *, fanouts: Sequence[int] = (6, 6), generator: torch.Generator | None = None
 ) -> Tensor:
-    """Trees sampled from trees: children drawn with replacement, grandchildren from their block.
+    """Sample trees from trees: at every level, children are sampled with replacement.
 
-    A drawn child brings its own subtree, of which its children are drawn in turn; so a node keeps
-    the neighbourhood that it has in the tree.
+    A sampled child keeps its own subtree, and its children are sampled from this subtree. So a node
+    keeps its neighbourhood in the tree.
 
     Args:
         trees: ``[num_trees, size, ...]``, e.g. embeddings of mashed ego-graphs.
-        fanouts: the trees' shape; the sampled ones have the same.
-        generator: of the draws; default torch's global one.
+        fanouts: shape of the trees and of the sampled trees.
+        generator: source of randomness; default torch's global generator.
 
     Returns:
         A tensor like `trees`.
@@ -197,22 +198,25 @@ def mash(
 ) -> Tensor:
     """Aligned Mixup: the mean over a batch of ego-graphs, position by position (FedEgo, Eq. 8).
 
-    ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j: position 0 is a mean of centres, 1 of
-    first neighbours, and so on. The same for one-hot labels gives soft labels.
+    ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 is a mean over centres,
+    position 1 a mean over first neighbours, and so on. Applied to one-hot labels, this gives soft
+    labels.
 
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
-        trees: int64 ``[num_trees, size]``, of `EgoSampler`.
-        batch_size: trees per mashed ego-graph; default all. Of 1 a warning says what it tells.
-        least: a last batch of fewer trees joins the one before; default `batch_size`.
+        trees: int64 ``[num_trees, size]``, from `EgoSampler`.
+        batch_size: trees per mashed ego-graph; default all. For 1 there is a warning, because the
+            result then reveals single ego-graphs.
+        least: if the last batch has fewer trees, it is merged with the previous batch; default
+            `batch_size`.
 
     Returns:
         float ``[num_batches, size, H]``.
 
     Raises:
-        TypeError: if `values` is not floating point, or `trees` not int64.
-        ValueError: for a wrong shape, an id in `trees` that is no row of `values`, or if not
-            ``1 <= least <= batch_size <= num_trees``.
+        TypeError: if `values` is not floating point, or if `trees` is not int64.
+        ValueError: for an invalid shape, for an id in `trees` that is not a row of `values`, or
+            unless ``1 <= least <= batch_size <= num_trees``.
 
     Example:
         >>> trees = torch.tensor([[0, 1], [2, 2], [1, 0]])
@@ -257,17 +261,21 @@ def tree_minibatches(
     *,
     fanouts: Sequence[int] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield a server's minibatches of mashed ego-graphs: a fifth per epoch, by torch's generator.
+    """Yield a server's minibatches of mashed ego-graphs; each epoch uses a random fifth of them.
+
+    Sampling uses torch's global generator.
 
     Args:
         trees: ``[num_trees, size, H]``.
-        labels: of the centres, ``[num_trees, C]``.
-        num_epochs: passes, each over ``num_trees // 5`` trees, at least one.
+        labels: labels of the centres, ``[num_trees, C]``.
+        num_epochs: number of epochs. Each uses ``num_trees // 5`` trees, at least one.
         batch_size: trees per step.
-        fanouts: sample from the trees of each step, see `resample`; default the trees as they are.
+        fanouts: if given, each step samples from its trees, see `resample`; by default the trees
+            are used unchanged.
 
     Raises:
-        ValueError: if labels and trees are not as many, or none, or a number is out of range.
+        ValueError: if the numbers of labels and trees differ, if there are none, or if a number is
+            out of range.
 
     Example:
         >>> steps = tree_minibatches(torch.zeros(12, 3, 4), torch.ones(12, 1), num_epochs=2)
@@ -289,7 +297,7 @@ def tree_minibatches(
 
 @explained
 def check_steps(epochs: int, batch_size: int) -> None:
-    """Refuse passes below 0 and batches below 1.
+    """Raise for a number of epochs below 0 or a batch size below 1.
 
     Example:
         >>> check_steps(5, 0)

@@ -22,13 +22,13 @@ def check_mashed(
     Args:
         embeddings: float ``[num_graphs, size, H]``.
         labels: float ``[num_graphs, size, C]``; every row is a distribution.
-        shape: ``(size, H, C)`` that the server expects.
-        dtype: of both, that the server expects; default any.
+        shape: ``(size, H, C)``, as expected by the server.
+        dtype: expected dtype of both tensors; default any.
 
     Raises:
-        TypeError: if one is no dense floating-point tensor, or not of `dtype`.
-        ValueError: for a wrong shape, no graph, embeddings whose squares overflow, or a row of
-            `labels` that is negative or does not sum to 1.
+        TypeError: if a tensor is not dense, not floating point, or does not have `dtype`.
+        ValueError: for an invalid shape, no graph, embeddings whose squares overflow, or a row of
+            `labels` that has a negative entry or does not sum to 1.
 
     Example:
         >>> check_mashed(torch.zeros(1, 3, 4), torch.ones(1, 3, 2), shape=(3, 4, 2))
@@ -50,7 +50,7 @@ def check_mashed(
     reject_if(not len(embeddings), "embeddings to have a graph", "none")
     exact = torch.promote_types(embeddings.dtype, torch.float32)
     length = embeddings.to(exact).flatten(1).square().sum(1)
-    if not length.isfinite().all():  # one step on them would make every client's model infinite
+    if not length.isfinite().all():  # a training step on them would give an infinite model
         graph = int((~length.isfinite()).nonzero()[0])
         raise ValueError(
             f"Expected embeddings to be of finite length, but got "
@@ -75,13 +75,14 @@ def mashed_check(
     *,
     base: Callable[[Any, int, Any], None] | None = None,
 ) -> Callable[[Any, int, Any], None]:
-    """A server's `accept`: `check_mashed` of the ``"embeddings"`` and ``"labels"`` of a message.
+    """A server's `accept`: checks ``"embeddings"`` and ``"labels"`` of messages (`check_mashed`).
 
     Args:
-        fanouts: of the trees.
-        head: float ``[C, H]``, the classifier's matrix, whose width and dtype embeddings must have.
-        most: largest number of ego-graphs of a client: its number of training nodes.
-        base: another `accept` that is asked before; default none.
+        fanouts: shape of the trees.
+        head: float ``[C, H]``, the classifier's weights; embeddings must have their width and
+            dtype.
+        most: largest number of ego-graphs of a client, which is its number of training nodes.
+        base: another `accept` that is called first; default none.
 
     Example:
         >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}

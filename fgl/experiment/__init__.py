@@ -1,4 +1,4 @@
-"""Experiments: from a command line to a report."""
+"""Experiments: command lines, runs, comparisons, plots and reports."""
 
 from .callbacks import early_stop, progress
 from .cli import cli, takes_options_of

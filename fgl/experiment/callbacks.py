@@ -1,4 +1,4 @@
-"""Callbacks of a run: a progress bar, early stopping, and the memory of the first round."""
+"""Callbacks of a run: a progress bar, early stopping, and the peak memory of the first round."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
 
 
 class Bar:
-    """A progress bar of tqdm, which is closed when the run ends, also by an error."""
+    """A tqdm progress bar that is closed when the run ends, even after an error."""
 
     def __init__(self, tqdm: Any, num_rounds: int, name: str) -> None:
         self._make = partial(tqdm, desc=name, total=num_rounds, unit="round")
@@ -58,8 +58,8 @@ def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, 
     """A callback that ends a run after `patience` rounds without a better validation.
 
     Args:
-        patience: number of rounds to wait for a better one.
-        select: the metric that decides which round is best, with a minus before it if smaller is
+        patience: number of rounds to wait for a better validation.
+        select: the metric that determines the best round, with a minus before it if smaller is
             better; see `fgl.federation.best_round`.
 
     Returns:
@@ -81,8 +81,9 @@ def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Resul
     """A callback that prints the peak memory after the first round of this process.
 
     Args:
-        name: text before it.
-        device: device of the clients; the peak is of a GPU's tensors, or of this process.
+        name: text before the number.
+        device: device of the clients. On a GPU, the peak of its tensors is printed; otherwise, the
+            peak of this process.
 
     Returns:
         A callback for `fgl.run`.
@@ -104,7 +105,7 @@ def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Resul
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """The peak bytes so far, of a GPU's tensors or of this process; None if unknown."""
+    """Peak memory so far in bytes, of a GPU's tensors or of this process; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

@@ -22,7 +22,7 @@ from .words import choose_names, first_line, option, preset_table, sentence
 
 Main = Callable[..., Any]
 Presets = Mapping[str, Mapping[str, Any]]
-REQUIRED: Any = inspect.Parameter.empty  # the default of what a command must say
+REQUIRED: Any = inspect.Parameter.empty  # the default of a flag that a command must give
 
 
 @explained
@@ -33,19 +33,20 @@ def cli(
     argv: Sequence[str] | None = None,
     words: Sequence[str] = (),
 ) -> Any:
-    """Call `main` with the arguments that the command line gives.
+    """Call `main` with arguments from the command line.
 
-    Flags are made from the types of its parameters: a dataclass is taken apart, whatever it is
-    nested in, and ``weight_decay`` is ``--weight-decay``. What the flags mean is read from the
-    docstrings: those below a dataclass' fields, the ``Args`` of a function. A dataset's preset
-    gives the defaults of the flags that are not on the command line. The report of a `Run` among
-    the arguments names the recipe (the file of `main`), the dataset and the other flags.
+    The flags follow from the types of `main`'s parameters. Each field of a dataclass, also of a
+    nested dataclass, has its own flag; ``weight_decay`` becomes ``--weight-decay``. The help texts
+    come from docstrings: the strings below a dataclass' fields and the ``Args`` of a function. The
+    preset of a dataset provides defaults for flags that are not on the command line. If one of the
+    arguments is a `Run`, its report contains the recipe (the file of `main`), the dataset and the
+    other flags.
 
     Args:
-        main: a function with type hints, or a dict of several; the first word of the command then
-            chooses one (``task`` in the report's config). A parameter needs documentation in one of
-            them only.
-        presets: values of flags by dataset and flag; if `main` is a dict, by its names first.
+        main: a function with type hints, or a dict from names to such functions. For a dict, the
+            first word of the command selects the function (``task`` in the report's config). A
+            parameter must be documented in only one of the functions.
+        presets: dataset to flag to value; if `main` is a dict, name in `main` to such presets.
         argv: the command line, by default the program's.
         words: words of the command before `argv`, for the help.
 
@@ -53,11 +54,11 @@ def cli(
         The result of `main`.
 
     Raises:
-        SystemExit: after ``--help``; code 2 for a wrong flag, any ValueError before the first
-            round, and an OSError; 130 for an interrupt.
+        SystemExit: after ``--help``; with code 2 for an invalid flag, any ValueError before the
+            first round, or an OSError; with code 130 for an interrupt.
         ImportError: if tyro is not installed.
-        TypeError: if two flags have the same name, or a flag has neither a type nor a default.
-        ValueError: for a preset with an unknown flag, or with a refused value.
+        TypeError: if two flags have the same name, or if a flag has neither a type nor a default.
+        ValueError: for a preset with an unknown flag or an invalid value.
 
     Example:
         >>> def main(run: fgl.experiment.Run = fgl.experiment.Run(), mu: float = 0.1):
@@ -88,7 +89,7 @@ def cli(
         with command(origin):
             return main(**arguments)
     except (OSError, TypeError, ValueError) as error:
-        own = isinstance(error, TypeError) and "argument" not in vars(error)  # of the code
+        own = isinstance(error, TypeError) and "argument" not in vars(error)  # not about a flag
         if own or (origin.get("began") and not isinstance(error, OSError)):
             raise
         _refuse(program, error, flags)
@@ -102,7 +103,7 @@ def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
 def _origin(
     main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The recipe, dataset and other flags of a command, for its report; empty without a `Run`."""
+    """The recipe, dataset and other flags of a command for its report; empty without a `Run`."""
     if not any(isinstance(value, Run) for value in arguments.values()):
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
@@ -116,12 +117,12 @@ def _origin(
 
 @explained
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
-    """A decorator that gives a `main` the keyword-only parameters of `builder` as ``**options``.
+    """A decorator that adds the keyword-only parameters of `builder` to a `main`'s ``**options``.
 
     Args:
-        builder: builder of a method, such as `fgl.methods.fedprox`; the ``Args`` of its docstring
-            are the help. Arguments that a `functools.partial` has fixed, and functions, are no
-            options.
+        builder: function that builds a method, such as `fgl.methods.fedprox`. The ``Args`` of its
+            docstring are the help texts. Arguments fixed by a `functools.partial` and arguments
+            that are functions do not become options.
 
     Returns:
         The decorator, which marks a `main` for `cli`.
@@ -145,14 +146,14 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
 
 
 def defaults_of(main: Main, presets: Presets | None, dataset: str) -> dict[str, Any]:
-    """The value of each flag if only the dataset is given."""
+    """The value of each flag for a command that gives only the dataset."""
     return flat(_usual(_parameters(main)[1], presets, dataset)[0])
 
 
 def _parse(
     main: Main, presets: Any, argv: Sequence[str], program: str, siblings: Sequence[Main]
 ) -> dict[str, Any]:
-    """The arguments of a main, by tyro."""
+    """Parse the arguments of a main with tyro."""
     imported("tyro", "for a command line", install("examples"))
     import tyro
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
@@ -166,7 +167,7 @@ def _parse(
 
     @registry.struct_rule
     def rule(info: Any) -> StructConstructorSpec | None:
-        """The flags of `main` make its arguments, the flags of a dataclass make a dataclass."""
+        """Build the arguments of `main`, or a dataclass, from the corresponding flags."""
 
         def build(**values: Any) -> Any:
             try:
@@ -201,7 +202,7 @@ def _parse(
 
 
 def _number(info: Any) -> Any:
-    """A rule of tyro that refuses text which is not a number, with this library's message."""
+    """A tyro rule that rejects text that is not a number, with this library's error message."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     if info.type not in (int, float):
@@ -224,13 +225,13 @@ def _number(info: Any) -> Any:
 
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
-    """The builder whose options a main takes, and its fixed options; see `takes_options_of`."""
+    """The builder whose options a main accepts, and its fixed options; see `takes_options_of`."""
     builder, decided = main.__dict__.get("options_of", (None, {}))
     return builder, decided
 
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Types and defaults of a main's parameters, then of its builder's options."""
+    """Types and defaults of a main's parameters and of its builder's options."""
     parameters = _sources(main)
     hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in parameters}
     kinds: dict[str, Any] = {}
@@ -251,7 +252,7 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _sources(main: Main) -> list[tuple[Main, inspect.Parameter]]:
-    """The parameters of a main and the options of its builder, each with its function."""
+    """Parameters of a main and options of its builder, each with the function that has it."""
     parameters = list(inspect.signature(main).parameters.values())
     own = [(main, each) for each in parameters if each.kind is not each.VAR_KEYWORD]
     if len(own) == len(parameters):
@@ -275,7 +276,7 @@ def _is_function(kind: Any) -> bool:
 
 
 def _published(settings: Any) -> Iterator[Presets]:
-    """The tables of settings, inner settings before outer ones."""
+    """The preset tables of settings; tables of inner settings come first."""
     for value in members(settings).values():
         if dataclasses.is_dataclass(value):
             yield from _published(value)
@@ -285,9 +286,9 @@ def _published(settings: Any) -> Iterator[Presets]:
 def _usual(
     defaults: dict[str, Any], presets: Presets | None, dataset: str | None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The arguments of a main if only the dataset is given, and the presets of all datasets.
+    """The arguments of a main for a command with only the dataset, and presets of all datasets.
 
-    Presets are the values that published tables use; a recipe's own go before a setting's.
+    Presets are the values used in published tables. A recipe's presets override a setting's.
     """
     places: dict[str, str] = {}
     for name, place, _ in leaves(defaults):
@@ -304,7 +305,7 @@ def _usual(
 
 
 def _joined(tables: Iterable[Presets], flags: Collection[str]) -> dict[str, dict[str, Any]]:
-    """A table of all presets, of which a later one overrides an earlier one's flags."""
+    """Merge preset tables; flags of later tables override flags of earlier tables."""
     table: dict[str, dict[str, Any]] = {}
     for name, preset in itertools.chain.from_iterable(some.items() for some in tables):
         unknown = [flag for flag in preset if flag not in flags]
@@ -320,13 +321,13 @@ def _spelled(dataset: str, table: Presets) -> str:
 
 
 def _about(main: Main) -> str:
-    """The description of a main: the first line about it, about its method, or about its file."""
+    """The description of a main: the first docstring line of it, of its method, or of its file."""
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")
 
 
 def _refuse(program: str, error: Exception, flags: Mapping[str, Any]) -> NoReturn:
-    """Print the wrong flag and the reason, and exit with the code of a wrong command."""
+    """Print the invalid flag and the reason, and exit with the code for an invalid command."""
     name = vars(error).get("argument", "")
     text = f"{option(name)}: {error}" if name in flags else str(error)
     print(f"{program}: error: {text}\nFor all flags, run {program} --help", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The spread of a metric over clients: the worst, the tenth percentile, and groups."""
+"""The spread of a metric over clients: worst client, tenth percentile, and means of groups."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ def spread(
     """The spread of a metric over the clients of a run with ``fgl.run(..., each=True)``.
 
     Args:
-        run: a result, of which the round with the best validation counts, or the last one without
-            a validation; or a round, such as ``result.history[-1]``.
-        metric: a metric that clients have, without ``/3``.
+        run: a result or a round, such as ``result.history[-1]``. For a result, the round with the
+            best validation is used, or without validation the last round.
+        metric: name of a metric that clients have, without a client's suffix such as ``/3``.
         groups: the group of each client, such as its region; default no groups.
-        lower: whether smaller is better; default whether the metric is a loss, rmse or mae.
+        lower: whether smaller is better; by default True if the metric is a loss, rmse or mae.
 
     Returns:
-        ``mean`` over clients, each with weight 1; ``worst`` and ``worst_client``; ``tenth``, the
-        tenth percentile from the worst on, linear between clients; ``deviation``, whose divisor is
-        the number of clients; ``clients``, how many have the metric; and ``groups``, the mean of
-        each. All are NaN if a client's metric is NaN.
+        ``mean`` over clients with equal weights; ``worst`` and ``worst_client``; ``tenth``, the
+        tenth percentile counted from the worst client, with linear interpolation; ``deviation``,
+        the standard deviation with the number of clients as divisor; ``clients``, the number of
+        clients that have the metric; ``groups``, the mean of each group. All values are NaN if the
+        metric of a client is NaN.
 
     Raises:
-        ValueError: if no client has the metric, or there is not a group for each client.
+        ValueError: if no client has the metric, or if `groups` does not have one entry per client.
 
     Example:
         >>> metrics = {"test_auc/0": 0.9, "test_auc/1": 0.5, "test_auc/4": 0.7}
@@ -64,7 +65,7 @@ def spread(
 
 
 def round_of(result: Result) -> Round:
-    """The round with the best validation, or the last one without a validation.
+    """The round with the best validation; the last round if there is no validation.
 
     Example:
         >>> round_of(fgl.Result({}, {}, {}, [Round(0, [0]), Round(1, [0])])).round
@@ -76,7 +77,7 @@ def round_of(result: Result) -> Round:
 
 
 def of_clients(record: Round, metric: str) -> dict[int, float]:
-    """A metric of each client that has it.
+    """Client to value of a metric, for the clients that have this metric.
 
     Example:
         >>> of_clients(Round(0, [0], metrics={"auc": 0.5, "auc/3": 0.5}), "auc")

@@ -31,14 +31,14 @@ class Setting(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The results of several methods over seeds; it prints as a table.
+    """The results of several methods over seeds; prints as a table.
 
     Args:
         reports: the report of each run, by method and seed: see `fgl.experiment.report`, with
             ``"seconds"`` and ``"bytes"``, one number per round.
         metric: the metric that is compared.
-        at: ``"best_val"``, each run's round with the best validation, or without validation
-            ``"last"`` or ``"mean_last5"``.
+        at: the compared round: ``"best_val"`` for each run's round with the best validation, or
+            ``"last"`` or ``"mean_last5"`` if there is no validation.
 
     Example:
         >>> runs = {0: {"a": 0.5, "b": 0.7}, 1: {"a": 0.6, "b": 0.7}}
@@ -68,7 +68,7 @@ class Comparison:
         return self.to_text()
 
     def _repr_markdown_(self) -> str:
-        """The table as a notebook shows it."""
+        """The table for display in a notebook."""
         return self.to_markdown()
 
     def to_text(self) -> str:
@@ -108,33 +108,34 @@ def compare(
     callbacks: Callbacks | None = None,
     **how: Any,
 ) -> Comparison:
-    """Run each method with each seed, which decides data, partition, initial model and training.
+    """Run each method with each seed; a seed determines data, partition, initial model, training.
 
     Args:
-        methods: for each name a function that makes the method, from the task's FedAvg
-            (``fgl.methods.scaffold``), or from the whole task if its parameter is called `task`
+        methods: name to a function that builds the method. Its argument is the task's FedAvg
+            (``fgl.methods.scaffold``), or the whole task if its parameter is called `task`
             (``lambda task: fgl.methods.fedprox(task.fedavg, mu=0.1)``). It may also return another
             task, whose FedAvg is run (``fgl.tasks.centralized``). All methods are compared with the
-            first one.
+            first method.
         setting: a setting that loads a task for each seed, such as
             ``fgl.tasks.Nodes(dataset="cora")``, or a function ``seed -> task``.
         num_rounds: number of rounds of each run.
         seeds: seeds of data, partition, initial model and training.
         metric: the metric to compare; default the test metric that belongs to the task's `select`.
         at: the round to compare: ``"best_val"``, the round with the best validation, ``"last"``, or
-            ``"mean_last5"`` for a task without validation; default the first that exists.
+            ``"mean_last5"`` for a task without validation; default the first of these that exists.
         patience: stop a run after this number of rounds without a better validation.
         checkpoint: a folder with a subfolder for each run, from which the comparison resumes.
-        callbacks: ``(name, seed) -> callbacks``, the callbacks of one run, such as a logger.
+        callbacks: function ``(name, seed) -> callbacks`` that returns the callbacks of one run,
+            such as a logger.
         how: further arguments of `fgl.run`, such as `participation`.
 
     Returns:
         The `Comparison`.
 
     Raises:
-        ValueError: for no method, no seed, the same seed twice, an unknown metric, two methods with
-            one folder's name, and all that `fgl.run` raises.
-        TypeError: for a task in place of the setting, or a function that makes no method.
+        ValueError: for no method, no seed, the same seed twice, an unknown metric, or two methods
+            with the same folder name, and as `fgl.run`.
+        TypeError: for a task instead of a setting, or a function that does not return a method.
 
     Example:
         >>> methods = {"FedAvg": lambda fedavg: fedavg, "SCAFFOLD": fgl.methods.scaffold}
@@ -161,7 +162,7 @@ def compare(
                 )
             methods_of = {}
             for name, build in methods.items():
-                local = getattr(build, "local", {})  # of `fgl.tune`
+                local = getattr(build, "local", {})  # chosen by `fgl.tune`
                 methods_of[name] = method_of(
                     name, build, load(setting, seed, local) if local else task
                 )
@@ -180,7 +181,7 @@ def compare(
                 )
                 advance(num_rounds - counted.rounds)
                 report = report_of(name, seed, result, its, num_rounds)
-                # An unknown metric is refused after one run, not after all.
+                # An unknown metric raises an error after the first run, not after all runs.
                 metric, at = chosen_metric(report, task.select, metric, at)
                 reports[name][seed] = report
     assert metric is not None and at is not None  # there is a run
@@ -188,7 +189,7 @@ def compare(
 
 
 class Counting:
-    """A callback that counts the rounds that are played."""
+    """A callback that counts the rounds of a run."""
 
     def __init__(self, advance: Callable[[int], object]) -> None:
         self.advance, self.rounds = advance, 0
@@ -222,7 +223,7 @@ def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
 
 
 def check_seeds(seeds: Any, argument: str = "seeds") -> list[int]:
-    """The seeds as a list; raise unless they are different integers, at least one."""
+    """The seeds as a list; raise unless there is at least one and all are distinct integers."""
     if not isinstance(seeds, Iterable):
         raise TypeError(
             f"Expected {argument} to be several numbers, but got {seeds!r}: range({seeds})"
@@ -241,7 +242,7 @@ SAME = ", whose data are the same for every seed: lambda seed: task says that th
 
 
 def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
-    """The folder of each method, with a name of safe characters."""
+    """The folder of each method; its name has only safe characters."""
     if checkpoint is None:
         return None
     folders = {name: Path(checkpoint) / re.sub(r"[^\w.=,+-]+", "_", name) for name in methods}

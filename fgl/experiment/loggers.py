@@ -15,10 +15,10 @@ from ..kinds import typed
 
 
 class TensorBoard:
-    """A callback that writes to TensorBoard's event files, by `torch.utils.tensorboard`.
+    """A callback that writes TensorBoard event files, with `torch.utils.tensorboard`.
 
     Args:
-        folder: folder of the files; ``tensorboard --logdir`` shows all folders in one.
+        folder: folder of the files; ``tensorboard --logdir`` shows all folders inside a folder.
 
     Raises:
         ImportError: if tensorboard is not installed.
@@ -32,7 +32,7 @@ class TensorBoard:
         self.folder, self._make = os.fspath(folder), tensorboard.SummaryWriter
 
     def begin(self, result: Result) -> None:
-        """Open a file; rounds that an interrupted run repeats replace the earlier ones."""
+        """Open a file; rounds that a resumed run repeats replace the earlier rounds."""
         self._writer = self._make(self.folder, purge_step=len(result.history) or None)
         self._writer.add_text("method", f"`{result.method}`")
 
@@ -49,8 +49,8 @@ class WandB:
     """A callback that logs to Weights & Biases.
 
     Args:
-        how: arguments of `wandb.init`, such as ``project="fgl"`` or ``mode="offline"``; to continue
-            a run ``id=...`` and ``resume="allow"``.
+        how: arguments of `wandb.init`, such as ``project="fgl"`` or ``mode="offline"``. To continue
+            a run, use ``id=...`` and ``resume="allow"``.
 
     Raises:
         ImportError: if wandb is not installed.
@@ -79,7 +79,7 @@ class MLflow:
     """A callback that logs to MLflow's tracking URI.
 
     Args:
-        how: arguments of `mlflow.start_run`, such as ``run_name="fedprox"``; to continue a run
+        how: arguments of `mlflow.start_run`, such as ``run_name="fedprox"``. To continue a run, use
             ``run_id=...``.
 
     Raises:
@@ -108,9 +108,9 @@ class MLflow:
 @typed
 @dataclass
 class CSV:
-    """A callback that keeps a table as a file, a line per round, as `Result.to_csv` writes it.
+    """A callback that writes a CSV file with a line per round, in the format of `Result.to_csv`.
 
-    The file is written after each round, with the rounds before a resume.
+    The file is written after each round. It includes the rounds before a resume.
 
     Args:
         path: the file.
@@ -130,7 +130,7 @@ class CSV:
 
 
 def numbers(record: Round) -> dict[str, float]:
-    """The numbers of a round to log: all except its own number and NaN.
+    """The numbers of a round to log: all except the round's index and NaN values.
 
     Example:
         >>> sorted(numbers(Round(0, [0], metrics={"auc": 0.5})))
@@ -141,7 +141,7 @@ def numbers(record: Round) -> dict[str, float]:
 
 
 def described(result: Result) -> dict[str, Any]:
-    """The description of a run to log: its method's name and its config.
+    """The description of a run to log: the method's name and the run's config.
 
     Example:
         >>> described(Result({}, {}, {}, [], config={"dataset": "cora", "layers": []}))
@@ -153,7 +153,7 @@ def described(result: Result) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    """A parameter as text; MLflow refuses long ones."""
+    """A parameter as a shortened text; MLflow does not accept long texts."""
     return (value if isinstance(value, str) else json.dumps(value))[:500]
 
 

@@ -1,4 +1,4 @@
-"""Plots of runs: metrics by round and by bytes, their spread over seeds, and dropped clients."""
+"""Plots of runs: metrics by round and by bytes, spread over seeds, and dropped clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Runs = Result | Sequence[Result]
 
 @dataclass(frozen=True)
 class Curve:
-    """The data of one run to draw: each metric by round, the bytes and the dropped clients."""
+    """Data of one run for a plot: each metric by round, the bytes and the dropped clients."""
 
     metrics: Mapping[str, Sequence[float | None]]
     bytes: Sequence[int]
@@ -49,26 +49,28 @@ def plot(
 ) -> Any:
     """Draw runs: each metric by round and by megabytes sent, and the dropped clients.
 
-    Several runs with one name are drawn as their mean with a band of one standard deviation. A
-    single run has a dot at the round with the best validation. A run that ended early counts in the
-    means of its own rounds.
+    Several runs with the same name are drawn as their mean, with a band of one standard deviation.
+    A single run has a dot at the round with the best validation. A run that stopped early is
+    included in the means of its own rounds only.
 
     Args:
-        what: a result, a dict with a result or a list of results (one per seed) for each name, or a
-            comparison.
-        metrics: names of the metrics; default the comparison's metric, or else all that begin with
-            ``test_``, or else all of the first run. ``"train_loss"`` is `Round.loss`.
+        what: a result; a comparison; or a dict from names to a result or a list of results (one per
+            seed).
+        metrics: names of the metrics. The default is the comparison's metric; otherwise all metrics
+            that begin with ``test_``; otherwise all metrics of the first run. ``"train_loss"`` is
+            `Round.loss`.
         title: title of the figure.
-        path: file to write; its ending decides the format. Default no file.
-        clients: whether to draw a dot for each client instead, of runs with ``each=True``, and
-            their mean as a line: at the round with the best validation, or the last one without.
+        path: file to write; the file extension determines the format. Default no file.
+        clients: whether to draw a dot for each client and a line for the mean over clients instead;
+            this needs runs with ``each=True``. The values are from the round with the best
+            validation, or without validation from the last round.
 
     Returns:
-        The figure of matplotlib. A notebook shows it at the end of a cell.
+        The matplotlib figure. A notebook shows it at the end of a cell.
 
     Raises:
         ImportError: if matplotlib is not installed.
-        ValueError: for no run, a run without a round, or a metric that no run has.
+        ValueError: if there is no run, for a run without rounds, or for a metric that no run has.
         OSError: if the file cannot be written.
 
     Example:
@@ -102,24 +104,24 @@ def plot(
         right.set(xlabel=other_x, ylabel=other_y)
         left.grid(alpha=0.25)
         right.grid(alpha=0.25)
-    if any(curves):  # below the axes, so that it hides no curve
+    if any(curves):  # the legend is below the axes, so that it hides no curve
         lines, texts = axes[0][0].get_legend_handles_labels()
         figure.legend(lines, texts, loc="outside lower center", ncols=min(len(texts), 4))
     return _finished(pyplot, figure, title, path)
 
 
 def _finished(pyplot: Any, figure: Any, title: str, path: Any) -> Any:
-    """The figure with its title, closed, and written if there is a path."""
+    """Set the title of a figure, close it, and write it if there is a path."""
     if title:
         figure.suptitle(title)
     if path is not None:
         save(figure, Path(path))
-    pyplot.close(figure)  # else a notebook shows it twice, and a script keeps all
+    pyplot.close(figure)  # otherwise a notebook shows it twice, and a script keeps it
     return figure
 
 
 def _plot_clients(what: Any, metrics: Sequence[str] | None, title: str, path: Any) -> Any:
-    """A dot for each client and run, one column for each name, one row for each metric."""
+    """Draw a dot for each client and run, with a column per name and a row per metric."""
     runs: dict[str, list[Any]]
     read: Any = _clients_of_result
     if isinstance(what, Comparison):
@@ -156,7 +158,7 @@ def _clients_of_report(report: Mapping[str, Any], metric: str, *, at: str) -> li
 
 
 def _direction(metric: str) -> str:
-    """The end of an axis' label that says which values are better; "" for an unknown metric."""
+    """Suffix of an axis label that says which values are better; "" for an unknown metric."""
     if less_is_better(metric):
         return " (lower is better)"
     return " (higher is better)" if metric.startswith(("test_", "val_")) else ""
@@ -168,14 +170,14 @@ def _check(metrics: Sequence[str], recorded: Mapping[str, None]) -> None:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure to a file, whose folder is made."""
+    """Write a figure to a file; create the file's folder if needed."""
     with check_disk(f"path to be a file that can be written, which {path} is not"):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
 
 
 def _curves(what: Any) -> dict[str, list[Curve]]:
-    """The curves to draw, by the name in the legend."""
+    """The curves to draw: name in the legend to curves."""
     if isinstance(what, Comparison):
         reports = what.reports.items()
         return {name: list(map(_of_report, runs.values())) for name, runs in reports}
@@ -189,7 +191,7 @@ def _curves(what: Any) -> dict[str, list[Curve]]:
 
 
 def _results(name: str, runs: Runs) -> list[Result]:
-    """The results to draw under one name; raise unless each has a round."""
+    """The results to draw under one name; raise if a result has no round."""
     results = [runs] if isinstance(runs, Result) else list(runs)
     if not results or not all(isinstance(run, Result) and run.history for run in results):
         raise ValueError(
@@ -217,13 +219,13 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """The test metrics, or else all metrics except single clients' and training's."""
+    """The test metrics; if there are none, all except training and single-client metrics."""
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 
 
 def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric: str) -> None:
-    """The mean of a metric over runs, with a band."""
+    """Draw the mean of a metric over runs, with a band."""
     mean, deviation = over([run.metrics.get(metric, []) for run in runs])
     sent, _ = over([run.megabytes() for run in runs])
     sent = sent[: len(mean)]
@@ -232,7 +234,7 @@ def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric
     places: list[Any] = [(by_round, range(len(mean))), (by_bytes, sent)]
     for axes, x in places if any(sent) else places[:1]:
         (line,) = axes.plot(x, mean, label=name, **mark)
-        mark["color"] = line.get_color()  # the same in both pictures, whoever is in them
+        mark["color"] = line.get_color()  # the same color in both axes
         if len(runs) > 1:
             band(axes, x, mean, deviation, alpha=0.2, color=line.get_color())
 
@@ -240,7 +242,7 @@ def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric
 def band(
     axes: Any, x: Sequence[float], mean: list[float], deviation: list[float], **how: Any
 ) -> None:
-    """Fill a band of one deviation around a mean; of no width where there is no deviation."""
+    """Fill a band of one deviation around a mean; its width is 0 if there is no deviation."""
     ends = [(m - d, m + d) for m, d in zip(mean, map(_or_zero, deviation), strict=True)]
     axes.fill_between(x, *zip(*ends, strict=True), linewidth=0, **how)
 
@@ -250,7 +252,7 @@ def _or_zero(value: float) -> float:
 
 
 def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each round over the runs that have a value there.
+    """Mean and deviation of each round over the runs that have a value in this round.
 
     Example:
         >>> over([[1.0, None], [3.0, 5.0, 6.0]])
@@ -263,7 +265,7 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
 
 
 def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
-    """Draw the mean number of dropped clients per round, and of drops per client, over runs."""
+    """Draw the mean over runs of the dropped clients per round and of the drops per client."""
     rounds = Counter(index for run in runs for index, _ in run.dropped)
     clients = Counter(client for run in runs for _, client in run.dropped)
     longest = max(len(run.bytes) for run in runs)

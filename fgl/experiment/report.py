@@ -1,4 +1,4 @@
-"""Reports: the JSON record of a run, with its best round."""
+"""Reports: JSON records of runs, including the best round."""
 
 from __future__ import annotations
 
@@ -38,21 +38,24 @@ def report(
         result: the result of `fgl.run`.
         recipe, dataset, clients, rounds, seed: description of the run, copied into the report.
         config: all other settings.
-        select: the metric whose largest value decides which round is best, or with a minus before
-            it the smallest (see `best_round`). Without validation a name that no round has, such as
-            "".
+        select: the metric whose largest value determines the best round; with a minus before it,
+            the smallest value does (see `best_round`). For a run without validation, a name that
+            no round has, such as "".
 
     Returns:
-        ``recipe, dataset, clients, rounds, seed``; ``metrics``: each metric but losses at the last
-        round, and at the best (``best_val``) if there is a metric `select`, else as the mean of the
-        last five rounds (``mean_last5``); for a metric per client, ``name/0`` and so on, also the
-        mean over clients of each client's best round (``best_test``: it selects on the test; rounds
-        before a client first took part do not count); ``seconds_per_round``: median from the third
-        round on, broadcast to evaluation; ``bytes_up, bytes_down``: of the whole run, all clients;
-        ``config``; ``best_round``: the round of ``best_val``, counted from 0, None without a
-        validation; ``curves``: each metric, one number a round, None where a round has none,
-        without those of single clients; ``dropped``: round, client and reason of each message that
-        did not count.
+        A dict with ``recipe, dataset, clients, rounds, seed``, ``config``, and:
+
+        - ``metrics``: each metric except losses. ``last`` is the value at the last round. If the
+          metric `select` exists, ``best_val`` is the value at the best round; otherwise
+          ``mean_last5`` is the mean over the last five rounds. For a metric per client (``name/0``
+          and so on), ``best_test`` is the mean over clients of each client's best value. It selects
+          on test data, and ignores rounds before a client first took part.
+        - ``seconds_per_round``: the median from the third round on, from broadcast to evaluation.
+        - ``bytes_up, bytes_down``: bytes of the whole run, summed over clients.
+        - ``best_round``: the round of ``best_val``, counted from 0; None without validation.
+        - ``curves``: each metric as one number per round, None for a round without the metric.
+          Metrics of single clients are left out.
+        - ``dropped``: round, client and reason of each message that was not used.
 
     Example:
         >>> history = [fgl.federation.Round(0, [0], metrics={"val_f1": 0.4, "test_f1": 0.3})]
@@ -81,7 +84,7 @@ def report(
 
 
 def to_json(report: Any) -> str:
-    """A report as JSON, which has no NaN: a number that is not finite becomes null.
+    """A report as JSON; numbers that are not finite become null, since JSON has no NaN.
 
     Args:
         report: dicts, lists, tuples, strings, numbers, booleans and None.
@@ -90,7 +93,7 @@ def to_json(report: Any) -> str:
         The text of a file.
 
     Raises:
-        TypeError: for a value that JSON cannot hold.
+        TypeError: for a value that JSON cannot represent.
 
     Example:
         >>> print(to_json({"last": float("nan")}))

@@ -1,4 +1,4 @@
-"""A run as a value: number of rounds, seed, checkpoint folder and report file."""
+"""Settings of a run: number of rounds, seed, checkpoint folder, report file and others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .report import DESCRIBED, report, to_json
 if TYPE_CHECKING:
     from ..tasks import Task
 
-# Fields that a report has outside its config, or that only place a run.
+# Fields that a report has outside its config, or that only say where and how a run is executed.
 NOT_CONFIG = (
     *("recipe", "dataset", "clients", "rounds", "seed"),
     *("json", "plot", "checkpoint", "device", "each"),
@@ -40,7 +40,7 @@ class Run:
     Every field is a flag of a recipe's command line.
 
     Raises:
-        TypeError: for a field of another type.
+        TypeError: for a field with an invalid type.
         ValueError: for a number out of bounds.
 
     Example:
@@ -54,23 +54,23 @@ class Run:
     rounds: Natural = 200
     """The number of rounds, including the rounds before a resume."""
     seed: Annotated[int, partial(check_number, at_least=0, below=2**63, integer=True)] = 0
-    """The seed of the split, the partition, the first model and all training."""
+    """The seed of the split, the partition, the initial model and all training."""
     participation: PositiveShare = 1.0
-    """The share of the clients that take part in a round."""
+    """The fraction of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
-    """The number of clients that train as one batch, all, or as `fgl.federation.choose` decides."""
+    """The number of clients per training batch, all, or as `fgl.federation.choose` selects."""
     threads: Count = 1
     """The threads of torch; small graphs are fastest on one."""
     patience: Count | None = None
     """Stop after this number of rounds without a better validation, or never."""
     checkpoint: str | None = None
-    """The folder where every round is saved; a run that finds one goes on from it."""
+    """The folder where every round is saved; a run resumes from a saved round in this folder."""
     json: str | None = None
     """The file that the report is written to."""
     plot: str | None = None
     """The file that a picture of the rounds is written to; needs matplotlib."""
     each: bool = False
-    """Record each client's own metrics in every round, and the worst."""
+    """Record each client's own metrics and the worst client's metric in every round."""
 
     def __post_init__(self) -> None:
         if self.clients_at_once not in ("all", "auto"):
@@ -94,21 +94,21 @@ class Run:
 
         Args:
             method: the method to run.
-            task: the task, with clients, scores and the metric that decides which round is best.
+            task: the task, with clients, scores and the metric that determines the best round.
             recipe: the recipe's name for the report; default from the command line.
             dataset: the dataset's name for the report; default from the command line.
             config: further settings for the report, which must be equal when a checkpoint is
-                resumed. They come before the flags of the command, if there is one.
-            evaluate: the score; default the task's.
+                resumed. In the report they come before the flags of a command.
+            evaluate: the evaluation function; default the task's.
             watch: metrics of the server's state, as for `fgl.run`.
 
         Returns:
-            The report (see `fgl.experiment.report`; with ``bytes_before`` if something was sent
-            before the first round, and ``new_nodes`` if nodes were generated) and the `Result`.
+            The report (see `fgl.experiment.report`) and the `Result`. The report also has
+            ``bytes_before`` if something was sent before the first round, and ``new_nodes`` if
+            nodes were generated.
 
         Raises:
-            ValueError: for `patience` on a task that has no validation, and all that `fgl.run`
-                raises.
+            ValueError: for `patience` on a task without validation, and as `fgl.run`.
         """
         self._check(task)
         torch.set_num_threads(self.threads)
@@ -124,7 +124,7 @@ class Run:
             at_once = choice.clients_at_once
             print(f"{name}: {choice}")
         agreed = {"recipe": recipe, "dataset": dataset, **config}
-        if "clients_at_once" in config:  # a checkpoint compares the number, given or chosen
+        if "clients_at_once" in config:  # a checkpoint compares the actual number
             agreed["clients_at_once"] = at_once
         memory = tell_memory(name, task.clients[0].device)
         callbacks: list[Callback] = [memory, progress(self.rounds, name), _Beginning(origin)]
@@ -165,7 +165,7 @@ class Run:
         return summary, result
 
     def _check(self, task: Task) -> None:
-        """Raise unless these settings fit the task and the files can be written."""
+        """Raise unless these settings are valid for the task and the files can be written."""
         if self.patience is not None and not task.select:
             raise ValueError(
                 "Expected patience to be None for a task that has no validation score, "
@@ -177,7 +177,7 @@ class Run:
 
 
 class _Beginning:
-    """A callback that notes when the rounds of a run begin."""
+    """A callback that records that the rounds of a run have begun."""
 
     def __init__(self, origin: dict[str, Any]) -> None:
         self.origin = origin
@@ -193,7 +193,7 @@ class _Beginning:
 def command(origin: dict[str, Any]) -> Iterator[None]:
     """A context that gives each `Run` the command line's ``recipe``, ``dataset`` and ``config``.
 
-    The run sets ``began`` before its first round: an error from then on is not about a flag.
+    The run sets ``began`` before its first round. Later errors are not caused by a flag.
     """
     token = _ORIGIN.set(origin)
     try:
@@ -206,7 +206,7 @@ def command(origin: dict[str, Any]) -> Iterator[None]:
 
 
 def _check_file(name: str, path: Path) -> None:
-    """Raise now, and not after hours, if a file cannot be written there."""
+    """Raise before the run, and not hours later, if a file cannot be written to this path."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     problems = {
         f"the folder {path}": path.is_dir(),
@@ -220,7 +220,7 @@ def _check_file(name: str, path: Path) -> None:
 
 
 def try_writing(name: str, path: Path) -> None:
-    """Raise if the file cannot be written, by an attempt that leaves an existing file unchanged."""
+    """Raise if a file cannot be written; the test leaves an existing file unchanged."""
     new = not path.exists()
     with check_disk(f"{name} to name a file that can be written, which {path} is not"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -244,9 +244,9 @@ def _check_at_once(value: Any) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """Print a line per metric, and a line about messages that did not count, if any."""
+    """Print a line per metric, and a line about messages that were not used, if any."""
     for metric, values in summary["metrics"].items():
-        if "/" in metric:  # one client's
+        if "/" in metric:  # a metric of a single client
             continue
         scores = ", ".join(f"{DESCRIBED[key]} {value:.4f}" for key, value in values.items())
         print(f"{name}: {metric} {scores}")

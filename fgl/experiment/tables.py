@@ -18,13 +18,13 @@ class Line:
     Args:
         method: name of the method.
         mean, deviation: mean and sample standard deviation of the metric over seeds.
-        difference, error: the mean over seeds of the difference from the first method in the same
-            seed, and its standard error.
-        bytes: bytes sent in a run, up and down, mean over seeds.
-        seconds: seconds of all rounds of a run, mean over seeds.
+        difference, error: difference from the first method with the same seed, averaged over seeds,
+            and the standard error of this mean.
+        bytes: bytes sent up and down in a run, averaged over seeds.
+        seconds: seconds of all rounds of a run, averaged over seeds.
         seeds: number of seeds.
 
-    Numbers that do not exist are NaN, such as the deviation of one seed or the first method's
+    Undefined numbers are NaN, such as the deviation for a single seed or the first method's
     difference.
 
     Example:
@@ -78,7 +78,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Rows of cells as plain text in columns; the columns `right` stand to the right.
+    """Rows of cells as plain text in columns; the columns `right` are right-aligned.
 
     Example:
         >>> print(aligned([["a", "b"], ["10", "2"]], right=[0]))
@@ -92,7 +92,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
 
 def tabular(rows: Iterable[Sequence[str]], kinds: str) -> str:
-    """Rows of cells as a tabular of LaTeX with booktabs' rules; the first row is the head."""
+    """Rows of cells as a LaTeX tabular with booktabs' rules; the first row is the header."""
     head, *body = [" & ".join(row) + r" \\" for row in rows]
     top = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", head, r"\midrule"]
     return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
@@ -104,14 +104,14 @@ def to_text(table: Sequence[Line], metric: str, at: str) -> str:
 
 
 def to_markdown(table: Sequence[Line], metric: str, at: str) -> str:
-    """Markdown."""
+    """The table in Markdown."""
     head, *rows = [[cell.replace("|", r"\|") for cell in row] for row in _cells(table, metric, at)]
     text = [f"| {' | '.join(row)} |" for row in (head, *rows)]
     return "\n".join([text[0], "|---|---|---|---:|---:|---:|", *text[1:]]) + "\n"
 
 
 def to_latex(table: Sequence[Line], metric: str, at: str) -> str:
-    """LaTeX: a tabular with booktabs' rules."""
+    """The table as a LaTeX tabular with booktabs' rules."""
     return tabular([list(map(escaped, row)) for row in _cells(table, metric, at)], "lllrrr")
 
 
@@ -126,7 +126,7 @@ def escaped(cell: str) -> str:
 
 
 def _cells(table: Sequence[Line], metric: str, at: str) -> list[list[str]]:
-    """The head, and a row of cells per line."""
+    """The header, and a row of cells per line."""
     numbers = f"{metric} ({DESCRIBED[at]})"
     rows = [["method", numbers, f"against {table[0].method}", "MB", "s", "seeds"]]
     for line in table:
@@ -138,7 +138,7 @@ def _cells(table: Sequence[Line], metric: str, at: str) -> list[list[str]]:
 
 
 def plus_minus(mean: float, deviation: float, sign: str = "", *, digits: int = 4) -> str:
-    """A mean with its deviation behind ±, if there is one.
+    """A mean, followed by ± and the deviation if there is one.
 
     Example:
         >>> plus_minus(0.5, 0.01), plus_minus(0.5, float("nan"), "+")

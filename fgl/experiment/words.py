@@ -1,4 +1,4 @@
-"""Words of a command: the words before its flags, the flags, and their help from docstrings."""
+"""Words of a command: words before the flags, the flags, and help texts from docstrings."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def choose_names(
     Args:
         about: description of the program for ``--help``.
         argv: the command line; default the program's.
-        tables: for each kind of word a dict from the possible words to objects with a docstring;
-            its first line is the help.
+        tables: kind of word to a dict from each possible word to an object with a docstring. The
+            first line of the docstring is the help text.
 
     Returns:
         The chosen words, and the rest of the command line.
 
     Raises:
-        SystemExit: after ``--help`` among the words, and with code 2 for a word of no table.
+        SystemExit: after ``--help`` among the words, and with code 2 for an unknown word.
 
     Example:
         >>> methods = {"local": fgl.methods.local, "ring": fgl.methods.ring}
@@ -58,12 +58,12 @@ def choose_names(
 
 
 def option(name: str) -> str:
-    """A flag in its spelling on a command line, from a name."""
+    """A flag as it is written on a command line, from a parameter's name."""
     return "--" + name.replace("_", "-")
 
 
 def written(name: str, value: Any) -> str:
-    """A flag with its value, in their spelling on a command line."""
+    """A flag and its value as they are written on a command line."""
     if isinstance(value, bool):
         return option(name if value else f"no_{name}")
     values = value if isinstance(value, list | tuple) else [value]
@@ -71,7 +71,7 @@ def written(name: str, value: Any) -> str:
 
 
 def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
-    """The text below ``--help``: the flags that each dataset sets."""
+    """The text at the end of ``--help``: the flags that each dataset sets."""
     if not any(presets.values()):
         return ""
     width = max(len(name) for name in presets)
@@ -82,14 +82,14 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def first_line(documented: Any) -> str:
-    """The first line of a docstring, also through a `functools.partial`; "" without a docstring."""
+    """The first line of a docstring, also behind a `functools.partial`, or ""."""
     if isinstance(documented, functools.partial):
         documented = documented.func
     return _plain((inspect.getdoc(documented) or "").split("\n")[0])
 
 
 def sentence(name: str, sources: Sequence[Any]) -> str | None:
-    """The documentation of a parameter or field, from the first source that has it.
+    """The documentation of a parameter or field, from the first source that documents it.
 
     Example:
         >>> sentence("lr", (fgl.methods.local, fgl.tasks.Local))
@@ -113,7 +113,7 @@ def _sentences(source: Any) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """A text without the marks of code in a docstring."""
+    """A text without the code markup of docstrings."""
     return text.replace("`", "")
 
 

@@ -1,4 +1,4 @@
-"""Cross-entropies over a mask, with labels, with soft labels, and of answers yes or no."""
+"""Cross-entropies over a mask: for class labels, for soft labels, and for binary labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..sparse.autograd import batched, mapped, positional
 from ..sparse.rows import widened
 from .weighted_mean import known_mean, weighted_mean
 
-# A mask to what follows from it and from its labels, which each step of a training asks for again.
+# A cache from a mask to tensors that depend on the mask and labels; each training step reads it.
 _known = WeakTensorKeyDictionary()
 
 
@@ -26,19 +26,20 @@ _known = WeakTensorKeyDictionary()
 def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy over the masked nodes.
 
-    ``-1/|mask| sum_{v in mask} log softmax(logits_v)[y_v]``; 0, with a gradient, where nothing is
-    masked in.
+    ``-1/|mask| sum_{v in mask} log softmax(logits_v)[y_v]``. If the mask is empty, the loss is 0
+    and has a gradient.
 
     Args:
         logits: float ``[num_nodes, num_classes]``.
-        y: int64 ``[num_nodes]``; anything where nothing is masked in, e.g. -1.
+        y: int64 ``[num_nodes]``; entries outside the mask are ignored and may be -1.
         mask: bool or float weights ``[num_nodes]``; default all nodes.
 
     Returns:
         Scalar.
 
     Raises:
-        TypeError: if `y` is no integer, or `mask` is one (nodes, not a mask of them).
+        TypeError: if `y` is not an integer tensor, or if `mask` is one (node indices are not a
+            mask).
         ValueError: if `y` or `mask` does not have one entry per row of `logits`.
 
     Example:
@@ -57,9 +58,9 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 
 
 def _shifted(logits: Tensor, target: Tensor) -> Tensor:
-    """Logits minus the label's logit: their `logsumexp` is the loss, exact even if it is small.
+    """Logits minus the label's logit; their `logsumexp` is the loss, exact even for small losses.
 
-    For a few classes a third of the time of `log_softmax`.
+    For a few classes this takes a third of the time of `log_softmax`.
     """
     return logits - logits.gather(-1, target)
 
@@ -68,9 +69,9 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Labels to index with ``[..., n, 1]``, -1 for each, and each row's share of the mean."""
+    """Labels as an index ``[..., n, 1]``, a tensor of -1 for each label, each row's weight."""
     key = y if mask is None else mask
-    if key.is_inference() or y.is_inference():  # they count no changes
+    if key.is_inference() or y.is_inference():  # inference tensors have no version counter
         return _made(y, mask, dtype)
     state = y._version, key._version, dtype
     labels, version, targets = _known.get(key, (None, None, None))
@@ -85,13 +86,13 @@ def _made(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
     mask = torch.ones_like(y, dtype=torch.bool) if mask is None else mask
     weight = mask.to(torch.promote_types(dtype, torch.float32))
     total = weight.sum(-1, keepdim=True)
-    target = torch.where(mask.bool(), y, 0)[..., None]  # a label of -1, "none", is no index
+    target = torch.where(mask.bool(), y, 0)[..., None]  # -1 (no label) is not a valid index
     minus_one = weight.new_full((), -1, dtype=dtype).expand_as(target)
     return target, minus_one, weight / (total + (total == 0))
 
 
 class _MaskedMean(Function):
-    """Mean cross-entropy over what a mask has, its gradient in closed form: half the operations.
+    """Mean cross-entropy over masked nodes; its gradient in closed form halves the operations.
 
     ``d loss / d logits_v = share_v (softmax(logits_v) - onehot(y_v))``
     """
@@ -107,7 +108,7 @@ class _MaskedMean(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)  # zeros of those outputs
+        ctx.set_materialize_grads(False)  # no zero tensors for outputs without a gradient
         ctx.save_for_backward(*inputs, *output[1:])
         ctx.save_for_forward(*inputs)
 
@@ -117,7 +118,7 @@ class _MaskedMean(Function):
             return None, None, None
         logits, y, mask, shifted, each = ctx.saved_tensors
         target, minus_one, share = _targets(y, mask, logits.dtype)
-        if torch.is_grad_enabled():  # a gradient of this gradient
+        if torch.is_grad_enabled():  # for a second derivative
             shifted = _shifted(logits, target)
             each = shifted.logsumexp(-1)
         wrong = (shifted - each.unsqueeze(-1)).exp().scatter_add(-1, target, minus_one)
@@ -143,8 +144,8 @@ class _MaskedMean(Function):
 def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy with soft labels over the masked rows.
 
-    ``-1/|mask| sum_{v in mask} sum_c target_vc log(softmax(logits_v)_c + 1e-7)`` (FedEgo); 0,
-    with a gradient, where nothing is masked in.
+    ``-1/|mask| sum_{v in mask} sum_c target_vc log(softmax(logits_v)_c + 1e-7)`` (FedEgo). If the
+    mask is empty, the loss is 0 and has a gradient.
 
     Args:
         logits: float ``[n, num_classes]``.
@@ -155,7 +156,8 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
         Scalar.
 
     Raises:
-        ValueError: if `target` does not have the shape of `logits`, or `mask` one entry per row.
+        ValueError: if `target` does not have the shape of `logits`, or if `mask` does not have one
+            entry per row.
 
     Example:
         >>> soft_cross_entropy(torch.zeros(1, 4), torch.full((1, 4), 0.25))
@@ -168,7 +170,7 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
             f"Expected target to have shape {list(logits.shape)}, but got {list(target.shape)}"
         )
     check_length(logits.shape[0], mask=mask)
-    loss = -(target * (widened(logits).softmax(1) + 1e-7).log()).sum(1)  # 1e-7 is no float16
+    loss = -(target * (widened(logits).softmax(1) + 1e-7).log()).sum(1)  # float16 cannot add 1e-7
     return weighted_mean(loss, mask).to(logits.dtype)
 
 
@@ -179,21 +181,21 @@ _EACH = partial(binary_cross_entropy_with_logits, reduction="none")
 def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean binary cross-entropy over the known entries of the masked rows.
 
-    ``-1/|K| sum_{(v, j) in K} y_vj log s(output_vj) + (1 - y_vj) log(1 - s(output_vj))``, s being
-    the logistic function and K the entries of masked rows whose answer is not NaN; 0, with a
-    gradient, if K is empty.
+    ``-1/|K| sum_{(v, j) in K} y_vj log s(output_vj) + (1 - y_vj) log(1 - s(output_vj))``. Here s is
+    the logistic function, and K are the entries of masked rows whose label is not NaN. If K is
+    empty, the loss is 0 and has a gradient.
 
     Args:
         output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
-        y: float ``[n]`` or ``[n, t]``, from 0 to 1, NaN where unknown.
+        y: float ``[n]`` or ``[n, t]``, labels from 0 to 1, or NaN if unknown.
         mask: bool or float weights ``[n]``; default all rows.
 
     Returns:
         Scalar.
 
     Raises:
-        TypeError: if `y` is not floating point, or `mask` neither bool nor floating point.
-        ValueError: for shapes that do not fit.
+        TypeError: if `y` is not floating point, or if `mask` is neither bool nor floating point.
+        ValueError: if the shapes disagree.
 
     Example:
         >>> y = torch.tensor([[1.0, torch.nan], [0.0, 1.0]])

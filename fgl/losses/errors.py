@@ -1,4 +1,4 @@
-"""Errors of numbers over a mask: squared, absolute, and Huber's between them."""
+"""Regression losses over a mask: squared error, absolute error, and the Huber loss."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from .weighted_mean import known_mean
 def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean squared error over the known entries of the masked rows.
 
-    ``1/|K| sum_{(v, j) in K} (output_vj - y_vj)^2``, K being the entries of masked rows whose
-    answer is not NaN; 0, with a gradient, where K is empty.
+    ``1/|K| sum_{(v, j) in K} (output_vj - y_vj)^2``, where K are the entries of masked rows whose
+    label is not NaN. If K is empty, the loss is 0 and has a gradient.
 
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
-        y: float ``[n]`` or ``[n, t]``, NaN where unknown.
+        y: float ``[n]`` or ``[n, t]``, NaN for unknown labels.
         mask: bool or float weights ``[n]``; default all rows.
 
     Returns:
         Scalar.
 
     Raises:
-        TypeError: if `y` is not floating point, or `mask` neither bool nor floating point.
-        ValueError: for shapes that do not fit.
+        TypeError: if `y` is not floating point, or if `mask` is neither bool nor floating point.
+        ValueError: if the shapes disagree.
 
     Example:
         >>> squared_error(torch.tensor([[1.0], [5.0]]), torch.tensor([3.0, torch.nan]))
@@ -39,8 +39,8 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean absolute error over the known entries of the masked rows.
 
-    ``1/|K| sum_{(v, j) in K} |output_vj - y_vj|``, K as for `squared_error`; 0, with a gradient,
-    where K is empty.
+    ``1/|K| sum_{(v, j) in K} |output_vj - y_vj|``, with K as for `squared_error`. If K is empty,
+    the loss is 0 and has a gradient.
 
     Args:
         output, y, mask: as for `squared_error`.
@@ -62,19 +62,19 @@ def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Ten
 def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float = 1.0) -> Tensor:
     """Mean Huber loss over the known entries of the masked rows.
 
-    With ``e = |output_vj - y_vj|`` an entry's loss is ``e^2 / 2`` up to `delta`, and from there on
-    the line ``delta (e - delta / 2)``, so that an outlier pulls no harder; 0, with a gradient,
-    where nothing is known.
+    Let ``e = |output_vj - y_vj|``. An entry's loss is ``e^2 / 2`` for e up to `delta`, and ``delta
+    (e - delta / 2)`` for larger e, which limits the effect of outliers. If no label is known, the
+    loss is 0 and has a gradient.
 
     Args:
         output, y, mask: as for `squared_error`.
-        delta: where the line begins, above 0.
+        delta: the error above which the loss is linear, above 0.
 
     Returns:
         Scalar.
 
     Raises:
-        TypeError, ValueError: as `squared_error`, and for a `delta` out of range.
+        TypeError, ValueError: as `squared_error`, and if `delta` is out of range.
 
     Example:
         >>> huber(torch.tensor([1.0, 5.0]), torch.tensor([1.5, 1.0]))

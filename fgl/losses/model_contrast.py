@@ -1,4 +1,4 @@
-"""Contrast between models: near the received model, far from the client's earlier models."""
+"""Contrastive loss between models: near the received model, far from the client's earlier ones."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ def model_contrast(
     mask: Tensor | None = None,
     queue_mask: Tensor | None = None,
 ) -> Tensor:
-    """Pull embeddings to the received model's, push them from earlier models' (FedVGAE).
+    """Pull embeddings towards the received model's, and away from earlier models' (FedVGAE).
 
     ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and ``p_qu =
-    exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3), where zg are the received model's
-    embeddings and zp the embeddings of a queue of this client's earlier models. With an empty queue
-    it is 0.
+    exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3). Here zg are the received model's
+    embeddings, and zp are the embeddings of a queue of this client's earlier models. With an empty
+    queue the loss is 0.
 
     Args:
-        z: float ``[n, d]``, of the model being trained.
-        received: float ``[n, d]``, of the model that the server sent; it gets no gradient.
-        previous: float ``[Q, n, d]``, of this client's own models after earlier rounds; nor do
-            these.
+        z: float ``[n, d]``, embeddings of the model being trained.
+        received: float ``[n, d]``, embeddings of the server's model; they get no gradient.
+        previous: float ``[Q, n, d]``, embeddings of this client's own models after earlier rounds;
+            they get no gradient.
         temperature: tau.
-        mask: bool ``[n]``, the nodes that are averaged over; default all.
-        queue_mask: bool ``[Q]``, the places of the queue that are taken; default all.
+        mask: bool ``[n]``, the nodes to average over; default all.
+        queue_mask: bool ``[Q]``, the occupied places of the queue; default all.
 
     Returns:
-        Scalar; 0, with a gradient, where the queue or the mask is empty. A row of length zero is
-        similar to nothing and gets no gradient.
+        Scalar; 0, with a gradient, if the queue or the mask is empty. A row of length zero has
+        similarity 0 to all rows and gets no gradient.
 
     Raises:
         ValueError: if a shape disagrees, or the temperature is not positive.
@@ -66,7 +66,7 @@ def model_contrast(
     check_length(len(z), mask=mask)
     check_length(len(previous), queue_mask=queue_mask)
     check_number("temperature", temperature, above=0)
-    if mask is not None:  # 0 times the NaN of a node that is not there is not 0
+    if mask is not None:  # a padding node may be NaN, and 0 times NaN is not 0
         counted = mask.bool()[:, None]
         z, received, previous = (torch.where(counted, rows, 0) for rows in (z, received, previous))
     if queue_mask is not None:

@@ -1,4 +1,4 @@
-"""Distance of generated neighbours from the nearest true ones; FedSage+'s greedy loss."""
+"""Distance of generated neighbours from the nearest true neighbours; FedSage+'s greedy loss."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def nearest_features(
     *,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Mean square error of each generated neighbour against the nearest true neighbour.
+    """Mean squared error of each generated neighbour with respect to the nearest true neighbour.
 
     ``1 / (n P d) sum_i sum_{j < min(P, floor c_i)} min_{k < m_i} ||made_ij - hidden_ik||^2``
-    (FedSage+, Eq. 6), over the n nodes of the mask. A node without a true neighbour adds 0. The
-    choice of the nearest, and the count, get no gradient.
+    (FedSage+, Eq. 6), over the n nodes of the mask. A node without a true neighbour contributes 0.
+    No gradient flows through the selection of the nearest neighbour or through the count.
 
     Args:
         made: float ``[n, P, d]``, generated neighbours of each node.
-        count: float ``[n]``, how many of them are predicted to be there; its fraction is cut off.
-        hidden: float ``[n, Q, d]``, true neighbours; one place at least.
-        hidden_count: ``[n]``, how many of these there are.
-        mask: bool ``[n]``, the nodes that count; default all.
+        count: float ``[n]``, predicted number of missing neighbours; it is rounded down.
+        hidden: float ``[n, Q, d]``, features of true neighbours, with Q at least 1.
+        hidden_count: ``[n]``, number of true neighbours of each node.
+        mask: bool ``[n]``, the nodes to average over; default all.
 
     Returns:
-        Scalar; 0, with a gradient, where nothing counts.
+        Scalar; 0, with a gradient, if the mask is empty.
 
     Raises:
         ValueError: if a shape disagrees.

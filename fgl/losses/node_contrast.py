@@ -1,7 +1,7 @@
-"""Contrast between two sets of embeddings of the same nodes.
+"""Contrastive loss between two sets of embeddings of the same nodes.
 
-One client's similarities are computed one block of rows at a time. Under `vmap`, the similarities
-of many small clients are one masked tensor.
+The similarities of one client are computed block by block, each block being some rows. Under
+`vmap`, the similarities of many small clients form one masked tensor.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ..sparse.recording import in_one
 from ..sparse.rows import widened
 from .unit_rows import unit_rows
 
-BLOCK = 2**23  # entries of the similarity matrix that exist at a time
-CACHED = 2**18  # similarities that a CPU's cache holds, with what is made of them
+BLOCK = 2**23  # entries of the similarity matrix that are in memory at a time
+CACHED = 2**18  # similarities that fit in a CPU's cache, together with intermediate results
 
 
 @explained
@@ -40,33 +40,36 @@ def node_contrast(
     direction: str = "anchor",
     block: int = BLOCK,
 ) -> Tensor:
-    """Pull a node's embedding to the keys of its class, push it from the others (FGSSL, Eq. 7).
+    """Pull embeddings towards keys of the same class, and away from others (FGSSL, Eq. 7).
 
     ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``,
     ``loss = -mean_i 1/|P_i| sum_{p in P_i} log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))``
-    with ``P_i = {p: y_p = y_i}``. O(N^2 d) time; O(block + N d) extra memory: similarities exist a
-    block of rows at a time and are made again in the backward. Halves are computed in float32.
+    with ``P_i = {p: y_p = y_i}``. O(N^2 d) time; O(block + N d) extra memory. Similarities are
+    computed one block of rows at a time, and again in the backward pass. Tensors in half precision
+    are computed in float32.
 
     Args:
         anchor: float ``[num_nodes, d]``, the embeddings being trained.
-        keys: float ``[num_nodes, d]``, of the same nodes: the frozen global model's for FGSSL, the
-            local model's for the setting of its committed code. Gets a gradient if it wants one.
+        keys: float ``[num_nodes, d]``, embeddings of the same nodes: from the frozen global model
+            in FGSSL, or from the local model in the setting of FGSSL's committed code. `keys` gets
+            a gradient if it requires one.
         y: int64 ``[num_nodes]`` labels.
         temperature: the paper's tau.
-        mask: bool ``[num_nodes]``, the nodes that take part (usually the training nodes).
-        denominator: ``"negatives"`` as printed above (the paper); ``"all"`` divides by the sum over
-            every key (supervised contrast with the sum outside, the authors' code).
-        direction: ``"anchor"``, or ``"symmetric"`` for the mean with the roles exchanged.
-        block: largest number of similarities held at a time.
+        mask: bool ``[num_nodes]``, the nodes used in the loss (usually the training nodes).
+        denominator: ``"negatives"`` is the formula above (the paper). ``"all"`` divides by the sum
+            over all keys, as the authors' code does (supervised contrast with the sum outside).
+        direction: ``"anchor"``, or ``"symmetric"`` for the mean of the loss and of the loss with
+            anchors and keys exchanged.
+        block: largest number of similarities in memory at a time.
 
     Returns:
-        Scalar: mean over the anchors that have a positive; 0, with a gradient, if no anchor has.
-        Rows of length zero have similarity 0 to everything and get no gradient.
+        Scalar: the mean over the anchors that have a positive; 0, with a gradient, if there is no
+        such anchor. Rows of length zero have similarity 0 to all rows and get no gradient.
 
     Raises:
         TypeError: if `mask` is not bool.
         ValueError: if shapes disagree, the temperature is not positive, or an option is unknown.
-        RuntimeError: from autograd, if a second derivative is asked for.
+        RuntimeError: from autograd, if a second derivative is requested.
 
     Example:
         >>> h = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -100,7 +103,7 @@ def node_contrast(
 
 
 class _Contrast(Function):
-    """Loss on scaled unit rows, a block of rows at a time, and its gradient by the anchor."""
+    """Loss on scaled unit rows, and its gradient by the anchor, one block of rows at a time."""
 
     @staticmethod
     @full_precision
@@ -176,7 +179,7 @@ class _Batch(Function):
 def _in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor, Tensor]:
-    """The losses ``[K]`` and their gradients by the anchors, a chunk of clients at a time."""
+    """The losses ``[K]`` and their gradients by the anchors, one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all))
@@ -192,7 +195,7 @@ def _in_chunks(
 def _keys_in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor]:
-    """The losses' gradients by the keys, a chunk of clients at a time."""
+    """The gradients of the losses by the keys, one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all), by_keys=True)[1]
@@ -204,7 +207,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """The loss's gradient by the keys; a Function of its own so that `vmap` can map it."""
+    """The gradient of the loss by the keys; a separate Function so that `vmap` can map it."""
 
     @staticmethod
     @full_precision
@@ -234,13 +237,13 @@ class _KeySlopes(Function):
 
 
 def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
-    """Anchors, keys, labels and masks with the clients in front."""
+    """Anchors, keys, labels and masks with the clients as the first dimension."""
     pairs = zip(args[:4], in_dims[:4], strict=True)
     return [batched(arg, dim, info.batch_size) for arg, dim in pairs]
 
 
 def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
-    """The masked nodes sorted by class, so that a class is a slice; the size of every class."""
+    """Indices of the masked nodes, sorted so that each class is a slice, and the class sizes."""
     nodes = mask.nonzero().squeeze(1)
     labels, order = y.index_select(0, nodes).sort(stable=True)
     return nodes[order], labels.unique_consecutive(return_counts=True)[1].tolist()
@@ -249,7 +252,7 @@ def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
 def _blocks(
     anchor: Tensor, keys: Tensor, counts: list[int], divide_by_all: bool, block: int
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Blocks of rows of one class: their part of the loss, its derivative by similarities."""
+    """For blocks of rows of one class: their part of the loss and its derivative."""
     anchors = sum(counts)
     size = max(1, block // max(anchors, 1))
     terms = _over_all if divide_by_all else _over_negatives
@@ -288,9 +291,9 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
-    """The tensors in chunks of clients that have at most `block` similarities, or of one client.
+    """Split tensors into chunks of clients with at most `block` similarities, or of one client.
 
-    On a GPU the mask is not counted, so that nothing waits for it.
+    On a GPU the size of the mask is not read, because reading it would wait for the GPU.
     """
     mask = tensors[3]
     width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
@@ -347,7 +350,7 @@ def _contrast_batch(
 
 
 def _at_once(y: Tensor, block: int) -> bool:
-    """Whether one client's similarities are one tensor: on a GPU, which is then not waited for."""
+    """Whether one client's similarities are one tensor: on a GPU, this avoids waiting for it."""
     return y.is_cuda and y.numel() ** 2 <= block
 
 
@@ -360,7 +363,7 @@ def _batch_of_one(
 
 
 def _taking_part(mask: Tensor) -> Tensor:
-    """Node indices ``[K, m]``, masked nodes first; m is the number of the largest client's."""
+    """Node indices ``[K, m]``, masked nodes first; m is the largest client's masked count."""
     width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
     order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
     return order[:, :width]

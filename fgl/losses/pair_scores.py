@@ -1,4 +1,4 @@
-"""Inner products of pairs of rows, in little memory: a link decoder."""
+"""Inner products of pairs of rows, computed in little memory: a link decoder."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..sparse import gather_rows
 from ..sparse.autograd import batched
 from ..sparse.gather import add_rows, below_each_other
 
-BLOCK = 2**20  # numbers that are gathered at a time
+BLOCK = 2**20  # entries that are gathered at a time
 
 
 @explained
 def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
     """Inner products of pairs of rows: the decoder's logits, ``s_uv = z_u . z_v``.
 
-    O(num_pairs d) time; O(num_pairs + n d) extra memory, forward and backward: the rows are
-    gathered a block at a time, and again in the backward.
+    O(num_pairs d) time; O(num_pairs + n d) extra memory, forward and backward. The rows are
+    gathered one block at a time, and again in the backward pass.
 
     Args:
         z: float ``[n, d]``.
@@ -32,7 +32,7 @@ def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
         float ``[num_pairs]``.
 
     Raises:
-        ValueError: if a shape is another one.
+        ValueError: if a shape is invalid.
 
     Example:
         >>> pair_scores(torch.tensor([[1.0, 0.0], [2.0, 3.0]]), torch.tensor([[0, 1], [1, 1]]))
@@ -48,7 +48,7 @@ def pair_scores(z: Tensor, pairs: Tensor) -> Tensor:
 
 
 class _Pairs(Function):
-    """Inner products of pairs of rows, a block of pairs at a time."""
+    """Inner products of pairs of rows, one block of pairs at a time."""
 
     @staticmethod
     def forward(z: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class _Pairs(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Tensor) -> tuple[Tensor, int]:
-        """All clients' rows under each other, each client's pairs pointing at its own."""
+        """Concatenate the clients' rows, and shift each client's pairs to its own rows."""
         size = info.batch_size
         z, left, right = (batched(a, dim, size) for a, dim in zip(args, in_dims, strict=True))
         flat = (below_each_other(nodes, z.shape[1], "pairs") for nodes in (left, right))

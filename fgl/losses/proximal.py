@@ -15,8 +15,8 @@ from ..sparse.rows import widened
 def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
     """Half the squared distance to a reference model: ``1/2 ||params - reference||^2``.
 
-    FedProx minimises ``loss + mu * proximal(params, received)``. Only floating-point tensors count;
-    the reference gets no gradient.
+    FedProx minimises ``loss + mu * proximal(params, received)``. Only floating-point tensors are
+    included. The reference gets no gradient.
 
     Args:
         params: the model being trained, name to tensor.
@@ -47,8 +47,8 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
 def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
     """Distance to a reference model, per tensor and entry: ``sum_p ||theta_p - ref_p|| / n_p``.
 
-    The penalty of FedEgo's FedProx, whose weight adapts. Tensor p has n_p entries; where it has not
-    moved its gradient is 0.
+    This is the penalty in FedEgo's FedProx with an adaptive weight. Tensor p has n_p entries. If a
+    tensor equals its reference, its gradient is 0.
 
     Args:
         params: the model being trained, name to tensor.

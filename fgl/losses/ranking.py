@@ -13,17 +13,18 @@ from .weighted_mean import weighted_mean
 
 @explained
 def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -> Tensor:
-    """Mean loss over pairs of a chosen item and another one, whose score should be lower (BPR).
+    """Mean loss over pairs of a chosen and a non-chosen item, which should score lower (BPR).
 
     ``-1/(n k) sum_i sum_j log sigma(p_i - n_ij)``
 
     Args:
         positive: float ``[n]``, the scores p of the chosen items.
-        negative: float ``[n]`` or ``[n, k]``, the scores of items that were not, for the same rows.
-        mask: bool ``[n]``, the rows that count; default all.
+        negative: float ``[n]`` or ``[n, k]``, the scores n of items that were not chosen, for the
+            same rows.
+        mask: bool ``[n]``, the rows to average over; default all.
 
     Returns:
-        Scalar; 0, with a gradient, where no row counts.
+        Scalar; 0, with a gradient, if the mask is empty.
 
     Raises:
         ValueError: if a shape disagrees.
@@ -43,7 +44,7 @@ def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -
     check_length(len(positive), mask=mask)
     others = negative if negative.dim() == 2 else negative[:, None]
     ahead = positive[:, None] - others
-    if mask is not None:  # 0 times the NaN of a row that is not there is not 0
+    if mask is not None:  # a padding row may be NaN, and 0 times NaN is not 0
         ahead = torch.where(mask.bool()[:, None], ahead, 0)
     weight = None if mask is None else mask.bool()[:, None].expand_as(ahead)
     return weighted_mean(-logsigmoid(ahead), weight)

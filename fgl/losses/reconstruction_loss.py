@@ -1,4 +1,4 @@
-"""Losses of a variational graph autoencoder: reconstructions of a graph, and divergence."""
+"""Losses of a variational graph autoencoder: graph reconstruction and KL divergence."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ def sampled_reconstruction(
     mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
 ) -> Tensor:
-    """Sampled reconstruction: the edges, and the same number of other pairs (FedVGAE, Eq. 7).
+    """Reconstruction loss over the edges and equally many sampled pairs (FedVGAE, Eq. 7).
 
     ``(sum_edges softplus(-z_u . z_v) + sum_negatives softplus(z_u . z_v)) / (edges + negatives)``,
-    the mean binary cross-entropy of the logits. O(num_edges d) time, nothing of size n x n.
+    the mean binary cross-entropy of the logits. O(num_edges d) time, and no tensor of size n x n.
 
     Args:
         z: float ``[n, d]``, sampled embeddings.
         edges: int64 ``[2, num_edges]``, in one direction or both.
-        negatives: int64 ``[2, *]``; by default as many uniform pairs of two different nodes as
-            there are edges, from torch's global generator, and not checked against the edges
-            (`fgl.data.splits.negative_edges` is). A batch of padded clients must give its own.
-        mask: bool ``[num_edges]``, the edges that count; default all.
-        negative_mask: bool ``[*]``, the negatives that count; default all.
+        negatives: int64 ``[2, *]``. By default, as many pairs as there are edges are sampled
+            uniformly from the pairs of two distinct nodes, with torch's global generator. These
+            pairs may contain edges; `fgl.data.splits.negative_edges` excludes edges. A batch of
+            padded clients must pass negatives.
+        mask: bool ``[num_edges]``, the edges to include; default all.
+        negative_mask: bool ``[*]``, the negatives to include; default all.
 
     Returns:
-        Scalar; 0, with a gradient, where there is nothing to count.
+        Scalar; 0, with a gradient, if no edge and no negative is included.
 
     Raises:
         ValueError: if a shape disagrees, or negatives are to be drawn from fewer than two nodes.
@@ -55,7 +56,7 @@ def sampled_reconstruction(
         negatives = _uniform_pairs(z.shape[0], edges)
     own = mask_weight("mask", mask, edges.shape[1:], z)
     other = mask_weight("negative_mask", negative_mask, negatives.shape[1:], z)
-    # What is masked out asks for the pair of node 0 and itself: 0 times infinity is not 0.
+    # Masked-out pairs are replaced by node 0 with itself, because 0 times infinity is not 0.
     edges, negatives = _kept(edges, mask), _kept(negatives, negative_mask)
     dtype, z = z.dtype, widened(z)
     loss = torch.cat([F.softplus(-pair_scores(z, edges)), F.softplus(pair_scores(z, negatives))])
@@ -71,21 +72,23 @@ def dense_reconstruction(
     mask: Tensor | None = None,
     node_mask: Tensor | None = None,
 ) -> Tensor:
-    """Reconstruction of the whole adjacency matrix (FedVGAE, Eq. 7). O(n^2) time and memory.
+    """Reconstruction loss over the whole adjacency matrix (FedVGAE, Eq. 7); O(n^2) memory.
 
-    Literally ``1/n sum_uv BCE(z_u . z_v, A_uv)``, which on a sparse graph is won by "no edge".
-    Weighted, with m ones in A: edges count ``(n^2 - m) / m`` times as much, and the factor is
-    ``n^2 / (2 (n^2 - m))`` times ``1 / n^2``.
+    The printed equation is ``1/n sum_uv BCE(z_u . z_v, A_uv)``. On a sparse graph, the terms of
+    pairs without an edge dominate this sum. Let m be the number of ones in A. In the weighted
+    form, the weight of an edge is ``(n^2 - m) / m``, and the factor before the sum is ``n^2 / (2
+    (n^2 - m))`` times ``1 / n^2``.
 
     Args:
         z: float ``[n, d]``, sampled embeddings.
-        edges: int64 ``[2, num_edges]``, the ones of A: both directions of an edge, none twice.
-        weighted: whether edges weigh as much as all the other pairs together.
-        mask: bool ``[num_edges]``, the edges that are there; default all.
-        node_mask: bool ``[n]``, the nodes that are there; default all.
+        edges: int64 ``[2, num_edges]``, the ones in A: both directions of each edge, without
+            repeats.
+        weighted: whether all edges together have the same weight as all other pairs together.
+        mask: bool ``[num_edges]``, False for padding edges; default all True.
+        node_mask: bool ``[n]``, False for padding nodes; default all True.
 
     Returns:
-        Scalar; 0, with a gradient, where there is no node.
+        Scalar; 0, with a gradient, if there is no node.
 
     Raises:
         ValueError: if a shape disagrees.
@@ -103,7 +106,7 @@ def dense_reconstruction(
     if node_mask is not None:
         z = torch.where(node_mask.bool()[:, None], z, 0)
     n, m = nodes.sum(), weights.sum()
-    everywhere = nodes @ F.softplus(z @ z.t()) @ nodes  # as if there were no edge
+    everywhere = nodes @ F.softplus(z @ z.t()) @ nodes  # the loss if there were no edge
     scores = pair_scores(z, edges)
     absent = n * n - m
     weight = absent / (m + (m == 0)) if weighted else 1.0
@@ -123,21 +126,21 @@ def reconstruction_loss(
     negative_mask: Tensor | None = None,
     node_mask: Tensor | None = None,
 ) -> Tensor:
-    """Reconstruction in the form that is chosen by name (FedVGAE, Eq. 7).
+    """Reconstruction loss in one of three forms, selected by name (FedVGAE, Eq. 7).
 
     Args:
         z: float ``[n, d]``, sampled embeddings.
-        edges: int64 ``[2, num_edges]``; both directions of each for the dense forms.
-        negatives: int64 ``[2, *]``; see `sampled_reconstruction`; of no use to the others.
-        kind: ``"sampled"``: `sampled_reconstruction`; ``"dense"`` (as printed) or
-            ``"dense_weighted"``: `dense_reconstruction`.
-        mask, negative_mask, node_mask: edges, negatives and nodes that count; default all.
+        edges: int64 ``[2, num_edges]``; the dense forms need both directions of each edge.
+        negatives: int64 ``[2, *]``, see `sampled_reconstruction`; the dense forms ignore them.
+        kind: ``"sampled"`` for `sampled_reconstruction`; ``"dense"`` (as printed) or
+            ``"dense_weighted"`` for `dense_reconstruction`.
+        mask, negative_mask, node_mask: edges, negatives and nodes to include; default all.
 
     Returns:
         Scalar.
 
     Raises:
-        ValueError: if `kind` is another one, or a shape disagrees.
+        ValueError: if `kind` is unknown, or a shape disagrees.
 
     Example:
         >>> reconstruction_loss(torch.zeros(2, 1), torch.tensor([[0], [1]]), kind="dense")
@@ -166,19 +169,19 @@ def _kept(pairs: Tensor, mask: Tensor | None) -> Tensor:
 
 @explained
 def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) -> Tensor:
-    """Divergence of the embeddings' distribution from a standard normal one (FedVGAE, Eq. 6).
+    """KL divergence of the embedding distribution from a standard normal (FedVGAE, Eq. 6).
 
     ``1/n sum_u 1/2 sum_j (mu_uj^2 + sigma_uj^2 - log sigma_uj^2 - 1)``. The paper prints the sum
-    over u; this is its mean. The tasks of FedVGAE weight it by 1/n once more, see
-    `fgl.tasks.link_task`.
+    over u; this function returns the mean over u. The tasks of FedVGAE multiply this mean by a
+    weight of 1/n, see `fgl.tasks.link_task`.
 
     Args:
         mu: float ``[n, d]``.
         log_sigma: float ``[n, d]``.
-        mask: bool ``[n]``, the nodes that are there; default all.
+        mask: bool ``[n]``, False for padding nodes; default all True.
 
     Returns:
-        Scalar; 0, with a gradient, where there is no node.
+        Scalar; 0, with a gradient, if there is no node.
 
     Raises:
         ValueError: if a shape disagrees.
@@ -196,7 +199,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
         list(log_sigma.shape),
     )
     weight = mask_weight("mask", mask, mu.shape[:1], mu)
-    if mask is not None:  # 0 times the infinity of a node that is not there is not 0
+    if mask is not None:  # a padding node may be infinite, and 0 times infinity is not 0
         counted = mask.bool()[:, None]
         mu, log_sigma = torch.where(counted, mu, 0), torch.where(counted, log_sigma, 0)
     each = (mu.square() + (2 * log_sigma).exp() - 2 * log_sigma - 1).sum(1) / 2

@@ -1,4 +1,4 @@
-"""Distillation of structure: the student sees its neighbours as the teacher does."""
+"""Structure distillation: similarities of neighbours in the student follow the teacher's."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def structure_distillation(
     temperature: float = 5.0,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Distil how similar a node is to each of its neighbours (FGSSL, Eq. 9-12).
+    """Distil the similarity of each node to its neighbours (FGSSL, Eq. 9-12).
 
     ``S_i(j) = softmax_{j in A_i}(z_i . z_j / temperature)`` for both models, and
     ``loss = mean_i KL(S_i^teacher || S_i^student)`` over the nodes that have a neighbour.
-    O(num_edges * num_classes) time and O(num_edges) extra memory; nothing of size N x N.
+    O(num_edges * num_classes) time and O(num_edges) extra memory; no tensor of size N x N.
 
     Args:
         student: logits ``[num_nodes, num_classes]`` of the model being trained.
         teacher: logits of the same shape; usually without gradient.
         edges: ``edge_index`` int64 ``[2, num_edges]`` or a `SparseMatrix` ``A[target, source]``; a
-            target's neighbours are its sources, zero entries count too. Self-loops count as
-            neighbours: give a graph without them for the paper's loss.
+            target's neighbours are its sources, including zero entries. Self-loops count as
+            neighbours; for the paper's loss, pass a graph without self-loops.
         temperature: the paper's omega.
-        mask: bool ``[num_nodes]``, the nodes that are averaged over; default all.
+        mask: bool ``[num_nodes]``, the nodes to average over; default all.
 
     Returns:
         Scalar; 0, with a gradient, if no node has a neighbour.

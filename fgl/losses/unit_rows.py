@@ -1,4 +1,4 @@
-"""Rows of length 1, with a safe gradient for rows of length 0."""
+"""Normalisation of rows to length 1, with a safe gradient for rows of length 0."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..sparse.rows import widened
 def unit_rows(x: Tensor, eps: float = 1e-6) -> Tensor:
     """Rows scaled to length 1; a row shorter than `eps` becomes 0 and gets no gradient.
 
-    (So does one so long, 1e19 in float32, that its square is infinite.)
+    A row also becomes 0 if its squared length is infinite (a length of about 1e19 in float32).
 
-    The gradient of a cosine grows as 1 / length, so one all-zero embedding (a node whose features
-    and edges an augmentation dropped) would otherwise blow up the model.
+    The gradient of a cosine grows like 1 / length. Without this rule, a single all-zero embedding
+    could make the model diverge, for example if augmentation removed a node's features and edges.
 
     Args:
         x: float ``[rows, width]``.
-        eps: the length below which a row counts as zero.
+        eps: length below which a row is set to zero.
 
     Returns:
         float ``[rows, width]``.

@@ -1,4 +1,4 @@
-"""Weighted means of losses over a mask, also over known answers alone; unknown ones are NaN."""
+"""Weighted means of losses over a mask, or only over known labels; unknown labels are NaN."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..sparse.rows import widened
 
 
 def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
-    """``sum_i w_i each_i / sum_i w_i``; 0, with a gradient, where nothing counts."""
+    """``sum_i w_i each_i / sum_i w_i``; 0, with a gradient, if all weights are 0."""
     dtype, each = each.dtype, widened(each)
     if weight is None:
         return (each.sum() / max(each.numel(), 1)).to(dtype)
@@ -22,7 +22,7 @@ def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tensor) -> Tensor:
-    """A mask as numbers of the dtype of `like`; ones where there is no mask.
+    """A mask as numbers of the dtype of `like`; all ones without a mask.
 
     Raises:
         ValueError: if the mask called `name` does not have this shape.
@@ -38,21 +38,21 @@ def known_mean(
 ) -> Tensor:
     """Mean of a loss over the known entries of the masked rows.
 
-    Both sides are set to 0 where the answer is unknown, before anything is computed: the gradient
-    of a NaN times 0 would be NaN.
+    For unknown labels, the output and the label are first set to 0. Otherwise the gradient would be
+    NaN, since NaN times 0 is NaN.
 
     Args:
-        each: ``(output, y) -> loss`` of every entry, ``[n, t]`` each.
+        each: function ``(output, y) -> loss`` for every entry; all three are ``[n, t]``.
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``.
-        y: float ``[n]`` or ``[n, t]``, NaN where unknown.
+        y: float ``[n]`` or ``[n, t]``, NaN for unknown labels.
         mask: bool or float weights ``[n]``; default all rows.
 
     Returns:
-        Scalar; 0, with a gradient, where nothing is known.
+        Scalar; 0, with a gradient, if no label is known.
 
     Raises:
-        TypeError: if `y` is not floating point, or `mask` neither bool nor floating point.
-        ValueError: for shapes that do not fit.
+        TypeError: if `y` is not floating point, or if `mask` is neither bool nor floating point.
+        ValueError: if the shapes disagree.
     """
     out, answer = as_columns(output, y, mask)
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():

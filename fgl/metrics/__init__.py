@@ -1,4 +1,4 @@
-"""Metrics: of classes, of rankings, of numbers, and of answers to several questions."""
+"""Metrics for classes, for rankings, for regression, and for several binary tasks."""
 
 from .answers import mean_auc, mean_average_precision
 from .classes import accuracy, hit_rows, macro_f1

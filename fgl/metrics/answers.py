@@ -1,4 +1,4 @@
-"""Metrics of answers, yes or no, to several questions: one score a task, then their mean."""
+"""Metrics for several binary tasks: a score per task, then the mean over tasks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from .ranking import auc, average_precision
 
 @explained
 def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
-    """Mean area under the ROC curve over the tasks that have both answers, as OGB reports it.
+    """Mean area under the ROC curve over the tasks that have labels of both kinds, as in OGB.
 
-    A score that is NaN is on the wrong side of all others, as it is a miss in `accuracy`.
+    A score that is NaN counts as ranked wrong with respect to all other scores, just as a NaN is a
+    miss in `accuracy`.
 
     Args:
         output: logits or any scores, float ``[n]``, ``[n, 1]`` or ``[n, t]``.
-        y: float ``[n]`` or ``[n, t]``, 0, 1 or NaN where unknown.
+        y: float ``[n]`` or ``[n, t]``, labels 0 or 1, or NaN if unknown.
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        Between 0 and 1; NaN where no task has both answers.
+        Between 0 and 1; NaN if no task has labels of both kinds.
 
     Raises:
-        TypeError: if `y` is not floating point, or `mask` not bool.
-        ValueError: for shapes that do not fit, or an answer that is not 0, 1 or NaN.
+        TypeError: if `y` is not floating point, or if `mask` is not bool.
+        ValueError: if the shapes disagree, or if a label is not 0, 1 or NaN.
 
     Example:
         >>> y = torch.tensor([[0.0, 1.0], [1.0, 1.0], [torch.nan, 1.0]])
@@ -44,9 +45,9 @@ def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def mean_average_precision(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
-    """Mean average precision over the tasks that have both answers, as OGB reports it.
+    """Mean average precision over the tasks that have labels of both kinds, as in OGB.
 
-    A score that is NaN counts as for `mean_auc`.
+    A score that is NaN is treated as in `mean_auc`.
 
     Args:
         output, y, mask: as for `mean_auc`.

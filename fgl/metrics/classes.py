@@ -1,4 +1,4 @@
-"""Metrics of classes: accuracy, macro F1, their counts, and their numbers on the processor."""
+"""Metrics for classes: accuracy, macro F1, their counts, and their conversion to numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..transfer import to_host
 
 @explained
 def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
-    """Share of the masked nodes whose largest logit is their label's; a row with a NaN is a miss.
+    """Fraction of masked nodes whose label has the largest logit; a row with a NaN is a miss.
 
     Args:
         logits: float ``[num_nodes, num_classes]``.
@@ -23,7 +23,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
         mask: bool ``[num_nodes]``; default all nodes.
 
     Returns:
-        Between 0 and 1; ``nan`` where nothing is masked in.
+        Between 0 and 1; ``nan`` if the mask is empty.
 
     Raises:
         TypeError: if `mask` is not bool.
@@ -38,13 +38,13 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts behind `accuracy`, on the device: right answers, and all answers.
+    """The counts for `accuracy`, on the device: correct predictions and all predictions.
 
     Args:
         logits, y, mask: as for `accuracy`.
 
     Returns:
-        int64 ``[2]``, for `share`.
+        int64 ``[2]``, an argument for `share`.
 
     Example:
         >>> hit_counts(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -56,7 +56,7 @@ def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 @explained
 def share(counts: Tensor) -> float:
-    """The first count over the second; ``nan`` over nothing.
+    """The first count divided by the second; ``nan`` if the second is 0.
 
     Example:
         >>> share(torch.tensor([1, 2]))
@@ -68,7 +68,7 @@ def share(counts: Tensor) -> float:
 
 @explained
 def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
-    """Whether each row's largest logit is its label's; a row with a NaN is a miss.
+    """For each row, whether its label has the largest logit; a row with a NaN is a miss.
 
     Args:
         logits: float ``[n, num_classes]``.
@@ -82,14 +82,15 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
         tensor([ True, False])
     """
     hit: Tensor = logits.argmax(1) == y
-    return hit & ~logits.isnan().any(1)  # argmax would choose the NaN
+    return hit & ~logits.isnan().any(1)  # argmax returns the position of a NaN
 
 
 @explained
 def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Mean over classes of F1, ``2 TP_c / (2 TP_c + FP_c + FN_c)``.
 
-    A class counts if it is a masked node's label or prediction, as in scikit-learn.
+    The mean includes each class that is the label or the prediction of a masked node, as in
+    scikit-learn.
 
     Args:
         logits: float ``[num_nodes, num_classes]``; a row with a NaN predicts no class.
@@ -97,12 +98,12 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
         mask: bool ``[num_nodes]``; default all nodes.
 
     Returns:
-        Between 0 and 1; ``nan`` where nothing is masked in.
+        Between 0 and 1; ``nan`` if the mask is empty.
 
     Raises:
         TypeError: if `mask` is not bool.
-        ValueError: if `y` or `mask` does not have one entry per row of `logits`, or a masked label
-            is no class.
+        ValueError: if `y` or `mask` does not have one entry per row of `logits`, or if a masked
+            label is not a valid class.
 
     Example:
         >>> macro_f1(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -115,14 +116,15 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts behind `macro_f1`, on the device.
+    """The counts for `macro_f1`, on the device.
 
     Args:
         logits, y, mask: as for `macro_f1`.
 
     Returns:
-        int64 ``[3, num_classes + 1]``, for `f1_of`: of each class how many are right, predicted and
-        labelled so; at the end of the last row how many labels are no class.
+        int64 ``[3, num_classes + 1]``, an argument for `f1_of`. The rows are, for each class, the
+        numbers of correct predictions, of predictions and of labels. The last entry of the last row
+        is the number of labels that are not a valid class.
 
     Example:
         >>> class_counts(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -132,7 +134,7 @@ def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tenso
     """
     logits, y, mask = _rows(logits, y, mask)
     classes = logits.shape[1]
-    none = 3 * (classes + 1)  # a row that is not read
+    none = 3 * (classes + 1)  # index of an entry that is never read
     clean = mask & ~logits.isnan().any(1)
     predicted = logits.argmax(1)
     label = torch.where((y >= 0) & (y < classes), y, classes)
@@ -147,10 +149,10 @@ def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tenso
 
 
 def f1_of(counts: Tensor) -> float:
-    """The macro F1 of `class_counts`, on the processor.
+    """Macro F1 from `class_counts`, computed on the CPU.
 
     Raises:
-        ValueError: if a label is no class.
+        ValueError: if a label is not a valid class.
 
     Example:
         >>> f1_of(torch.tensor([[1, 0, 0], [1, 1, 0], [2, 0, 0]]))
@@ -165,7 +167,7 @@ def f1_of(counts: Tensor) -> float:
 
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Select the rows that count, with a mask; on a GPU take all rows, which needs no wait."""
+    """Select the masked rows, with a mask; on a GPU keep all rows, which avoids a wait."""
     check_length(len(logits), y=y)
     if mask is not None:
         check_mask("mask", mask, len(logits))
@@ -175,18 +177,19 @@ def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tenso
     return logits, y, torch.ones_like(y, dtype=torch.bool)
 
 
-NUMBER: Any = (float, share, f1_of)  # of a tensor by its dimensions: a number, hits, classes
+NUMBER: Any = (float, share, f1_of)  # converter by a tensor's dimension: number, hits, classes
 
 
 @explained
 def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Metrics as numbers, so that a GPU is waited for once.
+    """Convert metrics to numbers, with a single wait for a GPU.
 
     Args:
-        metrics: name to a number, a scalar, or what `hit_counts` or `class_counts` returns.
+        metrics: name to a number, a scalar tensor, or a result of `hit_counts` or `class_counts`.
 
     Returns:
-        The same names with a number each: of `hit_counts` the `share`, of `class_counts` `f1_of`.
+        The same names with a number each: `share` of the `hit_counts`, `f1_of` of the
+        `class_counts`.
 
     Example:
         >>> on_host({"accuracy": torch.tensor([3, 4])}, {"loss": 0.5})

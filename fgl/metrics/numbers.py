@@ -1,4 +1,4 @@
-"""Metrics of numbers, averaged over tasks: squared, absolute and relative errors, and R2."""
+"""Regression metrics, averaged over tasks: squared, absolute and relative errors, and R2."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ..kinds import explained
 def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Root mean squared error of each task, averaged over the tasks.
 
-    ``1/|T| sum_{j in T} sqrt(1/|K_j| sum_{v in K_j} (output_vj - y_vj)^2)``: K_j are the masked
-    rows whose answer to task j is not NaN, T the tasks that have one.
+    ``1/|T| sum_{j in T} sqrt(1/|K_j| sum_{v in K_j} (output_vj - y_vj)^2)``. K_j are the masked
+    rows whose label for task j is not NaN. T are the tasks with at least one such row.
 
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
-        y: float ``[n]`` or ``[n, t]``, NaN where unknown.
+        y: float ``[n]`` or ``[n, t]``, NaN for unknown labels.
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        A float64 scalar where `output` is, without a wait for a GPU; infinite if the output
-        is NaN at a known answer, and NaN if no answer is known.
+        A float64 scalar on the device of `output`, without a wait for a GPU. It is infinite if the
+        output is NaN at a known label, and NaN if no label is known.
 
     Raises:
-        TypeError: if `y` is not floating point, or `mask` not bool.
-        ValueError: for shapes that do not fit.
+        TypeError: if `y` is not floating point, or if `mask` is not bool.
+        ValueError: if the shapes disagree.
 
     Example:
         >>> rmse(torch.tensor([[1.0], [5.0]]), torch.tensor([3.0, torch.nan]))
@@ -64,10 +64,10 @@ def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 @explained
 def mape(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean absolute error as a share of the answer, of each task, averaged over the tasks.
+    """Mean absolute error relative to the label, averaged over the tasks.
 
     ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |output_vj - y_vj| / |y_vj|``, T and K_j as for
-    `rmse`, without answers of 0.
+    `rmse`, except that labels equal to 0 are left out.
 
     Args:
         output, y, mask: as for `rmse`.
@@ -93,15 +93,16 @@ def mape(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Coefficient of determination of each task, averaged over the tasks.
 
-    ``1 - sum_v (output_vj - y_vj)^2 / sum_v (y_vj - m_j)^2`` over the known answers of task j,
-    whose mean is m_j; then the mean over the tasks that have two or more of them. A task whose
-    answers are all the same counts 1 if they are met exactly, and otherwise 0, as in scikit-learn.
+    ``1 - sum_v (output_vj - y_vj)^2 / sum_v (y_vj - m_j)^2`` over the known labels of task j, where
+    m_j is their mean. The result is the mean over the tasks with two or more known labels. If all
+    labels of a task are equal, its score is 1 for an exact output and 0 otherwise, as in
+    scikit-learn.
 
     Args:
         output, y, mask: as for `rmse`.
 
     Returns:
-        As `rmse`, at most 1; NaN where no task has two known answers.
+        As `rmse`, at most 1; NaN if no task has two known labels.
 
     Raises:
         TypeError, ValueError: as `rmse`.
@@ -120,13 +121,13 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     middle = answer.sum(0) / count
     spread = torch.where(answered, answer - middle, 0.0).square().sum(0)
     lowest, highest = (torch.where(answered, answer, end) for end in (torch.inf, -torch.inf))
-    same = lowest.amin(0) == highest.amax(0)  # their mean may differ from them by rounding
+    same = lowest.amin(0) == highest.amax(0)  # the mean of equal labels may differ by rounding
     met = (away == 0).double()
     return _mean_of(torch.where(same, met, 1 - away / spread), count > 1)
 
 
 def _errors(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Errors of a model (infinite for a NaN), the answers, and a mask of the known answers."""
+    """Errors of a model (infinite for a NaN), the labels, and a mask of the known labels."""
     out, answer, answered = known_entries(output, y, mask)
     error = out - answer
     return torch.where(error.isnan(), torch.inf, error), answer, answered
@@ -138,11 +139,11 @@ def _mean_of(each: Tensor, scored: Tensor) -> Tensor:
 
 
 def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Output and answers in float64, 0 for unknown answers, and a mask of known ones, ``[n, t]``.
+    """Output and labels in float64, 0 for unknown labels, and a mask of known labels, ``[n, t]``.
 
     Raises:
-        TypeError: if `y` is not floating point, or `mask` not bool.
-        ValueError: for shapes that do not fit.
+        TypeError: if `y` is not floating point, or if `mask` is not bool.
+        ValueError: if the shapes disagree.
     """
     out, answer = as_columns(output, y, mask)
     valid = ~answer.isnan()

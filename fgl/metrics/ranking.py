@@ -1,4 +1,4 @@
-"""Metrics of a ranking: area under the ROC curve, average precision, hit rate."""
+"""Metrics for rankings: area under the ROC curve, average precision, hit rate."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .classes import share
 def auc(scores: Tensor, y: Tensor) -> float:
     """Area under the receiver operating characteristic.
 
-    The probability that a positive scores above a negative, a tie counting half:
-    ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. By sorting, O(n log n), exact.
+    This is the probability that a positive scores above a negative, where a tie has the value 1/2:
+    ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. It is computed exactly by sorting, O(n log n).
 
     Args:
         scores: float or integer ``[n]``, on any device.
-        y: bool ``[n]``, or numbers 0 and 1: which are positive.
+        y: bool ``[n]``, or numbers 0 and 1; True or 1 marks a positive.
 
     Returns:
         Between 0 and 1.
@@ -39,14 +39,14 @@ def auc(scores: Tensor, y: Tensor) -> float:
 
 @explained
 def average_precision(scores: Tensor, y: Tensor) -> float:
-    """Area under the steps of precision over recall.
+    """Area under the step function of precision over recall.
 
-    ``sum_t (R_t - R_{t-1}) P_t`` over the distinct scores t from the largest on, equal scores
-    counting as one threshold. By sorting, O(n log n), exact.
+    ``sum_t (R_t - R_{t-1}) P_t`` over the distinct scores t in descending order. Equal scores form
+    one threshold. It is computed exactly by sorting, O(n log n).
 
     Args:
         scores: float or integer ``[n]``, on any device.
-        y: bool ``[n]``, or numbers 0 and 1: which are positive.
+        y: bool ``[n]``, or numbers 0 and 1; True or 1 marks a positive.
 
     Returns:
         Between 0 and 1.
@@ -65,7 +65,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
 
 @explained
 def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
-    """`auc` and `average_precision` of one sort.
+    """`auc` and `average_precision`, computed with a single sort.
 
     Args:
         scores, y: as for `auc`.
@@ -84,19 +84,20 @@ def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
 
 @explained
 def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = None) -> float:
-    """Share of the rows whose own score is among the k largest of the row.
+    """Fraction of rows in which the chosen item has one of the k largest scores.
 
-    ``1/n sum_i [ #{j : o_ij >= s_i} < k ]``: an equal score counts against the row.
+    ``1/n sum_i [ #{j : o_ij >= s_i} < k ]``: a candidate with an equal score ranks above the chosen
+    item.
 
     Args:
-        scores: float ``[n]``, of what was chosen; a row with a NaN is a miss.
-        others: float ``[n, m]``, of the candidates that were not; minus infinity for one that is
-            left out.
+        scores: float ``[n]``, scores of the chosen items; a row with a NaN is a miss.
+        others: float ``[n, m]``, scores of the other candidates; minus infinity excludes a
+            candidate.
         k: length of the list, at least 1.
-        mask: bool ``[n]``, the rows that count; default all.
+        mask: bool ``[n]``, the rows to average over; default all.
 
     Returns:
-        Between 0 and 1; ``nan`` where no row counts.
+        Between 0 and 1; ``nan`` if the mask is empty.
 
     Raises:
         TypeError: if `mask` is not bool.
@@ -137,9 +138,9 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Count positives, and all, with at least each score, for distinct scores from the largest.
+    """For each distinct score, in descending order, count positives and all rows at or above it.
 
-    Sorted where the scores are; the rest is done on the processor.
+    Sorting is done on the device of the scores, the rest on the CPU.
     """
     reject_if(
         scores.dim() != 1 or y.shape != scores.shape,
@@ -148,7 +149,7 @@ def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     )
     positive = y == 1
     ordered, order = scores.sort(descending=True)
-    last = torch.ones_like(positive)  # of a run of equal scores
+    last = torch.ones_like(positive)  # whether an entry is the last of a run of equal scores
     last[:-1] = ordered[1:] != ordered[:-1]
     other, absent = (~(positive | (y == 0))).any(), scores.isnan().any()
     hits, last, other, absent = to_host(positive[order].cumsum(0), last, other, absent)

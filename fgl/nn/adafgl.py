@@ -1,4 +1,4 @@
-"""Networks of AdaFGL's second step: personal propagation along a federated model's answers."""
+"""Networks of AdaFGL's second step: personal propagation based on a federated model's outputs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from .layers import Edges, Features, adjacency, dropout
 
 
 class AdaFGL(nn.Module):
-    """A federated model, which stays as it is, and a client's own networks around its answers.
+    """A frozen federated model, and a client's personal networks that refine its predictions.
 
-    ``P = softmax(extractor(x, A))``. Nodes with similar rows of P are joined: ``A' = alpha A +
-    (1 - alpha) R``, R_ij being 1 where ``alike(P)_ij > 0.999``, see `alike`. With ``A^ = D^-1/2 (A'
-    + I)^T D^-1/2`` the networks read ``S = [x || A^ x || ... || A^^k x]``:
+    ``P = softmax(extractor(x, A))``. Edges between nodes with similar rows of P are added: ``A' =
+    alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999``, see `alike`, and 0 otherwise.
+    With ``A^ = D^-1/2 (A' + I)^T D^-1/2`` the networks read ``S = [x || A^ x || ... || A^^k x]``:
 
-    - where neighbours have the same label, an MLP of S; the answer is ``(softmax(MLP) + P) / 2``,
-      with softmax(P) for P, as the public code has it;
-    - where they have not, the mean of three softmaxes: of an MLP of x, of an MLP of S, and of an
-      MLP of S whose outputs are passed along signed edges, see `signed_messages`.
+    - On a homophilous graph an MLP reads S. The output is ``(softmax(MLP) + P) / 2``, with
+      softmax(P) instead of P, as in the public code.
+    - On a heterophilous graph the output is the mean of the softmaxes of three MLPs. The first
+      reads x. The second reads S. The third reads S, and its outputs are passed along signed
+      edges, see `signed_messages`.
 
-    The buffer `homophilous`, 1 or 0, chooses. All pairs of nodes are compared.
+    The buffer `homophilous` (1 or 0) selects between the two. All pairs of nodes are compared.
 
     Args:
         extractor: the federated model, called as ``extractor(x, adj)``.
@@ -36,15 +37,15 @@ class AdaFGL(nn.Module):
         out_channels: number of classes.
         hops: k, at least 1.
         alpha: weight of the client's own edges.
-        beta: weight of R where messages are signed.
+        beta: weight of R in the signed messages.
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
         x: float ``[n, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with
-        ``A[target, source]``; node_mask: bool ``[n]``, the nodes that are there, default all.
+        ``A[target, source]``; node_mask: bool ``[n]``, False for padding nodes, default all True.
 
     Returns:
-        The logarithms of the answers, ``[n, out_channels]``.
+        Log-probabilities, ``[n, out_channels]``.
 
     Example:
         >>> model = AdaFGL(fgl.nn.GCN(4, 8, 2), 4, 8, 2)
@@ -98,13 +99,15 @@ class AdaFGL(nn.Module):
 
 
 class Personal(nn.Module):
-    """The networks of a client's own, see `AdaFGL`.
+    """The personal networks of one client, see `AdaFGL`.
 
     Shapes:
-        seen: S, float ``[n, (hops + 1) in_channels]``; answers: P, float ``[n, out_channels]``.
+        propagated: S, float ``[n, (hops + 1) in_channels]``; answers: P, float
+        ``[n, out_channels]``.
 
     Returns:
-        Four logits ``[n, out_channels]``: with like neighbours; of x, of S, of signed messages.
+        Four logits ``[n, out_channels]``: one for homophilous graphs; and three for heterophilous
+        graphs, computed from x, from S and from the signed messages.
 
     Example:
         >>> [out.shape for out in Personal(2, 8, 3, 1)(torch.rand(5, 4), torch.rand(5, 3))]
@@ -153,7 +156,7 @@ class Personal(nn.Module):
 
 
 def linears(sizes: Sequence[int]) -> nn.ModuleList:
-    """Linear layers with Glorot-uniform weights of the gain of ReLU, and biases of 0."""
+    """Linear layers with Glorot-uniform weights, scaled by the gain for ReLU, and zero biases."""
     layers = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(sizes)])
     for layer in layers:
         nn.init.xavier_uniform_(layer.weight, gain=nn.init.calculate_gain("relu"))  # type: ignore[arg-type]
@@ -162,12 +165,12 @@ def linears(sizes: Sequence[int]) -> nn.ModuleList:
 
 
 def prelu(h: Tensor, slope: Tensor) -> Tensor:
-    """``h`` where it is positive, else ``slope h``."""
+    """``h`` for positive entries and ``slope h`` for the other entries."""
     return torch.where(h > 0, h, slope * h)
 
 
 def alike(answers: Tensor) -> Tensor:
-    """The cosine of the softmaxes of every two nodes, 0 on the diagonal; float ``[n, n]``."""
+    """Cosine similarity of the softmaxes of each pair of nodes, float ``[n, n]``; diagonal 0."""
     share = answers.softmax(1)
     unit = share / share.square().sum(1, keepdim=True).sqrt()
     eye = torch.eye(len(answers), dtype=torch.bool, device=answers.device)
@@ -175,12 +178,12 @@ def alike(answers: Tensor) -> Tensor:
 
 
 def joined(answers: Tensor) -> Tensor:
-    """R: 1 where two nodes' answers are alike, else 0."""
+    """R: 1 if the predictions for two nodes are alike, else 0."""
     return (alike(answers.detach()) > 0.999).to(answers.dtype)
 
 
 def normalised(matrix: Tensor) -> Tensor:
-    """``D^-1/2 (A + I)^T D^-1/2`` of a matrix ``A[source, target]``, given as its transpose."""
+    """``D^-1/2 (A + I)^T D^-1/2`` for a matrix ``A[source, target]``; `matrix` is A's transpose."""
     matrix = matrix + torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     scale = matrix.sum(0) ** -0.5
     return scale[:, None] * matrix * scale
@@ -189,8 +192,8 @@ def normalised(matrix: Tensor) -> Tensor:
 def signed_messages(h: Tensor, signs: Tensor, slope: Tensor, mask: Tensor | None) -> Tensor:
     """``(softmax(f(L) h) - softmax(f(-L) h) + h) / 2``, with a PReLU f and signed edges L.
 
-    An entry r of `signs` with mean m and maximum M is ``(r - m) / (M - m)`` in L if it is above m,
-    else ``-r / m``; the diagonal is 1.
+    Let m be the mean and M the maximum of `signs`. An entry r becomes ``(r - m) / (M - m)`` in L if
+    r is above m, and ``-r / m`` otherwise. Then 1 is added on the diagonal.
     """
     present = torch.ones_like(signs[0]) if mask is None else mask.to(signs.dtype)
     signs = signs * present * present[:, None]

@@ -1,4 +1,4 @@
-"""Twins of fgl's networks with PyTorch Geometric's layers, to use a trained model elsewhere."""
+"""Twins of fgl's networks, built from PyTorch Geometric's layers, to use a model without fgl."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from .sage import SAGEConv
 def to_pyg(model: nn.Module) -> nn.Module:
     """A network of PyTorch Geometric's layers with the same weights and outputs.
 
-    The twin's forward takes ``(x, edge_index)`` and after them the arguments of PyG's layers:
+    The twin's forward takes ``(x, edge_index)``, followed by the arguments of PyG's layers:
     `edge_weight` for `GCN`, `edge_type` for `RGCN`. Twins of `GIN` and `GINE` take
-    ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode outputs are
-    equal up to rounding. A twin can be exported with ``torch.export`` and to ONNX. It has no
-    dropout of the input or of attention, and needs dense features, ``x.to_dense()``.
+    ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin
+    and the model have equal outputs up to rounding. A twin can be exported with ``torch.export``
+    and to ONNX. It has no dropout of the input or of attention. It needs dense features,
+    ``x.to_dense()``.
 
     Args:
         model: a `GCN`, `GAT`, `SAGE`, `GIN`, `GINE` or `RGCN`, or one of their convolutions.
 
     Returns:
         A module with a copy of the weights, in the same mode (training or evaluation). Its
-        ``state_dict`` has the keys of the model's.
+        ``state_dict`` has the same keys as the model's.
 
     Raises:
-        TypeError: for another model.
-        ValueError: for a `GCN` whose features are sums over neighbours already.
+        TypeError: for any other model.
+        ValueError: for a `GCN` whose input features are already sums over neighbours.
         ImportError: if torch_geometric is not installed.
 
     Example:
@@ -63,7 +64,7 @@ def to_pyg(model: nn.Module) -> nn.Module:
 
 
 def _twin(pyg: Any, model: Any) -> nn.Module:
-    """The twin of a network or of a convolution, with weights of its own."""
+    """The twin of a network or of a convolution, with its own weights."""
     if type(model).__module__.split(".")[0] != "fgl":
         raise TypeError(
             f"Expected a network of fgl.nn, but got {type(model).__name__}: the forward of another "
@@ -77,7 +78,7 @@ def _twin(pyg: Any, model: Any) -> nn.Module:
 
 
 def _conv(pyg: Any, conv: Any) -> nn.Module:
-    """PyG's convolution of the same sizes and options."""
+    """PyG's convolution with the same sizes and options."""
     layer: nn.Module
     if isinstance(conv, GCNConv):
         reject_if(
@@ -116,7 +117,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 class StackTwin(nn.Module):
     """PyG's convolutions with ReLU and dropout between them, and a linear map if the model has one.
 
-    ``forward(x, edge_index, *of_edges)``; what follows `edge_index` goes to each convolution.
+    ``forward(x, edge_index, *of_edges)`` passes the arguments `of_edges` to each convolution.
 
     Example:
         >>> fgl.nn.to_pyg(fgl.nn.GCN(4, 8, 2))  # doctest: +SKIP

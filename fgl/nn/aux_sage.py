@@ -14,14 +14,14 @@ from .sage import SAGEConv
 
 
 class AuxSAGE(Layers):
-    """FedAux's network: nodes see all nodes that a learned vector places near them.
+    """FedAux's network: each node also reads all nodes that a learned vector places near it.
 
     ``h = SAGE(x)``, with ReLU and dropout between the convolutions; ``s_i = cos(h_i, a)`` places a
-    node on a line, and ``z_i = sum_j k_ij h_j / sum_j k_ij`` with ``k_ij = exp(-(s_i -
-    s_j)^2 / sigma^2)`` smooths over the nodes near it there (Eq. 3). The logits are
-    ``W [h || z] + b``. The vector a is the parameter `aux`.
+    node on a line. ``z_i = sum_j k_ij h_j / sum_j k_ij`` with ``k_ij = exp(-(s_i -
+    s_j)^2 / sigma^2)`` averages over the nodes that are near node i on this line (Eq. 3). The
+    logits are ``W [h || z] + b``. The vector a is the parameter `aux`.
 
-    All pairs of nodes are compared: memory grows with the square of their number.
+    All pairs of nodes are compared, so memory grows with the square of the number of nodes.
 
     Args:
         in_channels: number of node features.
@@ -29,11 +29,11 @@ class AuxSAGE(Layers):
         out_channels: number of classes.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
-        sigma: how far on the line nodes are near, above 0.
+        sigma: bandwidth of the kernel on the line, above 0.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as `SAGE`'s; node_mask: bool
-        ``[n]``, the nodes that are there, default all.
+        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as for `SAGE`; node_mask:
+        bool ``[n]``, False for padding nodes, default all True.
 
     Returns:
         Logits ``[n, out_channels]``; with ``return_embedding=True`` also h.
@@ -63,7 +63,7 @@ class AuxSAGE(Layers):
         self.sigma = sigma
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Initialise all parameters again."""
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
@@ -84,7 +84,7 @@ class AuxSAGE(Layers):
 
 
 def smoothed(h: Tensor, aux: Tensor, sigma: float, node_mask: Tensor | None = None) -> Tensor:
-    """The mean over nodes, weighed by how near they are on the line of `aux`, float ``[n, d]``."""
+    """Mean over nodes, weighted by their nearness on the line of `aux`, float ``[n, d]``."""
     place = cosine_similarity(h, aux[None], dim=-1)
     kernel = torch.exp(-(place[None] - place[:, None]).square() / sigma**2)
     if node_mask is not None:

@@ -1,4 +1,4 @@
-"""FedDEP's networks: embeddings of missing neighbours, and a classifier that reads them."""
+"""FedDEP's networks: a generator of missing neighbours' embeddings, and a classifier of nodes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from .sage import SAGE, SAGEConv
 
 
 class DeepNeighbours(nn.Module):
-    """FedDEP's network: a node's missing neighbours as embeddings, which each layer reads.
+    """FedDEP's network: each layer of a classifier reads embeddings of missing neighbours.
 
-    A `DeepGenerator` says how many neighbours each node misses, c, and makes P embeddings z; the
-    first ``min(P, round c)`` of them are there. The classifier, a `FusedSAGE`, reads ``sum_p z_p /
-    P`` over these. The generator does not learn where the model is trained, and is always in
-    evaluation mode there: `fgl.methods.feddep` trains it before. Until then the buffer `mends` is
-    0, and no node has such a neighbour.
+    A `DeepGenerator` predicts the number c of missing neighbours of each node, and P embeddings z.
+    The first ``min(P, round c)`` embeddings are used. The classifier, a `FusedSAGE`, reads ``sum_p
+    z_p / P`` over the used embeddings. Training this model does not train the generator, which
+    always stays in evaluation mode. `fgl.methods.feddep` trains the generator beforehand. Until
+    that is done, the buffer `mends` is 0, and no node has generated neighbours.
 
-    A node reads four hops: two of the generator, two of the classifier.
+    An output depends on four hops: two of the generator and two of the classifier.
 
     Args:
         in_channels: number of node features.
         hidden_channels: width of the embeddings, of the classifier and of the generator's encoder.
         out_channels: number of classes.
-        latent: width of what the generator reads.
-        widths: of its two hidden layers.
+        latent: width of the encoder's output h in the generator.
+        widths: widths of the generator's two hidden layers.
         num_neighbours: P.
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as `SAGE`'s.
+        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as for `SAGE`.
 
     Returns:
         Logits ``[n, out_channels]``.
@@ -84,15 +84,15 @@ class DeepNeighbours(nn.Module):
 class DeepGenerator(nn.Module):
     """Generator of the number and the embeddings of each node's missing neighbours (FedDEP's DGen).
 
-    ``h = SAGE(x)``, two layers; ``c = ReLU(w h + b)``; ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h +
-    e))))``, in training with standard normal noise e and dropout before ``W_3``. The bias of the
-    count starts at 1: a ReLU that is 0 at every node would never learn.
+    ``h = SAGE(x)`` has two layers; ``c = ReLU(w h + b)``; ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h +
+    e))))``. In training e is standard normal noise, and dropout is applied before ``W_3``. The
+    count's bias b starts at 1, because a ReLU that is 0 at every node would never learn.
 
     Args:
         in_channels: number of node features.
         hidden_channels: width of the embeddings and of the encoder's first layer.
         latent: width of h.
-        widths: of the two hidden layers.
+        widths: widths of the two hidden layers.
         num_neighbours: P.
         dropout: probability of dropping a unit in training.
 
@@ -136,10 +136,10 @@ class DeepGenerator(nn.Module):
 
 
 class FusedSAGE(nn.Module):
-    """GraphSAGE whose layers each add a linear map of a node's own embedding.
+    """GraphSAGE in which each layer adds a linear map of a given embedding of the node.
 
-    ``e_k = V_k e_(k-1) + c_k`` from the given ``e_0``, and ``h_k = SAGE_k(h_(k-1)) + e_k``, with
-    ReLU and dropout between the layers.
+    ``e_k = V_k e_(k-1) + c_k`` and ``h_k = SAGE_k(h_(k-1)) + e_k``, where ``e_0`` is given. ReLU
+    and dropout are applied between the layers.
 
     Args:
         in_channels: number of node features.
@@ -149,8 +149,8 @@ class FusedSAGE(nn.Module):
         dropout: probability of dropping a hidden unit in training.
 
     Shapes:
-        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as `SAGE`'s; embedding: float
-        ``[n, hidden_channels]``.
+        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as for `SAGE`; embedding:
+        float ``[n, hidden_channels]``.
 
     Returns:
         Logits ``[n, out_channels]``.
@@ -190,9 +190,10 @@ class FusedSAGE(nn.Module):
 
 
 class DeepEncoder(nn.Module):
-    """The network whose embeddings FedDEP makes prototypes of.
+    """The network that computes the embeddings for FedDEP's prototypes.
 
-    ``h = tanh(SAGE(ReLU(SAGE(x))))``; the answer is ``softmax(W h + b)``, with dropout after each.
+    The embedding is ``h = tanh(SAGE(ReLU(SAGE(x))))``; the prediction is ``softmax(W h + b)``.
+    Dropout follows each of the three layers.
 
     Args:
         in_channels: number of node features.
@@ -201,7 +202,7 @@ class DeepEncoder(nn.Module):
         dropout: probability of dropping a unit in training.
 
     Returns:
-        h, ``[n, hidden_channels]``, and the answers ``[n, out_channels]``.
+        h, ``[n, hidden_channels]``, and the predictions ``[n, out_channels]``.
 
     Example:
         >>> h, answers = DeepEncoder(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]]))
@@ -230,10 +231,10 @@ class DeepEncoder(nn.Module):
 
 
 def fused(count: Tensor, embeddings: Tensor) -> Tensor:
-    """The mean over P places of the generated embeddings that are there, float ``[n, d]``.
+    """Sum of the used embeddings of each node, divided by P, float ``[n, d]``.
 
     Args:
-        count: float ``[n]``; the first ``round(count)`` are there.
+        count: float ``[n]``; the first ``round(count)`` embeddings are used.
         embeddings: float ``[n, P, d]``.
 
     Example:

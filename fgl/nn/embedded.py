@@ -1,4 +1,4 @@
-"""Embeddings of any model: what goes into one of its layers."""
+"""Embeddings of any model, read from the input of one of its layers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ..checks import reject_if
 
 
 class Embedded(nn.Module):
-    """A model that takes ``return_embedding=True``, as MOON and FGSSL ask for.
+    """A wrapper that adds the argument ``return_embedding=True``, which MOON and FGSSL need.
 
     Args:
         model: any module; its parameters get the prefix ``"model."``.
-        before: the name of one of its submodules; what goes into it is the embedding.
+        before: name of a submodule of `model`; the submodule's input is the embedding.
 
     Returns:
-        What the model returns; with ``return_embedding=True`` that and the embedding.
+        The model's output; with ``return_embedding=True`` the output and the embedding.
 
     Raises:
-        ValueError: if the model has no submodule of this name; and when called, if it was not
-            called.
+        ValueError: if the model has no submodule of this name. Also during a call, if the model
+            did not call this submodule.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
@@ -39,7 +39,7 @@ class Embedded(nn.Module):
 
     @property
     def reads_like(self) -> nn.Module:
-        """The model whose forward decides which fields of a graph are read."""
+        """The wrapped model: its forward's arguments determine which fields of a graph are read."""
         return self.model
 
     def forward(self, *args: Any, return_embedding: bool = False, **kwargs: Any) -> Any:

@@ -18,8 +18,8 @@ class GATConv(nn.Module):
     """Attention over a node's neighbours and itself.
 
     ``h = X W``, ``a_ij = softmax_j LeakyReLU(att_dst . h_i + att_src . h_j)``,
-    ``out_i = sum_j a_ij h_j + b``. The sum is a weighted sparse product: no ``[num_edges, width]``
-    tensor is made.
+    ``out_i = sum_j a_ij h_j + b``. The sum is a weighted sparse product, which needs no tensor of
+    shape ``[num_edges, width]``.
 
     Args:
         in_channels: width of the input.
@@ -58,7 +58,7 @@ class GATConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the attention and the bias anew; the linear map draws its own weights."""
+        """Initialise attention and bias again; the linear map initialises its own weights."""
         bound = math.sqrt(6 / sum(self.att_src.shape[1:]))  # Glorot over these two, as PyG
         nn.init.uniform_(self.att_src, -bound, bound)
         nn.init.uniform_(self.att_dst, -bound, bound)
@@ -81,12 +81,12 @@ class GATConv(nn.Module):
 class GAT(Stack):
     """Layers of `GATConv` with ReLU and dropout between them; the last one averages its heads.
 
-    Keys equal those of ``torch_geometric.nn.GAT`` of the same sizes, and so do the outputs without
-    dropout (there is no dropout on attention here).
+    Keys equal those of ``torch_geometric.nn.GAT`` of the same sizes. Without dropout the outputs
+    are equal too. Unlike PyG's, this network has no dropout on attention.
 
     Args:
         in_channels: number of node features.
-        hidden_channels: width of the hidden layers, all heads together.
+        hidden_channels: width of the hidden layers, summed over all heads.
         out_channels: number of classes.
         num_layers: number of convolutions.
         heads: number of attention heads per layer.

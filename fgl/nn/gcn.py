@@ -13,13 +13,13 @@ from .layers import Edges, Features, Linear, Stack, adjacency, widths
 class GCNConv(nn.Module):
     """Graph convolution ``D^-1/2 (A + I) D^-1/2 X W + b``.
 
-    The normalised operator is made once per adjacency and reused.
+    The normalised operator is computed a single time per adjacency and reused.
 
     Args:
         in_channels: width of the input.
         out_channels: width of the output.
-        normalize: if not, the matrix given is the operator, as it is.
-        propagate: if not, the features given are sums over neighbours already: ``X W + b``.
+        normalize: if False, the given matrix is used as the operator without changes.
+        propagate: if False, the given features are already sums over neighbours: ``X W + b``.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
@@ -45,7 +45,7 @@ class GCNConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def reset_parameters(self) -> None:
-        """Reset the bias; the linear map draws its own weights."""
+        """Reset the bias; the linear map initialises its own weights."""
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Features, edges: Edges) -> Tensor:
@@ -68,12 +68,12 @@ class GCN(Stack):
         out_channels: number of classes.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
-        drop_input: drop entries of the features too.
-        normalize: if not, the matrix given is the operator, as it is.
-        summed: if so, the features are sums over neighbours already (`fgl.data.neighbour_sums`),
-            and the first convolution does not sum again.
-        head: if so, all convolutions are hidden, and a linear map ``lin`` makes the logits of the
-            last one's output, after ReLU and dropout, as with ``jk="last"`` in PyG.
+        drop_input: whether to apply dropout to the features too.
+        normalize: if False, the given matrix is used as the operator without changes.
+        summed: if True, the features are already sums over neighbours
+            (`fgl.data.neighbour_sums`), and the first convolution does not sum again.
+        head: if True, all convolutions are hidden layers. A linear map ``lin`` computes the logits
+            from the last convolution's output, after ReLU and dropout, as PyG's ``jk="last"``.
 
     Returns:
         Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the

@@ -1,4 +1,4 @@
-"""Graph isomorphism network for whole graphs (Xu et al. 2019), as GCFL and GPFL build it."""
+"""Graph isomorphism network for whole graphs (Xu et al. 2019), in the form of GCFL and GPFL."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .layers import Edges, Features, adjacency, coarse_scale
 
 
 class GINConv(nn.Module):
-    """Graph isomorphism convolution ``MLP(x_v + sum_{u in N(v)} x_u)``, eps fixed at 0.
+    """Graph isomorphism convolution ``MLP(x_v + sum_{u in N(v)} x_u)``, with eps fixed at 0.
 
-    Keys are those of ``torch_geometric.nn.GINConv`` around a ``Sequential(Linear, ReLU, Linear)``,
-    which besides them holds the constant ``eps``.
+    Keys equal those of ``torch_geometric.nn.GINConv`` with a ``Sequential(Linear, ReLU, Linear)``.
+    PyG's layer has one more key, the constant ``eps``.
 
     Args:
         in_channels: width of the input.
@@ -54,9 +54,9 @@ class GINConv(nn.Module):
 
 
 def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
-    """``layer(x)``, a tensor of its own that the caller may change.
+    """Compute ``layer(x)`` as a new tensor, which the caller may change in place.
 
-    With `before`, ``layer((x W) + n b)`` as one product, where the last column of x is n.
+    With `before`, compute ``layer((x W) + n b)`` as one product, where n is the last column of x.
     """
     if before is None:
         return (x @ layer.weight.t()).add_(layer.bias)
@@ -65,11 +65,11 @@ def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
 
 
 class OfGraphs(nn.Module):
-    """Parts of a network of whole graphs: a linear map, convolutions, a hidden layer, logits.
+    """Parts of a network for whole graphs: a linear map, convolutions, a hidden layer, logits.
 
     Args:
         in_channels, width, out_channels: sizes of the network.
-        make_conv: makes a convolution, `num_layers` times.
+        make_conv: function that returns a new convolution; it is called `num_layers` times.
         dropout: probability of dropping a hidden unit in training.
         pooling: ``"sum"`` or ``"mean"``, see `pooled_rows`.
     """
@@ -98,10 +98,11 @@ class OfGraphs(nn.Module):
 
 
 class GIN(OfGraphs):
-    """GIN of GPFL: linear map, `GINConv` with ReLU and dropout, pooling, one hidden layer, logits.
+    """GPFL's GIN: linear map, `GINConv` with ReLU and dropout, pooling, one hidden layer, logits.
 
-    ``h = x W + b; h <- dropout(relu(GINConv(h)))``, `num_layers` times; over each graph's nodes
-    ``g = sum_v h_v`` or their mean; ``dropout(relu(g W' + b')) W'' + b''``. No batch normalisation.
+    It starts with ``h = x W + b``. Then ``h <- dropout(relu(GINConv(h)))`` is applied `num_layers`
+    times. Pooling is ``g = sum_v h_v`` over each graph's nodes, or their mean. The logits are
+    ``dropout(relu(g W' + b')) W'' + b''``. There is no batch normalisation.
 
     Args:
         in_channels: number of node features.
@@ -114,12 +115,14 @@ class GIN(OfGraphs):
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
         `SparseMatrix` with ``A[target, source]``; pool: the graph of each node, int64
-        ``[num_nodes]`` (PyG's ``batch``), or `Graph.pool`, ``[num_graphs, num_nodes]``, 1 where a
-        node is in a graph; default all are one; output: logits ``[num_graphs, out_channels]``.
+        ``[num_nodes]`` (PyG's ``batch``), or `Graph.pool`, ``[num_graphs, num_nodes]``, with 1 if
+        a node is in a graph; by default all nodes form one graph; output: logits
+        ``[num_graphs, out_channels]``.
 
     Raises:
-        ValueError: if `num_layers` is not positive, `dropout` not in [0, 1], or `pooling` unknown.
-        TypeError, ValueError: when called, if `pool` is another tensor, or has a negative graph.
+        ValueError: if `num_layers` is not positive, `dropout` is not in [0, 1], or `pooling` is
+            unknown.
+        TypeError, ValueError: in a call, if `pool` has another dtype or shape, or a negative entry.
 
     Example:
         >>> batch = torch.tensor([0, 0, 1])
@@ -157,9 +160,9 @@ class GIN(OfGraphs):
         return _linear(pooled, self.readout)
 
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
-        """Sum ``pre(x)`` over neighbours, or x itself if `pre` can be applied later.
+        """Sum ``pre(x)`` over neighbours, or sum x itself if `pre` can be applied later.
 
-        Both are linear, so x, which is narrow and not trained, can be summed first.
+        `pre` and the sum are linear, so x can be summed first. x is narrow and needs no gradient.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)
@@ -177,7 +180,7 @@ class GIN(OfGraphs):
 def pooled_rows(
     h: Tensor, pool: SparseMatrix | Tensor | None, how: Literal["sum", "mean"]
 ) -> Tensor:
-    """Sums or means of rows over the nodes of each graph; without `pool` all are one graph.
+    """Sums or means of rows over each graph's nodes; without `pool` all nodes form one graph.
 
     Example:
         >>> pooled_rows(torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([0, 0, 1]), "mean")
@@ -196,7 +199,7 @@ def pooled_rows(
 
 
 def membership(batch: Tensor, num_nodes: int) -> SparseMatrix:
-    """``[num_graphs, num_nodes]`` with a one where a node is in a graph."""
+    """Matrix ``[num_graphs, num_nodes]`` with a 1 if a node is in a graph."""
     if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
         raise TypeError(
             f"Expected pool to be a SparseMatrix, or int64 [{num_nodes}], the graph of each node, "

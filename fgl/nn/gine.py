@@ -1,4 +1,4 @@
-"""Graph isomorphism network that reads features of edges (Hu et al. 2020)."""
+"""Graph isomorphism network that reads edge features (Hu et al. 2020)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .layers import Edges, Features, adjacency, dropout
 
 
 class GINEConv(nn.Module):
-    """Graph isomorphism convolution with features of edges.
+    """Graph isomorphism convolution with edge features.
 
-    ``MLP(x_v + sum_{u in N(v)} relu(x_u + W e_uv + b))``, eps fixed at 0. Keys and outputs equal
-    those of ``torch_geometric.nn.GINEConv(MLP, edge_dim=edge_dim)``, which besides them holds the
-    constant ``eps``.
+    ``MLP(x_v + sum_{u in N(v)} relu(x_u + W e_uv + b))``, with eps fixed at 0. Keys and outputs
+    equal those of ``torch_geometric.nn.GINEConv(MLP, edge_dim=edge_dim)``. PyG's layer has one
+    more key, the constant ``eps``.
 
     Args:
         in_channels: width of the input.
@@ -53,7 +53,7 @@ class GINEConv(nn.Module):
 
 
 def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix, Tensor]:
-    """Edges as a matrix, and a field of them in the order of its entries.
+    """Edges as a matrix, and a field of the edges, sorted in the order of the matrix's entries.
 
     Example:
         >>> in_order(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([7, 8]))[1]
@@ -68,14 +68,14 @@ def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix,
 class GINE(OfGraphs):
     """Layers of `GINEConv` on whole graphs: linear map, convolutions, pooling, one hidden layer.
 
-    As `GIN`, except for its convolutions: ``h = x W + b; h <- dropout(relu(GINEConv(h, e)))``,
-    `num_layers` times; over each graph's nodes ``g = sum_v h_v`` or their mean;
-    ``dropout(relu(g W' + b')) W'' + b''``.
+    It differs from `GIN` only in its convolutions. It starts with ``h = x W + b``. Then ``h <-
+    dropout(relu(GINEConv(h, e)))`` is applied `num_layers` times. Pooling is ``g = sum_v h_v`` over
+    each graph's nodes, or their mean. The logits are ``dropout(relu(g W' + b')) W'' + b''``.
 
     Args:
         in_channels: number of node features.
         hidden_channels: width of all hidden layers.
-        out_channels: number of classes, or of numbers that are predicted.
+        out_channels: number of classes, or of predicted values.
         edge_dim: number of features of an edge.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
@@ -87,7 +87,8 @@ class GINE(OfGraphs):
         ``return_embedding=True`` also the pooled ``g``, ``[num_graphs, hidden_channels]``.
 
     Raises:
-        ValueError: if `num_layers` is not positive, `dropout` not in [0, 1], or `pooling` unknown.
+        ValueError: if `num_layers` is not positive, `dropout` is not in [0, 1], or `pooling` is
+            unknown.
 
     Example:
         >>> edges, batch = torch.tensor([[0], [1]]), torch.tensor([0, 0, 1])

@@ -14,40 +14,43 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..checks import reject_if
 
 Relation = tuple[str, str, str]
-_seen = WeakTensorKeyDictionary()  # tensors to the columns that they were found to fit
+_seen = WeakTensorKeyDictionary()  # tensors that were checked, to the columns that they fit
 
 
 class Hetero(nn.Module):
-    """A model of PyG on ``x_dict, edge_index_dict`` (`HeteroConv`, HGT), called with a typed graph.
+    """Wrapper that calls a PyG model on ``x_dict, edge_index_dict`` (HGT) with a typed graph.
 
-    Types are cut out of the graph again: each with its own columns of the features, and the edges
-    of each relation in the numbers of their types, with its own columns of the edges' features if
-    the model reads them. Sizes of types differ between clients, so they train one after the other.
+    The wrapper splits the graph into dicts by type. Each node type gets its own columns of the
+    features. Each relation gets its edges, with node indices local to their types. If the model
+    reads edge features, each relation also gets its own columns of them. The sizes of types
+    differ between clients, so clients train one after the other.
 
     Args:
-        model: called as ``model(x_dict, edge_index_dict)``, and with ``edge_attr_dict=`` if its
-            forward names that; returns a row for each node of the target, or a dict of types that
-            has it.
-        columns: type of nodes to its number of features, in the order of the graph's types. A type
-            without features has one.
-        relations: ``(source type, name, target type)``, in the order of the graph's relations. Of
-            `typed_graph` with ``both=True`` reverses come after all others, in their order.
-        target: the type that has labels.
-        edge_columns: relation to its number of features of edges, in the order in which the graph
-            got them. Reverses of ``both=True`` are named too, behind the others, with the same
-            numbers: they have the same columns. A relation with 0, or not named, has no features.
+        model: called as ``model(x_dict, edge_index_dict)``, and also with ``edge_attr_dict=`` if
+            its forward has that argument. It returns a row for each node of the target type, or a
+            dict from types to rows that contains the target type.
+        columns: node type to its number of features, in the order of the graph's types. A type
+            without features has one column.
+        relations: ``(source type, name, target type)``, in the order of the graph's relations. If
+            `typed_graph` was called with ``both=True``, the reverses follow all other relations,
+            in the same order.
+        target: the node type that has labels.
+        edge_columns: relation to its number of edge features, in the order of the columns in the
+            graph. With ``both=True`` the reverses are listed after the other relations, with the
+            same numbers, since they use the same columns. A relation has no edge features if its
+            number is 0 or if it is not listed.
 
     Shapes:
         x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:
         int64 ``[num_nodes]``; edge_type: int64 ``[E]``; edge_attr: float ``[E, columns]``;
-        train_mask: bool ``[num_nodes]``, looked at for the types of examples alone; output:
+        train_mask: bool ``[num_nodes]``, used only to check the types of training nodes; output:
         ``[num_nodes, out_channels]``, 0 for nodes of other types.
 
     Raises:
-        ValueError: if the target or an end of a relation is no type, or `edge_columns` names no
-            relation or the model does not read them; in a call, if the graph has other types,
-            relations, ends of relations or columns, or trains on nodes of another type, or lacks
-            the features of edges that the model needs.
+        ValueError: if the target or an end of a relation is not in `columns`, if `edge_columns`
+            lists an unknown relation, or if the model does not read edge features. In a call, if
+            the graph does not match the types, relations or columns, if it has training nodes of
+            another type, or if it lacks edge features that the model needs.
 
     Example:
         >>> class Sizes(torch.nn.Module):
@@ -61,7 +64,7 @@ class Hetero(nn.Module):
                 [3.]])
     """
 
-    one_by_one = True  # types are of other sizes at each client: no batch
+    one_by_one = True  # no batch of clients, since sizes of types differ between clients
 
     def __init__(
         self,
@@ -133,7 +136,7 @@ class Hetero(nn.Module):
         return full
 
     def _check_ends(self, error: KeyError | None = None) -> None:
-        """Raise if the model has no row for a type at which no relation ends."""
+        """Raise if the model returns no row for a type because no relation ends at this type."""
         lost = self.target if error is None else next(iter(error.args), None)
         if lost in self.columns and all(lost != end for _, _, end in self.relations):
             raise ValueError(
@@ -143,7 +146,7 @@ class Hetero(nn.Module):
             ) from error
 
     def _attr(self, edge_type: Tensor, edge_attr: Tensor | None) -> dict[str, Any]:
-        """The features of edges by relation, if the model reads them and the graph has them."""
+        """Edge features by relation, if the model reads them and the graph has them."""
         if edge_attr is None and self._needs_attr:
             raise ValueError(
                 f"Expected the graph to have edge_attr, which {type(self.model).__name__}'s "
@@ -172,7 +175,7 @@ class Hetero(nn.Module):
     def _check_types(
         self, node_type: Tensor, edge_index: Tensor, edge_type: Tensor, mask: Tensor | None
     ) -> None:
-        """Refuse a graph of other types or relations; names are not in it, numbers are."""
+        """Raise if the graph's types or relations do not match; a graph has only type indices."""
         types = list(self.columns)
         for name, of, names in (
             ("columns", node_type, types),
@@ -220,7 +223,7 @@ def _reads_attr(model: nn.Module, has_attr: bool) -> tuple[bool, bool]:
 def _check_columns(
     name: str, whole: Tensor, cut: Mapping[Any, Tensor], columns: Mapping[Any, int]
 ) -> None:
-    """Refuse numbers outside the columns of their type; each tensor is looked at once."""
+    """Raise for non-zero entries outside a type's own columns; each tensor is checked only once."""
     counts = tuple(columns.items())
     if _seen.get(whole) == counts:
         return

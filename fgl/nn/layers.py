@@ -19,7 +19,7 @@ Edges = Tensor | SparseMatrix
 
 
 class Linear(nn.Module):
-    """Bias-free linear map of dense or sparse features, Glorot-uniform weights."""
+    """Linear map of dense or sparse features, without bias, with Glorot-uniform weights."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -41,13 +41,13 @@ def adjacency(edges: Edges, num_nodes: int) -> SparseMatrix:
 
 
 def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
-    """Inverted dropout, ``x * keep / (1 - p)``; p counts in steps of 2^-16, in the scale too."""
+    """Inverted dropout, ``x * keep / (1 - p)``; p is first rounded to a multiple of 2^-16."""
     if not (training and p):
         return x
     p = round(p * 2**16) / 2**16
     if p >= 1:
         return x * 0
-    # Sixteen random bits an entry: on a CPU a third of the time of `torch.rand`.
+    # Sixteen random bits per entry take a third of the time of `torch.rand` on a CPU.
     words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,), device=x.device)
     bits = as_integers(words, torch.int16)[: x.numel()].view(x.shape)
     return x * ((bits >= int(p * 2**16) - 2**15) * scalar(1 / (1 - p), x.dtype, x.device))
@@ -62,20 +62,20 @@ def as_integers(words: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same as `as_integers` by arithmetic, which runs under every `vmap`."""
+    """The result of `as_integers`, computed by arithmetic, which works under every `vmap`."""
     shifts = torch.arange(0, 64, 8 * dtype.itemsize, device=words.device)
     return (words[:, None] >> shifts).to(dtype).flatten()
 
 
 def coarse_scale(x: Tensor, p: float) -> Tensor:
-    """Draw the factors of `dropout`, with as few random bits an entry as p needs.
+    """Draw the factors of `dropout`, with as few random bits per entry as p needs.
 
-    If p = 1/2 a fifth of the time of `dropout`.
+    For p = 1/2 this takes a fifth of the time of `dropout`.
     """
     bits = next((b for b in (1, 2, 4) if float(p * 2**b).is_integer()), 0)
     if not bits or p >= 1:
         return dropout(torch.ones_like(x), p)
-    each = 8 // bits  # entries a byte
+    each = 8 // bits  # entries per byte
     words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // (8 * each) + 1,), device=x.device)
     chosen = as_integers(words, torch.uint8)[: -(-x.numel() // each)].int()
     scale: Tensor = embedding(chosen, _scales(p, bits, x.dtype, x.device))
@@ -104,7 +104,7 @@ def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tupl
         layers: each is called with the hidden rows and `fields`.
         x: the first layer's input.
         p: probability of dropping a hidden unit.
-        fields: what each layer reads besides, such as edges.
+        fields: further inputs of each layer, such as edges.
     """
     first, *others = layers
     out = first(x, *fields)
@@ -116,9 +116,9 @@ def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tupl
 
 
 class Layers(nn.Module):
-    """Convolutions with ReLU and dropout between them; a subclass makes `convs`, and a forward.
+    """Convolutions with ReLU and dropout between them; subclasses define `convs` and `forward`.
 
-    A `head` maps what the last convolution makes, after ReLU and dropout too.
+    If there is a `head`, it maps the last convolution's output, after ReLU and dropout.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Layers(nn.Module):
         self.drop_input = drop_input
 
     def outputs(self, x: Features, *fields: Any) -> tuple[Tensor, Tensor]:
-        """The output, and the output of the last hidden layer; each layer reads `fields`."""
+        """The output, and the last hidden layer's output; each layer also reads `fields`."""
         p = self.dropout if self.training else 0.0
         if self.drop_input and p:
             x = _dropped(x, p)
@@ -147,7 +147,7 @@ class Layers(nn.Module):
 
 
 class Stack(Layers):
-    """Layers that read features and edges alone."""
+    """Layers that read only features and edges."""
 
     def forward(
         self, x: Features, edges: Edges, *, return_embedding: bool = False

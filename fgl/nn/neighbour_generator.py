@@ -1,4 +1,4 @@
-"""NeighGen (FedSage+): how many neighbours a node misses, their features, and a classifier."""
+"""NeighGen (FedSage+): a generator of missing neighbours' number and features; a classifier."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from .sage import SAGE, SAGEConv
 
 
 class NeighbourGenerator(nn.Module):
-    """FedSage+'s network: generates each node's missing neighbours, and classifies with them.
+    """FedSage+'s network: generates the missing neighbours of each node and classifies nodes.
 
-    ``z = SAGE(ReLU(SAGE(x)))``; the count is ``c = ReLU(w z + b)`` (dGen); the features are
-    ``tanh(W_3 dropout(ReLU(W_2 ReLU(W_1 (z + e)))))`` with noise e (fGen); a `SAGE` reads the graph
-    with the first ``min(P, floor c)`` generated neighbours of every node, each joined to it. Noise
-    and dropout are given (`draw`), so that the same neighbours can be generated again. The bias of
-    the count starts at 1: a ReLU that is 0 at every node would never learn.
+    The encoder is ``z = SAGE(ReLU(SAGE(x)))``. The count of missing neighbours is ``c = ReLU(w z +
+    b)`` (dGen). Their features are ``tanh(W_3 dropout(ReLU(W_2 ReLU(W_1 (z + e)))))`` with noise e
+    (fGen). The classifier, a `SAGE`, reads the graph in which the first ``min(P, floor c)``
+    generated neighbours of each node are joined to that node. Noise and dropout are arguments
+    (see `draw`), so that the same neighbours can be generated again. The count's bias b starts at
+    1, because a ReLU that is 0 at every node would never learn.
 
-    The encoder and the classifier are the paper's. The public code (src/models/models.py) has
-    layers ``D^-1 (A + I) x W + b`` there, with dropout between them and a ReLU after the last.
+    Encoder and classifier follow the paper. The public code (src/models/models.py) uses layers
+    ``D^-1 (A + I) x W + b`` instead, with dropout between them and a ReLU after the last layer.
 
     Args:
         in_channels: number of node features, d.
-        hidden_channels: width of the encoder's first layer, and of the classifier's.
+        hidden_channels: width of the encoder's first layer and of the classifier's first layer.
         num_classes: number of classes.
         latent: width of z.
-        widths: of fGen's two hidden layers.
-        num_neighbours: P, the neighbours that a node can be given.
+        widths: widths of fGen's two hidden layers.
+        num_neighbours: P, the largest number of generated neighbours of a node.
         dropout: probability of dropping a unit before fGen's last layer.
-        rounded: whether counts are rounded; else their fraction is cut off, as in the public code.
+        rounded: whether counts are rounded to the nearest integer; if not, they are rounded down,
+            as in the public code.
 
     Shapes:
-        x: float ``[n, d]``, dense or `SparseMatrix`; edges: as `SAGE`'s, without weights; noise:
+        x: float ``[n, d]``, dense or `SparseMatrix`; edges: as for `SAGE`, without weights; noise:
         float ``[n, latent]``, default zeros; keep: float ``[n, widths[1]]``, a factor of every
         unit, default ones.
 
@@ -110,14 +112,14 @@ class NeighbourGenerator(nn.Module):
         return count.detach().round() if self.rounded else count.detach().floor()
 
     def there(self, count: Tensor) -> Tensor:
-        """Mask of the generated neighbours that count, bool ``[n, P]``: the first `number`."""
+        """Mask of the generated neighbours in use (the first `number`), bool ``[n, P]``."""
         places = torch.arange(self.num_neighbours, device=count.device)
         return places < self.number(count)[:, None]
 
     def classify(self, x: Features, edges: Edges, count: Tensor, made: Tensor) -> Tensor:
-        """The classifier's logits on the graph with the generated neighbours, without building it.
+        """The classifier's logits on the graph with generated neighbours; no graph is built.
 
-        A generated neighbour's only neighbour is the node that it was generated for.
+        Each generated neighbour is connected only to the node for which it was generated.
         """
         adj = adjacency(edges, x.shape[0]).astype(made.dtype)
         filled = self.there(count).to(made.dtype)

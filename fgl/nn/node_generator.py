@@ -1,4 +1,4 @@
-"""Generator of nodes' features from noise and a class, for FedTAD (Zhu et al. 2024)."""
+"""Generator of node features from noise and a class, for FedTAD (Zhu et al. 2024)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NodeGenerator(nn.Module):
         num_features: width of x.
         num_classes: number of classes, and the width of their embeddings E.
         noise: width of z.
-        widths: of the hidden layers.
+        widths: widths of the hidden layers.
 
     Shapes:
         z: float ``[n, noise]``; labels: int64 ``[n]``; output: float ``[n, num_features]``.

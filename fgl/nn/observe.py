@@ -1,4 +1,4 @@
-"""Observation of a model: inner results that it computes while a loss calls it."""
+"""Observation of a model: access to outputs and embeddings of the calls that a loss makes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
 
 def gives_embeddings(model: nn.Module) -> bool:
-    """Whether a model takes ``return_embedding=True``.
+    """Whether a model accepts the argument ``return_embedding=True``.
 
     Example:
         >>> gives_embeddings(fgl.nn.GCN(4, 8, 2)), gives_embeddings(torch.nn.Linear(4, 2))
@@ -38,13 +38,13 @@ def gives_embeddings(model: nn.Module) -> bool:
 @explained
 @contextmanager
 def observed(model: nn.Module) -> Iterator[list[Seen]]:
-    """The outputs and embeddings of a model, call by call, in those very passes.
+    """Collect the outputs and embeddings of every call of a model inside this block.
 
-    A term that is added to a loss reads here what the loss has computed: the same dropout, the same
-    noise, no second pass.
+    A term that is added to a loss can reuse these results. It then sees the same dropout and the
+    same noise as the loss, and needs no second forward pass.
 
     Args:
-        model: takes ``return_embedding=True``, and then returns ``output, embedding, ...``.
+        model: returns ``output, embedding, ...`` if called with ``return_embedding=True``.
 
     Returns:
         A list that grows by one `Seen` with each call.
@@ -76,7 +76,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
 
     hooks = [
         model.register_forward_pre_hook(ask, with_kwargs=True),
-        model.register_forward_hook(note, prepend=True),  # the last caller gets the first answer
+        model.register_forward_hook(note, prepend=True),  # nested observers: last added runs first
     ]
     try:
         yield passes
@@ -88,7 +88,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
 @explained
 @contextmanager
 def outputs(model: nn.Module) -> Iterator[list[Any]]:
-    """Collect what a model returns in each call inside this block.
+    """Collect the return values of a model's calls inside this block.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)

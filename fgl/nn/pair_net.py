@@ -1,4 +1,4 @@
-"""A network on directed edges with signed numbers, which answers pairs of nodes."""
+"""A network on directed edges with signed features, with an output for pairs of nodes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from .layers import Edges, Features, Linear, adjacency
 
 
 class PairNet(nn.Module):
-    """Means over edges in both directions, then an answer for each pair, in its direction.
+    """Network that averages over edges in both directions, with an output for each directed pair.
 
-    ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``, the P_k being means over a node's edges: those into
-    it and those out of it, as they are, and multiplied with the positive and with the negative part
-    of each column of `edge_attr`. The answer for (u, v) is another one than that for (v, u):
-    ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``.
+    A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. The P_k are means over a node's incoming
+    edges and means over its outgoing edges. For each direction there is the plain mean. For each
+    column of `edge_attr` there are two more: with messages multiplied by the column's positive
+    part, and by its negative part. The output for (u, v) is ``W_2 relu(W_1 [h_u, h_v] + b_1) +
+    b_2``, which differs from the output for (v, u).
 
     Args:
         in_channels: number of node features.
         hidden_channels: width of the hidden layers.
-        out_channels: numbers of an answer.
-        edge_dim: columns of `edge_attr`; 0 where edges have none.
-        num_layers: number of rounds of means.
+        out_channels: number of outputs per pair.
+        edge_dim: number of columns of `edge_attr`; 0 if edges have no features.
+        num_layers: number of layers.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
@@ -76,7 +77,7 @@ class PairNet(nn.Module):
         return out
 
     def _means(self, adj: SparseMatrix, edge_attr: Tensor | None) -> list[SparseMatrix]:
-        """The operators; edges into a node come first."""
+        """The operators P_k; those of incoming edges come first."""
         got = 0 if edge_attr is None else edge_attr.shape[1]
         reject_if(got != self.edge_dim, f"edge_attr to have {self.edge_dim} columns", got)
         columns = () if edge_attr is None else edge_attr.to(adj.dtype).unbind(1)
@@ -89,5 +90,5 @@ class PairNet(nn.Module):
 
 
 def _times(one: SparseMatrix, two: SparseMatrix) -> SparseMatrix:
-    """The product of two matrices of one pattern, entry by entry."""
+    """Entrywise product of two matrices with the same sparsity pattern."""
     return one.with_value(one.value * two.value)  # type: ignore[operator]  # both have values

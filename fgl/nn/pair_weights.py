@@ -1,4 +1,4 @@
-"""Weights of edges between all pairs of nodes, for condensed graphs (GCond, FedGM, O-pFGL)."""
+"""Edge weights between all pairs of nodes, for condensed graphs (GCond, FedGM, O-pFGL)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..sparse import gather_rows
 class PairWeights(nn.Module):
     """Weights of all pairs of nodes: ``sigmoid((e_ij + e_ji) / 2)``, 0 on the diagonal.
 
-    ``e_ij`` is an MLP of three layers of ``[x_i || x_j]``, with batch norm before each ReLU. The
-    pairs come in parts, row by row, each normalised by its own mean and variance, in evaluation
-    too, as in the public codes.
+    ``e_ij`` is the output of a three-layer MLP for ``[x_i || x_j]``, with batch norm before each
+    ReLU. The pairs are split into parts, row by row. Each part is normalised by its own mean and
+    variance, also during evaluation, as in the public implementations.
 
     Args:
         in_channels: number of node features.

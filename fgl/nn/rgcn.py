@@ -16,17 +16,18 @@ from .layers import Edges, Features, Layers, widths
 
 
 class RGCNConv(nn.Module):
-    """Graph convolution with a matrix for each relation.
+    """Graph convolution with its own weight matrix for each relation.
 
     ``out_v = x_v W_0 + b + sum_r 1/|N_r(v)| sum_{u in N_r(v)} x_u W_r``. With `num_bases`,
     ``W_r = sum_b comp_rb V_b``. Keys and outputs equal those of ``torch_geometric.nn.RGCNConv``.
-    All relations are one product and one sum over entries.
+    One product and one sum over entries compute all relations together.
 
     Args:
         in_channels: width of the input.
         out_channels: width of the output.
         num_relations: number of types of edges.
-        num_bases: number of matrices that the relations share; default each has its own.
+        num_bases: number of matrices V_b that the relations share; by default each relation has
+            its own matrix.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
@@ -66,7 +67,7 @@ class RGCNConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew: Glorot-uniform matrices, biases 0."""
+        """Initialise all parameters again: Glorot-uniform matrices, zero biases."""
         if self.num_bases is not None:
             nn.init.xavier_uniform_(self.comp)
         nn.init.xavier_uniform_(self.root)
@@ -96,7 +97,7 @@ class RGCNConv(nn.Module):
 def relation_share(
     matrix: SparseMatrix, edge_type: Tensor, num_relations: int, dtype: torch.dtype
 ) -> Tensor:
-    """Reciprocal number of entries of the same row and relation, for each entry.
+    """For each entry, 1 divided by the number of entries with the same row and relation.
 
     Example:
         >>> matrix = SparseMatrix.from_dense(torch.ones(1, 3))

@@ -1,4 +1,4 @@
-"""GraphSAGE (Hamilton et al. 2017), on graphs and on trees of a fixed shape; FedEgo's network."""
+"""GraphSAGE (Hamilton et al. 2017) on graphs and on trees of a fixed shape; FedEgo's network."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from .layers import Edges, Features, Stack, adjacency, dropout, widths
 class SAGEConv(nn.Module):
     """GraphSAGE convolution ``h_v = W_r x_v + W_l mean_{u in N(v)} x_u + b``.
 
-    FedEgo's Eq. 9, but with a matrix for the root and one for its neighbours. A node without
-    neighbours has a mean of 0. Keys and outputs equal those of ``torch_geometric.nn.SAGEConv``.
+    This is FedEgo's Eq. 9, but with separate matrices for the root and for its neighbours. For a
+    node without neighbours the mean is 0. Keys and outputs equal those of
+    ``torch_geometric.nn.SAGEConv``.
 
     Args:
         in_channels: width of the input.
@@ -28,8 +29,8 @@ class SAGEConv(nn.Module):
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``, where a weight of 0 means no edge and other
-        weights do not count; output: ``[num_nodes, out_channels]``.
+        `SparseMatrix` with ``A[target, source]``, whose values are ignored, except that 0 means no
+        edge; output: ``[num_nodes, out_channels]``.
 
     Example:
         >>> SAGEConv(4, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -50,7 +51,7 @@ class SAGEConv(nn.Module):
         return out + x @ self.lin_r.weight.t()
 
     def on_trees(self, x: Tensor, fanouts: Sequence[int]) -> Tensor:
-        """The same for all nodes of trees but the leaves, without an edge list.
+        """Apply the convolution to all nodes of trees except the leaves, without an edge list.
 
         Args:
             x: float ``[num_trees, size, in_channels]``, positions level by level.
@@ -72,7 +73,7 @@ class SAGEConv(nn.Module):
 
 @explained
 def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
-    """Mean over the children of every node that has some, in trees of a fixed shape.
+    """Mean over the children of every inner node, in trees of a fixed shape.
 
     Args:
         x: float ``[num_trees, size, F]``, positions level by level.
@@ -139,30 +140,31 @@ class SAGE(Stack):
 
 
 class EgoSAGE(nn.Module):
-    """FedEgo's network: a reduction layer per node, SAGE layers of one width, a linear classifier.
+    """FedEgo's network: a linear layer per node, SAGE layers of equal width, a linear classifier.
 
-    ``r = ReLU(W x + b)``, then per layer ``h = ReLU(SAGE(h))``, then ``logits = W_c h``. It reads a
-    graph, or trees of sampled neighbours, with the same parameters. The first layer is
-    ``reduction``, the others are ``convs`` and ``head``. 2-D weights start Kaiming-normal.
+    The network computes ``r = ReLU(W x + b)``, then ``h = ReLU(SAGE(h))`` in each layer, then
+    ``logits = W_c h``. The same parameters apply to a graph and to trees of sampled neighbours. The
+    first layer is called ``reduction``, the others ``convs`` and ``head``. 2-D weights are
+    initialised Kaiming-normal.
 
     Args:
         in_channels: number of node features.
-        hidden_channels: width of all layers but the last.
+        hidden_channels: width of all layers except the last.
         out_channels: number of classes.
-        fanouts: children per node of the trees; there are as many SAGE layers.
-        dropout: after the reduction layer, and after the SAGE layers.
-        linear: without the ReLU between the SAGE layers (the one after the last stays), for which
-            the order of children in a mashed ego-graph does not matter (Theorem 4.1).
+        fanouts: children per node, for each level of the trees; there is one SAGE layer per level.
+        dropout: probability of dropping a unit after the reduction layer and after the SAGE layers.
+        linear: whether to omit the ReLU between the SAGE layers; the ReLU after the last SAGE layer
+            is kept. Then the order of children in a mashed ego-graph does not matter (Theorem 4.1).
 
     Shapes:
         ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph;
-        ``model(x, trees=trees)``: logits ``[num_trees, C]`` of the trees' centres, x being the
-        nodes' features, ``trees`` int64 ``[num_trees, size]``;
-        ``model(r)``: the same for trees of embeddings ``[num_trees, size, hidden_channels]``;
+        ``model(x, trees=trees)``: logits ``[num_trees, C]`` for the centres of the trees, with node
+        features x and node indices ``trees``, int64 ``[num_trees, size]``;
+        ``model(r)``: logits for trees of embeddings ``[num_trees, size, hidden_channels]``;
         ``model(x, reduce=True)``: embeddings ``[num_nodes, hidden_channels]``.
 
     Raises:
-        TypeError: if a fan-out is no integer.
+        TypeError: if a fan-out is not an integer.
         ValueError: if a fan-out is below 1, or there are no fan-outs.
 
     Example:
@@ -196,7 +198,7 @@ class EgoSAGE(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew: weights Kaiming-normal, biases ``U(+-1/sqrt(fan_in))``."""
+        """Initialise again: weights Kaiming-normal, biases ``U(+-1/sqrt(fan_in))``."""
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()

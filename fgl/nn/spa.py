@@ -1,4 +1,4 @@
-"""A network that keeps like, unlike and unknown neighbours apart, for FedSPA (2025)."""
+"""A network with separate sums over alike, unlike and unknown neighbours, for FedSPA (2025)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from torch import Tensor, nn
 from ..sparse import SparseMatrix
 from .layers import Edges, Features, Layers, Linear, adjacency, widths
 
-SPLITS = 7  # three kinds of neighbours, each smooth and sharp, and the node itself
+SPLITS = 7  # low-pass and high-pass sums of three kinds of neighbours, and the node itself
 
 
 class SPAConv(nn.Module):
-    """A layer of `SPA`: seven parts of a node's surroundings, and attention over them.
+    """A layer of `SPA`: seven features of a node's neighbourhood, combined by attention.
 
     ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with ``M = D^-1 (A +
-    I)``. Over each kind of neighbours, unlike (u), alike (a) and unknown (n), l and h are summed:
-    six parts, and o is the seventh. Their scores are ``u_l a_1, u_h a_2, a_l a_3, a_h a_4,
+    I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown (n). The sums of l
+    and of h over each kind are six parts; o is the seventh part. The scores of the parts are
+    ``u_l a_1, u_h a_2, a_l a_3, a_h a_4,
     b_l (n_l a_1) + (1 - b_l) (n_l a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with ``b =
-    sigmoid(n w + c)``; the attention is ``softmax(sigmoid(scores) B / 7)``, and the output is 7
-    times the parts' weighted sum. (``u_h`` in the sixth score is the public code's.)
+    sigmoid(n w + c)``. The attention is ``softmax(sigmoid(scores) B / 7)``. The output is 7 times
+    the weighted sum of the parts. The term ``u_h`` in the sixth score follows the public code.
 
     Args:
         in_channels: width of the input.
@@ -48,7 +49,7 @@ class SPAConv(nn.Module):
         self.balance = nn.Linear(out_channels, 1)
 
     def reset_parameters(self) -> None:
-        """Draw the layer's own parameters anew; the linear maps draw their own."""
+        """Initialise the layer's own parameters again; the linear maps initialise their own."""
         for own in self.parameters(recurse=False):
             nn.init.xavier_uniform_(own)
 
@@ -80,11 +81,12 @@ class SPAConv(nn.Module):
 
 
 class SPA(Layers):
-    """FedSPA's network: neighbours of the same label, of another and of an unknown one, apart.
+    """FedSPA's network: separates neighbours with the same, a different or an unknown label.
 
-    Layers of `SPAConv` with ReLU and dropout between them, and dropout of the features. A label is
-    known if it is a training node's. A node whose own label is unknown, as all that are scored, has
-    unknown neighbours alone; a training node's label shows in the kinds of its edges.
+    It has layers of `SPAConv` with ReLU and dropout between them, and dropout of the features. Only
+    the labels of training nodes are known. If a node's own label is unknown, all its neighbours are
+    of the unknown kind; this holds for every node that is scored. The kinds of a training node's
+    edges reveal its label to the network.
 
     Args:
         in_channels: number of node features.
@@ -95,8 +97,9 @@ class SPA(Layers):
 
     Shapes:
         x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix`, whose values weigh neighbours where they are summed; train_labels: int64
-        ``[n]``, -1 where unknown, default everywhere. In a minibatch its own nodes' are known.
+        `SparseMatrix`, whose values are the neighbours' weights in sums; train_labels: int64
+        ``[n]``, -1 for an unknown label, by default for all nodes. In a minibatch the labels of
+        the minibatch's own nodes are known.
 
     Returns:
         Logits ``[n, out_channels]``; with ``return_embedding=True`` also the last hidden layer.
@@ -136,14 +139,14 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """The edges between unlike, between alike, and to or from unknown nodes.
+    """Matrices of the edges between unlike nodes, between alike nodes, and at unlabelled nodes.
 
     Args:
         edges: ``A[target, source]``.
-        train_labels: int64 ``[n]``, negative where unknown.
+        train_labels: int64 ``[n]``, negative for an unknown label.
 
     Returns:
-        Three matrices whose sum is the first.
+        Three matrices whose sum is `edges`.
 
     Example:
         >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)

@@ -15,23 +15,22 @@ from .layers import Edges, adjacency, dropout
 
 
 class SSP(nn.Module):
-    """Network of FedSSP: filters of a graph's spectrum weigh its edges, channel by channel.
+    """FedSSP's network: filters on a graph's spectrum give each edge a weight in every channel.
 
     An eigenvalue is encoded as ``z = W [lambda || sin(100 lambda w) || cos(100 lambda w)] + b``,
     ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The eigenvalues of a graph attend to each other:
-    ``z <- z + MHA(LN(z))``, ``z <- z + MLP(LN(z))``. From z each head h decodes
-    ``g_h(lambda)``, whose filter ``U g_h(Lambda) U^T`` gives an edge one number. An MLP with batch
-    norms (`filter_encoder`) makes d channels of an edge's numbers, a softmax over the edges
-    into a node weighs each channel: ``a_uv``. Then, `num_layers` times,
-    ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)``, ``x_v <- y_v + MLP(y_v)``, from ``relu(W x + b)``.
-    The mean over a graph's nodes is its embedding e, and ``W (e + p) + b`` its logits; p is the
-    parameter `preference`, zero at first.
+    ``z <- z + MHA(LN(z))``, ``z <- z + MLP(LN(z))``. Each head h decodes ``g_h(lambda)`` from z.
+    Its filter ``U g_h(Lambda) U^T`` gives each edge one number. An MLP with batch norms
+    (`filter_encoder`) maps the numbers of an edge to d channels. A softmax over the incoming edges
+    of a node gives the weights ``a_uv`` of each channel. Starting from ``relu(W x + b)``, the steps
+    ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)``, ``x_v <- y_v + MLP(y_v)`` are applied `num_layers`
+    times. The embedding e of a graph is the mean over its nodes. Its logits are ``W (e + p) + b``,
+    where p is the parameter `preference`, initially zero.
 
-    In training the buffer `mean_embedding` becomes the mean of e over the graphs of the last call,
-    as a batch norm keeps its statistics.
+    In training, each call sets the buffer `mean_embedding` to the mean of e over its graphs.
 
-    The public code also filters with the identity. Its entry is 0 at every edge, so the column is
-    left out. Graphs without edges are left out there; here their nodes have no neighbours.
+    The public code also uses the identity as a filter. The identity is 0 at every edge, so this
+    column is omitted here. The public code drops graphs without edges; this network keeps them.
 
     Args:
         in_channels: number of node features, without the spectrum.
@@ -45,12 +44,12 @@ class SSP(nn.Module):
     Shapes:
         x: float ``[num_nodes, in_channels + 1 + width]``, features and
         `fgl.properties.laplacian_spectrum`, see `fgl.tasks.with_spectrum`; edges: ``edge_index`` or
-        a `SparseMatrix` with ``A[target, source]``, whose values do not count; pool: as in `GIN`;
+        a `SparseMatrix` with ``A[target, source]``, whose values are ignored; pool: as in `GIN`;
         output: logits ``[num_graphs, out_channels]``, and with ``return_embedding=True`` also e,
         ``[num_graphs, hidden_channels]``.
 
     Raises:
-        TypeError, ValueError: if a number is out of range; when called, if x is a `SparseMatrix` or
+        TypeError, ValueError: if a number is out of range; in a call, if x is a `SparseMatrix` or
             has no spectrum.
 
     Example:
@@ -100,7 +99,7 @@ class SSP(nn.Module):
         self.register_buffer("mean_embedding", torch.zeros(width))
 
     def reset_parameters(self) -> None:
-        """Draw all layers anew; there is no preference."""
+        """Initialise all layers again and set the preference to zero."""
         for module in list(self.modules())[:0:-1]:  # a layer after those inside it
             again: Any = getattr(module, "reset_parameters", None)
             again = getattr(module, "_reset_parameters", again)
@@ -149,7 +148,7 @@ class SSP(nn.Module):
             value: the eigenvalues, float ``[num_nodes, 1]``.
             vectors: the eigenvectors, float ``[num_nodes, width]``.
             source, target: int64 ``[num_edges]``.
-            pool: which nodes are in a graph.
+            pool: matrix ``[num_graphs, num_nodes]`` with the nodes of each graph.
         """
         if not source.numel():
             return value.new_zeros(0, self.width)
@@ -158,7 +157,7 @@ class SSP(nn.Module):
         owner = torch.empty_like(graph).index_copy(0, node, graph)[source]
         z = self.eigen_encoder(waves(value, self.width))[node]
         sizes = pool.pattern.crow.diff()
-        kind = sizes.double().log2().ceil()  # graphs of about one size are padded together
+        kind = sizes.double().log2().ceil()  # graphs of similar size are padded together
         numbers = value.new_zeros(source.numel(), self.decoder.out_features)
         for each in kind[sizes > 0].unique():
             some = kind == each
@@ -169,13 +168,13 @@ class SSP(nn.Module):
             absent = torch.arange(most, device=node.device) >= sizes[some][:, None]
             gain = gather_rows(self.decoder(self.mixed(padded, absent)), slot[owner[edges]])
             both = vectors[source[edges], :most] * vectors[target[edges], :most]
-            share = torch.einsum("en,enh->eh", both, gain)  # in halves under autocast
+            share = torch.einsum("en,enh->eh", both, gain)  # in half precision under autocast
             numbers = numbers.index_put((edges,), share.to(numbers.dtype))
         channels = dropout(self.filter_encoder(numbers), self.dropout, self.training)
         return softmax_into(channels, target, value.shape[0])
 
     def mixed(self, z: Tensor, absent: Tensor) -> Tensor:
-        """Encode each graph's eigenvalues by attention to one another, ``[num_graphs, n, d]``."""
+        """Encode eigenvalues by attention within each graph, ``[num_graphs, n, d]``."""
         drop: Any = (self.dropout, self.training)
         out = self.attention_norm(z)
         out = self.attention(out, out, out, key_padding_mask=absent, need_weights=False)[0]
@@ -187,7 +186,7 @@ class SSPConv(nn.Module):
     """A convolution of `SSP`: ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)``, ``y_v + MLP(y_v)``.
 
     Args:
-        width: of the input and the output.
+        width: width of the input and the output.
         dropout: probability of dropping a unit of the sum, or of the MLP's output, in training.
 
     Shapes:
@@ -214,7 +213,7 @@ class SSPConv(nn.Module):
 
 
 def normed(in_channels: int, width: int, active: type[nn.Module]) -> nn.Sequential:
-    """Two linear layers, each with a batch norm and an activation behind it."""
+    """Two linear layers, each followed by a batch norm and an activation."""
     first = nn.Linear(in_channels, width), nn.BatchNorm1d(width), active()
     return nn.Sequential(*first, nn.Linear(width, width), nn.BatchNorm1d(width), active())
 
@@ -224,7 +223,7 @@ def waves(value: Tensor, width: int) -> Tensor:
 
     Args:
         value: float ``[n, 1]``.
-        width: even.
+        width: an even number.
 
     Returns:
         float ``[n, 1 + width]``.
@@ -239,7 +238,7 @@ def waves(value: Tensor, width: int) -> Tensor:
 
 
 def softmax_into(logit: Tensor, target: Tensor, num_nodes: int) -> Tensor:
-    """The softmax of each channel over the edges into a node.
+    """Softmax over the incoming edges of each node, separately for each channel.
 
     Args:
         logit: float ``[num_edges, d]``.

@@ -15,13 +15,14 @@ from .layers import Edges, adjacency, dropout
 
 
 class Star(nn.Module):
-    """Network of FedStar: a GCN reads structure, a GIN features and what the GCN has made.
+    """FedStar's network: a GCN reads structure; a GIN reads features and the GCN's output.
 
-    ``s <- tanh(GCNConv(s))`` from ``s W_s + b_s``; ``h <- dropout(relu(GINConv([h || s])))`` from
-    ``x W + b``, each with the s of the depth before. Then ``[h || s] W_j + b_j``, summed over each
-    graph's nodes, and ``dropout(relu(g W' + b')) W'' + b''``.
+    The structure channel starts with ``s W_s + b_s`` and applies ``s <- tanh(GCNConv(s))``. The
+    feature channel starts with ``x W + b`` and applies ``h <- dropout(relu(GINConv([h || s])))``,
+    with the s before this layer. Then ``[h || s] W_j + b_j`` is summed to g over each graph's
+    nodes. The logits are ``dropout(relu(g W' + b')) W'' + b''``.
 
-    The part under the names of `STRUCTURE` is the structure channel.
+    The modules named in `STRUCTURE` are the structure channel.
 
     Args:
         in_channels: number of node features, without the encodings.
@@ -39,7 +40,7 @@ class Star(nn.Module):
         ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]``.
 
     Raises:
-        TypeError, ValueError: if a number is out of range or `pooling` unknown; when called, if x
+        TypeError, ValueError: if a number is out of range or `pooling` is unknown; in a call, if x
             is a `SparseMatrix` or has another width.
 
     Example:
@@ -103,7 +104,7 @@ class Star(nn.Module):
 
 
 def _summed(h: Tensor, pool: SparseMatrix | Tensor | None) -> Tensor:
-    """Sum over each graph's nodes; without `pool` all are one graph's."""
+    """Sum over each graph's nodes; without `pool` all nodes form one graph."""
     if pool is None:
         return h.sum(0, keepdim=True)
     if isinstance(pool, Tensor):

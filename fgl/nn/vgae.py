@@ -15,30 +15,30 @@ LARGEST_LOG_SIGMA = 10.0
 
 
 class VGAE(nn.Module):
-    """Two graph convolutions to a distribution of embeddings, with a decoder for either task.
+    """Encoder to a normal distribution of embeddings, with a decoder for links or for classes.
 
     ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)``, ``log sigma = GCN_sigma(H, A)``,
     ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Links are
     decoded by inner products, classes by an MLP. The encoder's keys, ``conv1``, ``conv_mu`` and
-    ``conv_logstd``, are named as in PyTorch Geometric's example ``VariationalGCNEncoder``; the
-    classifier's start with ``head``.
+    ``conv_logstd``, are named as in PyTorch Geometric's example ``VariationalGCNEncoder``. The
+    classifier's keys start with ``head``.
 
     Args:
         in_channels: number of node features.
         hidden_channels: width of H, and of the classifier's hidden layer.
         out_channels: width of the embeddings.
-        num_classes: of the classifier; default none.
+        num_classes: number of classes of the classifier; by default there is no classifier.
         dropout: probability of dropping a unit of H, or of the classifier's hidden layer, in
             training.
 
     Returns:
         Called with features and edges: logits ``[num_nodes, num_classes]``, or, without a
         classifier, z ``[num_nodes, out_channels]``. With ``return_embedding=True`` also mu and log
-        sigma. `noise`, float ``[num_nodes, out_channels]``, is standard normal; in training it is
-        drawn where it is not given.
+        sigma. The optional argument `noise`, float ``[num_nodes, out_channels]``, is standard
+        normal. In training, noise is sampled if it is not given.
 
     Raises:
-        ValueError: when called, if the noise has another shape.
+        ValueError: in a call, if the noise has another shape.
 
     Example:
         >>> model = VGAE(4, 8, 2).eval()

@@ -1,4 +1,4 @@
-"""The accountant: the epsilon of noise after a number of rounds, and of several runs together."""
+"""The accountant: epsilon of noise after a number of rounds, or of several runs together."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ..checks import (
 from ..kinds import explained, typed
 
 OPACUS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
-ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # without these no epsilon is below log(1 / delta) / 62
-POINTS = 10_000  # of the grid on which the privacy loss of one sampled step lies
+ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # OPACUS gives no epsilon below log(1 / delta) / 62
+POINTS = 10_000  # points of the grid for the privacy loss of one sampled step
 
 
 @explained
@@ -42,25 +42,26 @@ def epsilon(
 
     Without sampling it is exact: the epsilon of one Gaussian mechanism with
     ``noise_multiplier / sqrt(rounds)`` (Balle and Wang 2018, Theorem 8). With a `sample_rate` the
-    privacy loss of Poisson sampling is put on a grid, rounded up, and composed (Doroshenko et al.
-    2022): epsilon is never too small, and too large by a thousandth or so. dp-accounting does both.
+    privacy loss of Poisson sampling is rounded up to a grid and composed (Doroshenko et al. 2022).
+    The result is never too small, and too large by about a thousandth. dp-accounting computes both.
 
     Args:
-        noise_multiplier: the noise's standard deviation over the most that one party can change
-            the sum that it is added to (the sensitivity); 0 protects nothing. Epsilon is for the
-            neighbours that this change is between: adding or removing a party, or replacing its
-            data, which may change a sum by twice as much.
+        noise_multiplier: the noise's standard deviation divided by the sensitivity, which is the
+            largest change of the noisy sum by one party; 0 gives no protection. The sensitivity
+            determines the neighbouring data sets for which epsilon holds: adding or removing a
+            party, or replacing its data. A replacement may change the sum by twice as much.
         rounds: number of rounds in which the party took part.
-        delta: the probability with which the bound may fail, in (0, 1); far below one over the
-            number of parties.
-        sample_rate: probability with which a party takes part in a round, drawn in secret; default
-            1. Below 1 neighbours add or remove a party. A run's `participation` is drawn from its
-            seed, and is no such sampling.
-        orders: to bound epsilon by Renyi's divergence of these orders instead, as Opacus does, e.g.
-            `ORDERS`. It is larger by 1 to 30 %. Orders whose series does not converge are left out.
+        delta: the probability with which the bound may fail, in (0, 1). It should be far below
+            one over the number of parties.
+        sample_rate: probability with which a party takes part in a round, default 1. The sampling
+            must be secret. Below 1, neighbouring data sets differ by adding or removing a party. A
+            run's `participation` is sampled with the run's seed and is not secret.
+        orders: orders of Renyi divergence, e.g. `ORDERS`; if given, epsilon is bounded with them
+            instead, as in Opacus. This bound is larger by 1 to 30 %. Orders for which the series
+            does not converge are omitted.
 
     Returns:
-        Epsilon; 0 for no round, infinite without noise.
+        Epsilon; 0 for no rounds, infinite without noise.
 
     Raises:
         ImportError: without the extra `private`.
@@ -90,13 +91,13 @@ def _check(noise_multiplier: float, rounds: int, delta: float, sample_rate: floa
     check_share(sample_rate=sample_rate)
 
 
-@functools.lru_cache(maxsize=1024)  # a run asks again in every round
+@functools.lru_cache(maxsize=1024)  # a run calls this in every round
 def _by_loss(noise_multiplier: float, rounds: int, delta: float, sample_rate: float) -> float:
-    """Epsilon by the distribution of the privacy loss."""
+    """Epsilon, computed from the distribution of the privacy loss."""
     accounting = _dp_accounting("gaussian_mechanism")
     if sample_rate == 1:
         sigma = noise_multiplier / math.sqrt(rounds)
-        with np.errstate(divide="ignore"):  # where its search begins, at an epsilon of 0
+        with np.errstate(divide="ignore"):  # the search for epsilon starts at 0
             return float(accounting.gaussian_mechanism.get_epsilon_gaussian(sigma, delta))
     accountant = _of_losses(noise_multiplier).compose(_event(noise_multiplier, sample_rate), rounds)
     return float(accountant.get_epsilon(delta))
@@ -105,29 +106,29 @@ def _by_loss(noise_multiplier: float, rounds: int, delta: float, sample_rate: fl
 def _by_orders(
     noise_multiplier: float, rounds: int, delta: float, sample_rate: float, orders: list[float]
 ) -> float:
-    """Epsilon by Renyi's divergence.
+    """Epsilon, computed from Renyi divergences.
 
-    ``min_a rounds R_a + log((a - 1) / a) - (log delta + log a) / (a - 1)``, where the order a has
-    ``R_a = a / (2 noise_multiplier^2)`` without sampling (Canonne et al. 2020, Proposition 12).
+    ``min_a rounds R_a + log((a - 1) / a) - (log delta + log a) / (a - 1)`` over the orders a
+    (Canonne et al. 2020, Proposition 12). Without sampling ``R_a = a / (2 noise_multiplier^2)``.
     """
     accountant = _dp_accounting("rdp").rdp.RdpAccountant(orders)
-    with _quiet_about("Excluding this order"):  # each of these lines says what is documented
+    with _quiet_about("Excluding this order"):  # the documentation already says this
         accountant.compose(_event(noise_multiplier, sample_rate), rounds)
     return float(accountant.get_epsilon(delta))
 
 
 def _event(noise_multiplier: float, sample_rate: float) -> Any:
-    """The event of one use of the mechanism, for dp-accounting."""
+    """The dp-accounting event for one use of the mechanism."""
     accounting = _dp_accounting()
     event = accounting.GaussianDpEvent(noise_multiplier)
     return accounting.PoissonSampledDpEvent(sample_rate, event) if sample_rate < 1 else event
 
 
 def _of_losses(noise_multiplier: float) -> Any:
-    """An accountant by privacy losses, with a grid that is fine enough for the noise.
+    """A privacy-loss accountant with a grid that is fine enough for the noise.
 
-    The grid ends at the loss of a step without sampling at 10 standard deviations. The rest is
-    dp-accounting's tail, of mass e^-50.
+    The grid ends at the privacy loss of an unsampled step at 10 standard deviations. dp-accounting
+    treats the rest as a tail, with mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
@@ -148,7 +149,7 @@ def noise_for(
 
     Raises:
         ImportError: without the extra `private`.
-        ValueError: if a number is out of range, or no noise gives so small an epsilon.
+        ValueError: if a number is out of range, or if no noise reaches such a small epsilon.
 
     Example:
         >>> noise = noise_for(epsilon=8.0, rounds=30, delta=1e-5)
@@ -158,11 +159,11 @@ def noise_for(
     accounting = _dp_accounting("gaussian_mechanism")
     with np.errstate(divide="ignore"):
         one = accounting.gaussian_mechanism.get_sigma_gaussian(epsilon, delta)
-    whole = float(one) * math.sqrt(rounds) * (1 + 1e-9)  # of everybody in every round
+    whole = float(one) * math.sqrt(rounds) * (1 + 1e-9)  # if everybody takes part in every round
     if sample_rate == 1:
         return whole
     how: dict[str, Any] = {"rounds": rounds, "delta": delta, "sample_rate": sample_rate}
-    if _spent(noise_multiplier=whole, **how) > epsilon:  # a loss so small has no grid
+    if _spent(noise_multiplier=whole, **how) > epsilon:  # no grid for a loss as small as this
         raise ValueError(f"Expected epsilon to be one that noise can give, but got {epsilon}")
     high = whole
     while _spent(noise_multiplier=high / 2, **how) <= epsilon:
@@ -175,7 +176,7 @@ def noise_for(
         accounting.ExplicitBracketInterval(high / 2, high),
         tol=5e-4 * high / 2,
     )
-    while _spent(noise_multiplier=multiplier, **how) > epsilon:  # on a grid of its own
+    while _spent(noise_multiplier=multiplier, **how) > epsilon:  # each multiplier has its own grid
         multiplier *= 1 + 1e-4
     return multiplier
 
@@ -185,7 +186,7 @@ _spent = epsilon  # `noise_for` has an argument of this name
 
 @contextmanager
 def _quiet_about(text: str) -> Iterator[None]:
-    """A context that suppresses dp-accounting's log lines with a text; it logs with absl."""
+    """A context that suppresses dp-accounting's log lines (from absl) that contain a text."""
 
     def unsaid(record: logging.LogRecord) -> bool:
         return text not in record.getMessage()
@@ -199,7 +200,7 @@ def _quiet_about(text: str) -> Iterator[None]:
 
 
 def _dp_accounting(part: str = "") -> Any:
-    """The package dp-accounting with one of its modules, imported when an epsilon is computed."""
+    """The package dp-accounting with one of its modules; imported only to compute an epsilon."""
     how = "to compute epsilon", install("private"), "dp-accounting 0.6"
     if part:
         imported(f"dp_accounting.{part}", *how)
@@ -208,19 +209,20 @@ def _dp_accounting(part: str = "") -> Any:
 
 @explained
 def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
-    """The epsilon of Gaussian mechanisms of several kinds, one after the other, at a delta.
+    """Epsilon of several kinds of Gaussian mechanisms in sequence, for a given delta.
 
-    For one kind it is `fgl.privacy.epsilon`. Several kinds without sampling are one mechanism with
-    the sum of their ``1 / noise_multiplier^2``; sampled ones are composed by losses on one grid.
+    For a single kind this is `fgl.privacy.epsilon`. Without sampling, several kinds are equivalent
+    to one mechanism whose ``1 / noise_multiplier^2`` is the sum over all uses. With sampling, the
+    privacy losses are composed on a common grid.
 
     Args:
         uses: (noise multiplier, sample rate) to number of uses; see `fgl.privacy.epsilon` for both.
         delta: the probability with which the bound may fail, in (0, 1).
 
     Returns:
-        Epsilon; 0 for no use, infinite if a use has no noise. It is for the neighbours of every
-        kind: replacing all of a client's data covers replacing one of its examples, not the other
-        way round.
+        Epsilon; 0 for no use, infinite if a use has no noise. It holds only for neighbouring data
+        sets that every kind covers. A kind that covers replacing all of a client's data also
+        covers replacing one example, but not the reverse.
 
     Raises:
         ImportError: without the extra `private`.
@@ -243,7 +245,7 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
     if len(used) == 1:
         (((noise, rate), times),) = used.items()
         return epsilon(noise_multiplier=noise, sample_rate=rate, rounds=times, delta=delta)
-    if all(rate == 1 for _, rate in used):  # together one with the sum of the inverse squares
+    if all(rate == 1 for _, rate in used):  # equivalent to one mechanism: sum of inverse squares
         whole = math.sqrt(1 / sum(times / noise**2 for (noise, _), times in used.items()))
         return epsilon(noise_multiplier=whole, rounds=1, delta=delta)
     accountant = _of_losses(min(noise for noise, _ in used))

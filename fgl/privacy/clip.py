@@ -1,4 +1,4 @@
-"""Clipping: no client, and no example, changes more than an agreed length."""
+"""Clipping: limits the change by one client, or by one example, to an agreed length."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ CACHED = 2**18  # entries
 
 
 def length_of(update: Mapping[str, Tensor]) -> Tensor:
-    """The L2 length of all tensors together: ``sqrt(sum_i ||u_i||^2)``.
+    """L2 length over all tensors of an update: ``sqrt(sum_i ||u_i||^2)``.
 
     Args:
         update: name to tensor in floating point.
 
     Returns:
-        float64 scalar; 0 for no tensor, NaN or infinite if an entry is, or its square overflows.
+        float64 scalar; 0 without tensors. NaN or infinite if an entry is, or if its square
+        overflows.
 
     Example:
         >>> length_of({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})
@@ -41,16 +42,16 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
-    The length is over all tensors together. The bound holds for the result in its own dtype: a
-    shortened update is shorter by a rounding. An update with an entry that is not finite becomes
-    zeros, since no factor bounds it.
+    The length is taken over all tensors together. The bound also holds after rounding to the
+    result's dtype, because entries are rounded towards 0. An update with an entry that is not
+    finite becomes zeros, since no factor can bound it.
 
     Args:
         update: name to tensor in floating point.
         length: the bound, above 0.
 
     Returns:
-        Tensors by name, of the same dtypes; an update that is short enough is returned itself.
+        Name to tensor, with the same dtypes; a short enough update is returned unchanged.
 
     Raises:
         TypeError: if a tensor is not in floating point.
@@ -69,7 +70,7 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
         if not value.is_floating_point():
             raise TypeError(f"Expected {name} to be in floating point, but got {value.dtype}")
     length_now = length_of(update)
-    length_read = float(length_now)  # asked once, since this waits for a GPU
+    length_read = float(length_now)  # read only here, since reading waits for a GPU
     if length_read <= length:
         return dict(update)
     if not math.isfinite(length_read):
@@ -78,7 +79,7 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
 
 
 def _scaled(value: Tensor, factor: Tensor) -> Tensor:
-    """``value * factor``, each entry rounded so that it does not grow."""
+    """``value * factor``, with each entry rounded towards 0."""
     short = factor * (1 - 2 * torch.finfo(value.dtype).eps)
     return (value.double() * short).to(value.dtype)
 
@@ -95,24 +96,24 @@ def clipped_gradient(
 ) -> dict[str, Tensor]:
     """The sum of the gradients of all examples, each clipped: ``sum_i clip(grad loss(x_i))``.
 
-    The gradients come from one ``torch.func.vmap(grad)``, each example with its own draws of
-    dropout. Examples must not depend on each other, as nodes do through edges, or all examples
-    through batch normalisation. With a `sigma` every clipped gradient is put on the grid of the
-    noise to come (`on_grid`). The sum is then exact, so an example changes it by its own clipped
-    gradient and by nothing else. Not covered: a gradient's last bits depend on the number of
-    examples mapped together.
+    The gradients are computed with one ``torch.func.vmap(grad)``; each example has its own dropout
+    mask. Examples must not depend on each other. Nodes depend on each other through edges, and
+    batch normalisation makes all examples dependent. With a `sigma`, every clipped gradient is
+    rounded to the grid of the noise that is added later (`on_grid`). The sum is then exact, so an
+    example changes the sum only by its own clipped gradient. One effect is not covered: the last
+    bits of a gradient depend on the number of examples mapped together.
 
     Args:
-        loss: ``(params, *example) -> scalar``, of a single example.
+        loss: function ``(params, *example) -> scalar`` for a single example.
         params: name to tensor.
-        examples: tensors ``[B, ...]``, the first dimension being the examples.
-        length: the bound of each example's gradient, above 0.
-        counts: bool ``[B]``, which examples count; default all.
-        sigma: standard deviation of the noise that will be added, above 0; default none.
+        examples: tensors ``[B, ...]``; the first dimension is the example.
+        length: the bound on the length of each example's gradient, above 0.
+        counts: bool ``[B]``, the examples to include; default all.
+        sigma: standard deviation of the noise that is added later, above 0; default no noise.
 
     Returns:
-        Name to ``[...]``, in float64 with a `sigma`; zeros where there is no example. An example
-        whose gradient is not finite does not count.
+        Name to ``[...]``, in float64 if `sigma` is given; zeros if there is no example. An example
+        whose gradient is not finite is left out.
 
     Raises:
         ValueError: if `length` or `sigma` is not positive.
@@ -150,7 +151,7 @@ def _lengths(grads: Tensor) -> Tensor:
 
 
 def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
-    """The sum of the counted examples, each times its factor; with a step, on its grid."""
+    """The sum over examples, each multiplied by its factor; with a step, rounded to its grid."""
     total: Any = 0
     size = _at_once(grads)
     for few, times, grid in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):
@@ -160,10 +161,10 @@ def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> T
 
 
 def _at_once(grads: Tensor) -> int:
-    """Number of examples to turn into float64 at once, so that they fit a cache."""
+    """Number of examples to convert to float64 together, so that they fit in a cache."""
     return max(1, CACHED // max(grads[0].numel(), 1))
 
 
 def _like(row: Tensor, tensor: Tensor) -> Tensor:
-    """A number per example, to be multiplied with a tensor ``[B, ...]``."""
+    """A number per example, shaped so that it broadcasts to a tensor ``[B, ...]``."""
     return row.view(-1, *[1] * (tensor.dim() - 1))

@@ -1,4 +1,4 @@
-"""Fixed point: numbers as integers modulo 2^64, so that sums are exact and masks can hide them."""
+"""Fixed point: numbers as integers modulo 2^64, for exact sums that masks can hide."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..checks import reject_if
 from ..kinds import explained
 from ..transfer import to_device
 
-ROOM = 2.0**62  # half of a word's range, so that no sum comes close to its end
+ROOM = 2.0**62  # half of a word's range, so that no sum overflows
 
 
 class DoesNotFit(ValueError):
-    """A number is not finite, or out of the agreed range.
+    """Error for a number that is not finite or is outside the agreed range.
 
     Example:
         >>> issubclass(DoesNotFit, ValueError)
@@ -30,16 +30,17 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
     """``weight round(value 2^bits)``; integers are not scaled.
 
     Args:
-        value: tensor of any shape; entries at most `bound` in size (integers: ``bound 2^bits``).
+        value: tensor of any shape, with entries in ``[-bound, bound]`` (integers: up to ``bound
+            2^bits`` in magnitude).
         weight: factor of the value, at least 0; see `largest_weight`.
-        bits: bits of the fraction.
-        bound: bound of the range, on both sides.
+        bits: number of bits of the fraction.
+        bound: largest magnitude.
 
     Returns:
         int64, of the same shape, on the CPU.
 
     Raises:
-        DoesNotFit: if an entry is not finite or beyond the bound: nothing wraps in silence.
+        DoesNotFit: if an entry is not finite or exceeds the bound, so that no value wraps silently.
 
     Example:
         >>> encode(torch.tensor([0.5, -1.25]), weight=3, bits=2, bound=8)
@@ -50,7 +51,7 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
         scaled = scaled * 2.0**bits
     scaled = scaled.round()
     limit = bound * 2.0**bits
-    if scaled.numel() and not bool((scaled.abs() <= limit).all()):  # nor is NaN
+    if scaled.numel() and not bool((scaled.abs() <= limit).all()):  # also rejects NaN
         raise DoesNotFit(
             f"Expected values to be at most {bound:g} in size, but got one that is not"
         )
@@ -59,19 +60,19 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
 
 @explained
 def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor) -> Tensor:
-    """The mean behind a sum of encoded values: ``total / weight / 2^bits``, rounded once.
+    """The mean from a sum of encoded values: ``total / weight / 2^bits``, with one rounding.
 
     Args:
         total: int64 ``[...]``, the sum over clients of results of `encode`.
-        weight: the sum of their weights, above 0.
+        weight: the sum of the clients' weights, above 0.
         bits, bound: as for `encode`.
-        like: a tensor of the mean's dtype, on the mean's device.
+        like: a tensor with the dtype and the device of the result.
 
     Returns:
-        ``[...]``, of `like`'s dtype; an integer mean is rounded.
+        ``[...]``, with the dtype of `like`; an integer mean is rounded.
 
     Raises:
-        DoesNotFit: if a mean is beyond the bound, so that a value was too.
+        DoesNotFit: if a mean exceeds the bound, which means that a value exceeded it too.
 
     Example:
         >>> decode(torch.tensor([6, -15]), 3, bits=2, bound=8, like=torch.zeros(1))
@@ -89,7 +90,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
 
 @explained
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
-    """The largest weight of each of `num_clients` clients whose sum still fits its word.
+    """The largest weight per client for which the sum over `num_clients` clients fits a word.
 
     Example:
         >>> largest_weight(10, bits=28, bound=1024)
@@ -100,7 +101,7 @@ def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
 
 @explained
 def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Tensor:
-    """The sum of int64 tensors modulo 2^64, minus the sum of others.
+    """The sum of int64 tensors minus the sum of the tensors in `minus`, modulo 2^64.
 
     Example:
         >>> wrapped_sum([torch.tensor([2**63 - 1]), torch.tensor([1])])
@@ -111,7 +112,7 @@ def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Ten
         for word in some:
             other = (
                 word.cpu().contiguous().numpy().view(np.uint64)
-            )  # its sums wrap, as C defines them
+            )  # integer sums wrap around modulo 2^64
             if total is None:
                 total = np.zeros_like(other)
             total = total + other if sign > 0 else total - other

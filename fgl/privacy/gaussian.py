@@ -1,4 +1,4 @@
-"""Gaussian noise that protects: drawn from the operating system, on a grid, or in whole numbers."""
+"""Gaussian noise for privacy, from the operating system's randomness, on a grid or as integers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..transfer import to_device, to_host
 from ..warn import warn
 
 FINE = 20  # the grid's step is at most sigma / 2^FINE
-TWISTER = slice(24, 24 + 624 * 8)  # where torch keeps the words of a generator's state on the CPU
+TWISTER = slice(24, 24 + 624 * 8)  # position of the Mersenne twister's words in a CPU state
 UNPROTECTED = (
     "Expected noise from the operating system, but got a generator: whoever knows its seed "
     "subtracts the noise. This run protects nothing"
@@ -32,19 +32,20 @@ def gaussian(
     sigma: float,
     unprotected: torch.Generator | None = None,
 ) -> dict[str, Tensor]:
-    """Tensors with noise from the operating system: ``t + N(0, sigma^2)`` in every entry.
+    """Add Gaussian noise, sampled by the operating system, to every entry: ``t + N(0, sigma^2)``.
 
-    The entries are first rounded towards 0, and the noise to the nearest, to multiples of a power
-    of two below ``sigma / 2^20``; the sum of the two is exact. So the last bits of a float reveal
-    nothing about the values under the noise (Mironov 2012): the result is the ideal mechanism's,
-    rounded. One limit remains: an entry's noise has 64 random bits, so it ends at 9.1 sigma. The
-    time of the computation is not hidden.
+    Entries and noise are rounded to multiples of a power of two, at most ``sigma / 2^20``. Entries
+    are rounded towards 0, the noise to the nearest multiple. The sum of entry and noise is exact.
+    So the last bits of a float reveal nothing about the value without noise (Mironov 2012): the
+    result equals the rounded result of the ideal mechanism. Two limits remain. The noise of an
+    entry has 64 random bits, so it never exceeds 9.1 sigma. The running time may depend on the
+    data.
 
     Args:
-        tensors: name to tensor in floating point, whose lengths are bounded (`clip`).
+        tensors: name to tensor in floating point, with bounded length (`clip`).
         sigma: standard deviation of the noise, above 0.
-        unprotected: a generator to repeat an experiment with. Its noise protects nothing, and a
-            warning says so.
+        unprotected: a generator, for reproducible experiments. Noise from a generator gives no
+            protection, and a warning says so.
 
     Returns:
         Name to tensor, of the same shapes, dtypes and devices.
@@ -72,13 +73,13 @@ def gaussian(
 
 @explained
 def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]:
-    """Tensors whose entries are multiples of `grid_step`, in float64, so that sums are exact.
+    """Round entries to multiples of `grid_step`, in float64, so that sums are exact.
 
     Entries are rounded towards 0, so that no length grows.
 
     Args:
         tensors: name to tensor in floating point.
-        sigma: standard deviation of the noise to come, above 0.
+        sigma: standard deviation of the noise that is added later, above 0.
 
     Raises:
         ValueError: if `sigma` is not positive, or an entry is not finite.
@@ -95,7 +96,7 @@ def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]
 
 
 def truncated(value: Tensor, step: float) -> Tensor:
-    """The multiples of a step nearest to the entries, on the side of 0; float64.
+    """Entries rounded towards 0 to multiples of a step, float64.
 
     Example:
         >>> truncated(torch.tensor([0.7, -0.7]), 0.5)
@@ -116,13 +117,13 @@ def grid_step(sigma: float) -> float:
 
 
 def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
-    """Normal numbers, each from 64 bits of the operating system; float64 on the CPU.
+    """Normal numbers, each from 64 random bits of the operating system; float64 on the CPU.
 
-    ``s Phi^-1((k + 1/2) / 2^64)`` with a sign s and k in ``[0, 2^63)``, each of equal probability.
+    ``s Phi^-1((k + 1/2) / 2^64)`` with a uniform sign s and a uniform k in ``[0, 2^63)``.
 
     Args:
-        shape: of the tensor.
-        unprotected: a generator to take the bits from instead.
+        shape: shape of the tensor.
+        unprotected: a generator for the random bits, instead of the operating system.
 
     Example:
         >>> bool(standard_normal(torch.Size([1000])).abs().max() < 9.2)
@@ -137,11 +138,11 @@ def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = Non
 
 
 def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
-    """Numbers from the operating system, uniform in [0, 1), float64 on the CPU.
+    """Uniform numbers in [0, 1) from the operating system, float64 on the CPU.
 
     Args:
-        shape: of the tensor.
-        unprotected: a generator to take the bits from instead.
+        shape: shape of the tensor.
+        unprotected: a generator for the random bits, instead of the operating system.
 
     Example:
         >>> bool(uniform(torch.Size([1000])).max() < 1)
@@ -152,10 +153,10 @@ def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Te
 
 
 def seed_from_system(device: torch.device) -> None:
-    """Set torch's generator to a state from the operating system, so that no seed predicts it.
+    """Set torch's generator to a random state from the operating system, which no seed predicts.
 
-    On the CPU all 19,937 bits of the Mersenne twister are set. ``torch.manual_seed`` uses the last
-    32 bits of a seed there, which are few enough to try them all.
+    On the CPU all 19,937 bits of the Mersenne twister are set. ``torch.manual_seed`` uses only the
+    last 32 bits of a seed on the CPU, and an attacker could try all their values.
 
     Args:
         device: the generator's device.
@@ -172,7 +173,7 @@ def seed_from_system(device: torch.device) -> None:
         with torch.cuda.device(device):
             torch.cuda.manual_seed(int(_bits(1, None)[0] >> np.uint64(1)))
     state = torch.Generator().manual_seed(0).get_state()
-    words = state[TWISTER].view(torch.int64)  # 624 words of 32 bits, each in a place of 64
+    words = state[TWISTER].view(torch.int64)  # 624 words of 32 bits, each stored in 64 bits
     words.copy_(torch.from_numpy((_bits(len(words), None) >> np.uint64(32)).astype(np.int64)))
     torch.set_rng_state(state)
 
@@ -189,7 +190,7 @@ def _bits(count: int, unprotected: torch.Generator | None) -> Any:
 def noisy_shares(
     shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
-    """Distributions with noise: Gaussian noise on every entry, then the nearest distribution.
+    """Add Gaussian noise to every entry of distributions; return the nearest distributions.
 
     Args:
         shares: float ``[..., C]``, rows that sum to 1.
@@ -197,7 +198,7 @@ def noisy_shares(
         unprotected: as in `gaussian`.
 
     Returns:
-        A tensor like `shares`, whose rows are distributions again.
+        A tensor like `shares`, whose rows are distributions.
 
     Raises:
         ValueError: if `sigma` is not positive.
@@ -210,25 +211,26 @@ def noisy_shares(
     return project_to_simplex(noisy.flatten(0, -2)).view_as(shares) if noisy.numel() else noisy
 
 
-COARSEST = 16.0  # standard deviation in steps of the grid: `gap_of_sum` is then 0 in any float
-FARTHEST = 9.2  # standard deviations: no number made of 64 random bits lies beyond
-LARGEST = 2.0**48  # so that noise is a whole float, and 1,000 of them fit a word
+COARSEST = 16.0  # smallest standard deviation in grid steps: from here `gap_of_sum` is 0 in floats
+FARTHEST = 9.2  # standard deviations: bound for a normal number from 64 random bits
+LARGEST = 2.0**48  # so that noise is an exact float, and the sum of 1,000 fits a word
 
 
 @explained
 def discrete_gaussian(
     shape: torch.Size, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
-    """Whole numbers with the probabilities of a Gaussian: ``P(k) ~ exp(-k^2 / (2 sigma^2))``.
+    """Sample integers with Gaussian probabilities: ``P(k) ~ exp(-k^2 / (2 sigma^2))``.
 
-    They are normal numbers from the operating system, rounded. A probability differs
+    The integers are rounded normal numbers from the operating system. A probability differs
     from the definition by a factor of about ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. Since the
     numbers were normal before they were rounded, their sum is accounted as normal (`gap_of_sum`).
 
     Args:
         shape: shape of the tensor.
         sigma: standard deviation, from 16 to 2^48.
-        unprotected: a generator to take the bits from instead; such noise protects nothing.
+        unprotected: a generator for the random bits, instead of the operating system; noise from a
+            generator gives no protection.
 
     Returns:
         int64, on the CPU.
@@ -249,21 +251,21 @@ def discrete_gaussian(
 
 @explained
 def gap_of_sum(number: int, *, sigma: float) -> float:
-    """Distance of a sum of discrete Gaussians from one Gaussian, in the logarithm of a density.
+    """Distance of a sum of discrete Gaussians from one Gaussian, in log-density.
 
-    Let n clients hold whole numbers, add rounded normal numbers, and publish the sum. The sum and
-    the rounding errors together have the density of the Gaussian mechanism's result with
-    ``sqrt(n) sigma`` and of errors that do not depend on the data, times a factor from ``e^-tau``
-    to ``e^tau``. Here ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``, which is at least Kairouz et al.'s
-    (Theorem 11). So a sum of P entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private
-    where the Gaussian mechanism is ``(epsilon, delta)``-private.
+    Let n clients hold integers, add rounded normal numbers, and publish the sum. Consider the joint
+    density of the sum and the rounding errors. Compare it with the Gaussian mechanism with
+    ``sqrt(n) sigma`` and rounding errors that do not depend on the data. The two densities differ
+    by a factor from ``e^-tau`` to ``e^tau``, with ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``. This tau
+    is at least the one of Kairouz et al. (Theorem 11). So if the Gaussian mechanism is ``(epsilon,
+    delta)``-private, a sum of P entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private.
 
     Args:
-        number: n, the clients whose noise is in the sum.
+        number: n, the number of clients whose noise is in the sum.
         sigma: standard deviation of one client's noise, at least 1/2.
 
     Returns:
-        tau; 0 if it is below the smallest float, as from a sigma of 16 on.
+        tau; 0 if tau is below the smallest float, which holds for a sigma of 16 or more.
 
     Raises:
         ValueError: if a number is out of range.

@@ -1,10 +1,11 @@
-"""The secure sum's parts: keys, masks, shares and sealed letters, of bytes and tensors.
+"""Parts of the secure sum: keys, masks, shares and encrypted letters, as bytes and tensors.
 
-Nothing here is cryptography of our own. X25519, HKDF-SHA256, ChaCha20 and ChaCha20-Poly1305 come
-from `cryptography`, Shamir's sharing from `pycryptodome` (Flower uses it too).
+All cryptographic primitives come from libraries. X25519, HKDF-SHA256, ChaCha20 and
+ChaCha20-Poly1305 come from `cryptography`. Shamir's secret sharing comes from `pycryptodome`, which
+Flower uses too.
 
-The clients of an exchange stand in a list; a client's place in it is its row. A client has two
-pairs of keys (one to seal letters with, one to make masks with) and the seed of a mask of its own.
+The clients of an exchange form a list; a client's index in this list is its row. A client has two
+key pairs, one to encrypt letters and one to derive masks, and the seed of its own mask.
 
 Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
 """
@@ -26,7 +27,7 @@ from .shares import CannotUnmask, need, recovered, split
 
 KEY = 32  # bytes of a key, a seed and a share
 NONCE = 12
-LETTER = NONCE + 2 * KEY + 16  # a letter: nonce, two shares, tag
+LETTER = NONCE + 2 * KEY + 16  # bytes of a letter: nonce, two shares, tag
 NOTHING, SEED, SECRET = 0, 1, 2  # the secret of which a client reveals a share
 Draw = Callable[[int], bytes]
 
@@ -46,10 +47,10 @@ def public_key(secret: bytes) -> bytes:
 
 @explained
 def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
-    """The key that two clients agree on: X25519, then HKDF-SHA256 with `about` as its info.
+    """The common key of two clients: X25519, then HKDF-SHA256 with `about` as the info.
 
     Raises:
-        ValueError: for a public key of low order, which would give a public result.
+        ValueError: for a public key of low order, with which anybody could compute the result.
 
     Example:
         >>> one, two = bytes([1]) * 32, bytes([2]) * 32
@@ -68,10 +69,10 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
 
 @explained
 def mask(seed: bytes, count: int) -> Tensor:
-    """The given number of words of ChaCha20's stream.
+    """The first `count` words of ChaCha20's key stream for a seed.
 
     Returns:
-        int64 ``[count]``, uniform modulo 2^64 to everybody without the seed.
+        int64 ``[count]``; without the seed, the words look uniformly random modulo 2^64.
 
     Example:
         >>> mask(bytes(32), 2)
@@ -86,18 +87,21 @@ def mask(seed: bytes, count: int) -> Tensor:
 def letters(
     row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
 ) -> Tensor:
-    """Sealed letters from a client to every other: shares of its mask's seed and of its key.
+    """Encrypted letters from one client to each client, with shares of its two secrets.
+
+    The secrets are the seed of the client's own mask and the key from which it derives the masks of
+    pairs.
 
     Args:
         row: the client's own row.
-        secrets: its key to seal with, its key to make masks with, the seed of its own mask.
-        keys: uint8 ``[n, 64]``, the public keys of all.
-        threshold: number of shares that give a secret back.
-        about: context of the letters; they cannot be opened with another one.
-        draw: function from a number to that many random bytes.
+        secrets: the client's key for encryption, its key for masks, and the seed of its own mask.
+        keys: uint8 ``[n, 64]``, the public keys of all clients.
+        threshold: number of shares that are needed to recover a secret.
+        about: context of the letters; decryption with another context fails.
+        draw: function that returns a given number of random bytes.
 
     Returns:
-        uint8 ``[n, 92]``, one letter for each; one for itself is among them.
+        uint8 ``[n, 92]``, one letter for each client, including the sender.
 
     Example:
         >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
@@ -119,15 +123,16 @@ def letters(
 def masked(
     words: Tensor, row: int, secrets: Sequence[bytes], keys: Tensor, here: Tensor, about: bytes
 ) -> Tensor:
-    """A client's words, hidden by its own mask and by one with each of the others.
+    """A client's words, hidden by its own mask and by one mask for each pair with another client.
 
-    ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4), the v being
-    the clients that shared their keys. The masks of pairs cancel in the sum over all of them.
+    ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4). The sums are
+    over the clients v that sent letters. In the sum over all these clients, the masks of pairs
+    cancel.
 
     Args:
         words: int64 ``[P]``.
         row, secrets, keys, about: as in `letters`.
-        here: bool ``[n]``, the clients that gave letters to all.
+        here: bool ``[n]``, the clients that sent letters to all clients.
 
     Returns:
         int64 ``[P]``.
@@ -152,24 +157,24 @@ def masked(
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
-    """A client's share of one secret of each other client for the server, never of both secrets.
+    """Shares that one client reveals to the server: for each client, of only one of its secrets.
 
-    For a client that sent its words, the share is of its own mask's seed; for a client that gave
-    letters and then did not send, of the key of its masks of pairs. A letter that cannot be opened
-    gives no share.
+    If a client sent its words, the revealed share is of the seed of that client's own mask. If it
+    sent letters but no words, the share is of its key for the masks of pairs. A letter that cannot
+    be decrypted gives no share.
 
     Args:
         row, keys, about: as in `letters`.
-        sealing: the client's key to seal with.
-        sealed: uint8 ``[n, 92]``, the letters to the client, by their writers' rows.
-        here: bool ``[n]``, the clients that gave letters.
+        sealing: the revealing client's key for encryption.
+        sealed: uint8 ``[n, 92]``, the letters to this client, by the senders' rows.
+        here: bool ``[n]``, the clients that sent letters.
         sent: bool ``[n]``, the clients whose words reached the server.
 
     Returns:
-        uint8 ``[n, 33]``: which secret (0: none), and the share.
+        uint8 ``[n, 33]``: the kind of the secret (0: none), followed by the share.
 
     Raises:
-        ValueError: if a client sent words but gave no letters.
+        ValueError: if a client sent words but no letters.
 
     Example:
         >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
@@ -192,7 +197,7 @@ def revealed(
 
 @explained
 def commitment(seed: bytes, about: bytes) -> bytes:
-    """A client's commitment to the seed of its own mask, before shares of the seed are revealed.
+    """A client's commitment to the seed of its own mask, sent before any share is revealed.
 
     Example:
         >>> len(commitment(bytes(32), b""))
@@ -211,20 +216,21 @@ def told_secrets(
     threshold: int,
     about: bytes,
 ) -> tuple[dict[int, bytes], dict[int, frozenset[int]]]:
-    """The secret of each client, from the others' shares; the secrets take the masks off.
+    """Secrets of clients, recovered from shares; `unmasked` removes masks with these secrets.
 
     Args:
-        told: row to the result of `revealed`, for the clients that answered.
+        told: row to the result of `revealed`, for the clients that replied.
         keys, here, sent, about: as in `revealed`.
         committed: uint8 ``[n, 32]``, the `commitment` of every client to its seed.
-        threshold: number of shares that give a secret back.
+        threshold: number of shares that are needed to recover a secret.
 
     Returns:
-        By row the seed of a client that sent, or the key of another client; and by row the
-        clients that gave a false share of it, as far as these were in the way.
+        Two dicts by row. The first has the seed of each client that sent words, and the key of each
+        other client. The second has the rows that gave false shares of this secret; it lists only
+        false shares that were found during recovery.
 
     Raises:
-        CannotUnmask: if too few shares of a client arrived, or they do not give its secret.
+        CannotUnmask: if too few shares of a secret arrived, or if they do not give the secret.
 
     Example:
         >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
@@ -263,10 +269,10 @@ def told_secrets(
 def unmasked(
     total: Tensor, keys: Tensor, sent: Tensor, secrets: Mapping[int, bytes], about: bytes
 ) -> Tensor:
-    """The server's part: the sum of the words, from the sum of the masked words and the secrets.
+    """The sum of the words, which the server computes from the masked sum and the secrets.
 
     Args:
-        total: int64 ``[P]``, the sum of the results of `masked`, over the clients that sent.
+        total: int64 ``[P]``, the sum of the results of `masked` over the clients that sent words.
         keys, sent, about: as in `revealed`.
         secrets: the secrets from `told_secrets`, by row.
 
@@ -323,14 +329,14 @@ def _rows(which: Tensor) -> list[int]:
 def _sealing_key(
     secret: bytes, keys: Tensor, writer: int, reader: int, *, own: int, about: bytes
 ) -> bytes:
-    """The key of the letter from one client to another, for either client."""
+    """The encryption key of the letter between two clients, computed by either of them."""
     other = reader if own == writer else writer
     direction = b" letter %d %d" % (writer, reader)
     return agreed_key(secret, as_bytes(keys[other, :KEY]), about + direction)
 
 
 def _pair_seed(masking: bytes, keys: Tensor, row: int, other: int, about: bytes) -> bytes:
-    """The seed of the mask of two clients."""
+    """The seed of the common mask of two clients."""
     both = b" mask %d %d" % (min(row, other), max(row, other))
     return agreed_key(masking, as_bytes(keys[other, KEY:]), about + both)
 
@@ -338,7 +344,7 @@ def _pair_seed(masking: bytes, keys: Tensor, row: int, other: int, about: bytes)
 def _opened(
     row: int, other: int, sealing: bytes, keys: Tensor, sealed: Tensor, about: bytes
 ) -> bytes:
-    """The content of a letter; empty if it was not written for this client in this exchange."""
+    """The content of a letter; empty if the letter is not for this client and this exchange."""
     letter = as_bytes(sealed[other])
     try:
         key = _sealing_key(sealing, keys, other, row, own=row, about=about)

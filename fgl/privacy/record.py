@@ -1,4 +1,4 @@
-"""Records: each client's number of answers under each noise, as tensors of a server's state."""
+"""Records: each client's number of noisy replies, per noise, as tensors of a server's state."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ F64 = torch.float64
 
 
 class Noise(NamedTuple):
-    """The mechanism of an answer: all numbers on which epsilon depends.
+    """The mechanism of one reply of a client: all parameters on which epsilon depends.
 
     Args:
-        noise_multiplier: see `fgl.privacy.epsilon`; 0 protects nothing.
+        noise_multiplier: see `fgl.privacy.epsilon`; 0 gives no protection.
         sample_rate: probability with which an example is in a step.
-        steps: uses of the mechanism in one answer.
+        steps: number of uses of the mechanism in one reply.
 
     Example:
         >>> Noise(2.0)
@@ -44,7 +44,7 @@ class Noise(NamedTuple):
     steps: float = 1.0
 
 
-NONE = Noise(0.0)  # the noise of an answer without protection
+NONE = Noise(0.0)  # the noise of a reply without protection
 
 
 def with_noise(
@@ -56,20 +56,20 @@ def with_noise(
     colluders: int = 0,
     delta: float | None = None,
 ) -> dict[str, Tensor]:
-    """The record, ready to count answers with this noise beside the answers counted before.
+    """Return a record that counts later replies with this noise, in addition to earlier replies.
 
     Args:
         record: a server's ``state["privacy"]``; empty for the first run.
-        noise: noise of the answers to come.
+        noise: noise of the later replies.
         num_clients: number of clients in the federation.
-        kind: the transform that adds the noise, of `KINDS`; ``""`` for answers without protection,
-            which go with all kinds.
-        colluders: number of clients whose noise is not credited.
-        delta: the delta for which `spent_epsilon` computes epsilon; default the record's.
+        kind: the transform that adds the noise, from `KINDS`; ``""`` for replies without
+            protection, which can be combined with all kinds.
+        colluders: number of clients whose noise is not included in epsilon.
+        delta: the delta for which `spent_epsilon` computes epsilon; default the record's delta.
 
     Raises:
-        ValueError: if the record has another kind or other colluders: their epsilons are for other
-            neighbours or other observers, so no accountant composes them.
+        ValueError: if the record has another kind or another number of colluders. Such epsilons are
+            for other neighbouring data sets or other observers, so they cannot be composed.
 
     Example:
         >>> first = with_noise({}, Noise(1.0), num_clients=2, kind="central_gaussian", delta=1e-5)
@@ -111,7 +111,7 @@ def with_noise(
 
 
 def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor]:
-    """The record with more answers of its present noise, by client.
+    """Add replies with the record's current noise, by client, and return the new record.
 
     Example:
         >>> record = with_noise({}, Noise(1.0), num_clients=2, kind="local_gaussian", delta=1e-5)
@@ -125,10 +125,11 @@ def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor
 
 
 def spent_epsilon(record: Record) -> float:
-    """The largest epsilon that all answers of one client together have cost.
+    """The largest epsilon of any client, over all replies of that client.
 
-    Answers under several kinds of noise are composed exactly: without sampling as one Gaussian
-    mechanism with the sum of ``rounds / noise_multiplier^2``, sampled by their privacy losses.
+    Replies with several kinds of noise are composed. Without sampling they are equivalent to one
+    Gaussian mechanism, with the sum of ``rounds / noise_multiplier^2``. With sampling, their
+    privacy losses are composed.
 
     Args:
         record: the record from `with_noise`.
@@ -151,7 +152,7 @@ def spent_epsilon(record: Record) -> float:
 
 
 def _by_noise(record: Record) -> dict[Noise, Tensor]:
-    """Each client's number of answers, ``[K]``, by noise; the present noise first."""
+    """Noise to each client's number of replies, ``[K]``; the current noise comes first."""
     if not record:
         return {}
     one = torch.tensor(1.0)
@@ -165,7 +166,7 @@ def _by_noise(record: Record) -> dict[Noise, Tensor]:
 
 
 def _kind(record: Record) -> str:
-    """The transform whose noise the record counts; without a name its form decides."""
+    """The transform whose noise the record counts; old records without a name: from their form."""
     if "kind" in record:
         return KINDS[int(record["kind"])]
     if "steps" in record:
@@ -175,7 +176,7 @@ def _kind(record: Record) -> str:
 
 
 def _largest(table: Tensor) -> Iterable[list[float]]:
-    """The rows of ``[K, M]`` that no other row reaches in all columns, each once."""
+    """The distinct rows of ``[K, M]`` for which no other row is as large in every column."""
     rows: Any = table.unique(dim=0)
     for row in rows:
         if not bool(((rows >= row).all(1) & (rows > row).any(1)).any()):
@@ -202,7 +203,7 @@ def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:
 
 
 def _whole(noise: Noise, rounds: float) -> tuple[int, Noise]:
-    """A whole number of uses with the same cost: a sum may cost less than one use."""
+    """An integer number of uses with the same cost; a reply in a sum may cost less than one use."""
     times = math.ceil(rounds) * int(noise.steps)
     factor = math.sqrt(math.ceil(rounds) / rounds) if rounds else 1.0
     return times, noise._replace(noise_multiplier=noise.noise_multiplier * factor)

@@ -1,6 +1,6 @@
-"""Shares of a secret, and the secret behind them, even if some shares are false.
+"""Shares of a secret, and recovery of the secret, even if some shares are false.
 
-Shamir's sharing comes from `pycryptodome`.
+Shamir's secret sharing comes from `pycryptodome`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from functools import partial
 
 from ..checks import imported, install
 
-# A module of the extra `private`.
+# This module needs the extra `private`.
 need = partial(imported, purpose="for secure sums and signatures", how=install("private"))
 SECRET = 32  # bytes of a secret and of a share
-HALF = 16  # bytes of a secret that the library shares at once
-TRIES = 300  # sets of shares that are tried before a secret is given up
+HALF = 16  # bytes of a secret that the library splits in one call
+TRIES = 300  # largest number of sets of shares that are tried for a secret
 
 
 class CannotUnmask(ValueError):
-    """The revealed shares are too few to take the masks off, or are not the original ones.
+    """Error: the revealed shares are too few to remove the masks, or they are false.
 
     Example:
         >>> issubclass(CannotUnmask, ValueError)
@@ -30,7 +30,7 @@ class CannotUnmask(ValueError):
 
 
 def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
-    """Shamir's shares of a secret, over GF(2^128), by row; `threshold` of them give it back.
+    """Shamir's shares of a secret, over GF(2^128), by row; `threshold` shares recover the secret.
 
     Example:
         >>> shares = split(bytes(range(32)), 2, 3)
@@ -45,7 +45,7 @@ def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret behind exactly `threshold` of its shares, by row.
+    """The secret, recovered from exactly `threshold` of its shares, by row.
 
     Example:
         >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))
@@ -65,23 +65,24 @@ def recovered(
     fits: Callable[[bytes], bool],
     doubted: frozenset[int] = frozenset(),
 ) -> tuple[bytes, frozenset[int]]:
-    """The secret that fits, though some shares may be false.
+    """Recover a secret that passes a check, even if some shares are false.
 
-    Sets of `threshold` shares are tried, 300 at most: at first neighbouring rows, so that one false
-    share among at most 300 does no harm, then all sets, or random sets if there are more.
+    At most 300 sets of `threshold` shares are tried. The first sets are runs of neighbouring rows,
+    so that a single false share among up to 300 cannot prevent recovery. After them come all sets,
+    or random sets if there are too many.
 
     Args:
-        shares: the shares that arrived, by row.
-        threshold: number of shares that give the secret back.
-        fits: whether a secret is the right one.
-        doubted: rows whose shares are used last.
+        shares: the received shares, by row.
+        threshold: number of shares that are needed to recover the secret.
+        fits: function that returns whether a secret is the correct one.
+        doubted: rows whose shares are tried last.
 
     Returns:
-        The secret, and the rows whose shares are false. False shares are looked for if the first
-        set does not fit.
+        The secret, and the rows with false shares. False shares are searched for only if the first
+        set fails the check.
 
     Raises:
-        CannotUnmask: if too few shares arrived, or no set that was tried fits.
+        CannotUnmask: if too few shares arrived, or if all tried sets fail the check.
 
     Example:
         >>> secret, shares = bytes(range(32)), dict(enumerate(split(bytes(range(32)), 2, 3)))
@@ -106,7 +107,7 @@ def recovered(
 
 
 def _sets(rows: Sequence[int], threshold: int) -> Iterator[Sequence[int]]:
-    """Sets of rows to combine: all runs of neighbours, then all sets or random ones."""
+    """Sets of rows to combine: first all runs of neighbouring rows, then all or random sets."""
     if threshold == len(rows):
         yield rows
         return

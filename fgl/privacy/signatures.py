@@ -1,4 +1,4 @@
-"""Signatures, Ed25519 of `cryptography`, and the files with their keys.
+"""Signatures (Ed25519 from `cryptography`), and the files that contain the keys.
 
 Source: RFC 8032, https://www.rfc-editor.org/rfc/rfc8032
 """
@@ -29,7 +29,7 @@ def signing_key(secret: bytes) -> bytes:
 
 @explained
 def signature(secret: bytes, what: bytes) -> bytes:
-    """A signature under some bytes.
+    """Sign some bytes with a private key.
 
     Example:
         >>> len(signature(bytes(range(32)), b"what I saw"))
@@ -41,7 +41,7 @@ def signature(secret: bytes, what: bytes) -> bytes:
 
 @explained
 def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
-    """Whether a signature under these bytes is of this key.
+    """Whether a signature of these bytes is valid for a public key.
 
     Example:
         >>> secret = bytes(range(32))
@@ -59,7 +59,7 @@ def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
 
 @explained
 def read_private(path: str | PathLike[str]) -> bytes:
-    """The key in a file that ``ssh-keygen -t ed25519 -N ""`` has made.
+    """Read the private key from a file written by ``ssh-keygen -t ed25519 -N ""``.
 
     Raises:
         ValueError: for a key of another kind.
@@ -81,7 +81,7 @@ def read_private(path: str | PathLike[str]) -> bytes:
 
 @explained
 def read_public(path: str | PathLike[str]) -> bytes:
-    """The public key in a file, ``.pub``, that ``ssh-keygen -t ed25519`` has made.
+    """Read the public key from a ``.pub`` file written by ``ssh-keygen -t ed25519``.
 
     Raises:
         ValueError: for a key of another kind.
@@ -104,7 +104,7 @@ def _private(secret: bytes) -> Any:
 
 
 def _raw(path: Any, key: Any, half: str) -> bytes:
-    """The 32 bytes of a key, private or public, or an error for one of another kind."""
+    """The 32 bytes of a private or public key; raises an error for another type of key."""
     ed25519: Any = need("cryptography.hazmat.primitives.asymmetric.ed25519")
     if not isinstance(key, getattr(ed25519, f"Ed25519{half.title()}Key")):
         got = type(key).__name__.strip("_")

@@ -1,4 +1,4 @@
-"""Encodings of structure: what a node's surroundings look like, whatever its features."""
+"""Structural encodings: vectors that describe a node's neighbourhood, independent of features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..checks import check_count, check_number
 from ..kinds import explained
 from .simple import Simple, simple
 
-COLUMNS = 128  # nodes whose walks are followed at a time
+COLUMNS = 128  # nodes whose walks are computed at a time
 
 
 @explained
@@ -22,23 +22,23 @@ def structure_encoding(
     steps: int = 16,
     max_degree: int = 16,
 ) -> Tensor:
-    """Structure that FedStar's shared encoder reads: returns of random walks, and degrees.
+    """Structural encoding for FedStar's shared encoder: return probabilities and degrees.
 
     ``s_v = [RW_vv, (RW^2)_vv, ..., (RW^steps)_vv, one-hot of min(max(degree_v, 1), max_degree)]``
-    (FedStar, Eq. 2 to 4), `walk_returns` and `degree_one_hot` side by side.
+    (FedStar, Eq. 2 to 4), the concatenation of `walk_returns` and `degree_one_hot`.
 
     Args:
-        edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops do not count.
-        nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, in order.
-        num_graphs: by default found from `nodes`.
-        steps: the longest walk, at least 1.
-        max_degree: the largest degree with a column of its own, at least 1.
+        edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops are ignored.
+        nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, sorted.
+        num_graphs: number of graphs; by default computed from `nodes`.
+        steps: length of the longest walk, at least 1.
+        max_degree: the largest degree with its own column, at least 1.
 
     Returns:
         float32 ``[num_nodes, steps + max_degree]``, on the device of `edge_index`.
 
     Raises:
-        TypeError, ValueError: for a wrong dtype or shape, an index or number out of range, or an
+        TypeError, ValueError: for an invalid dtype or shape, an index or number out of range, or an
             edge between two graphs.
 
     Example:
@@ -62,12 +62,12 @@ def walk_returns(
 ) -> Tensor:
     """Probability that a random walk from a node is back after 1 to `steps` steps.
 
-    ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2); a node without neighbours
-    never returns.
+    ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2). For a node without
+    neighbours all probabilities are 0.
 
     Args:
         edge_index, nodes, num_graphs: see `structure_encoding`.
-        steps: the longest walk, at least 1.
+        steps: length of the longest walk, at least 1.
 
     Returns:
         float32 ``[num_nodes, steps]``.
@@ -89,11 +89,11 @@ def walk_returns(
 def degree_one_hot(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
 ) -> Tensor:
-    """Each node's degree, from 1 to `max_degree`, as a one among zeros (FedStar, Eq. 3).
+    """Encode each node's degree as one-hot, limited to 1 to `max_degree` (FedStar, Eq. 3).
 
     Args:
         edge_index, nodes, num_graphs: see `structure_encoding`.
-        max_degree: larger degrees count as this one, and 0 as 1; at least 1.
+        max_degree: at least 1. Larger degrees are set to this value, and degree 0 is set to 1.
 
     Returns:
         float32 ``[num_nodes, max_degree]``.
@@ -114,10 +114,10 @@ def degree_one_hot(
 
 
 def _walk_returns(graphs: Simple, steps: int) -> Tensor:
-    """From half the walks: RW is similar to the symmetric ``S = D^-1/2 A D^-1/2``.
+    """Return probabilities from walks of half the length.
 
-    So ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Some nodes are followed at a time, in the rows
-    of their own graphs alone.
+    RW is similar to the symmetric ``S = D^-1/2 A D^-1/2``, so ``diag(RW^(a + b))_v = <S^a e_v, S^b
+    e_v>``. The walks of some nodes are computed at a time, using only the rows of their own graphs.
     """
     from scipy.sparse import csr_array
 
@@ -128,7 +128,7 @@ def _walk_returns(graphs: Simple, steps: int) -> Tensor:
     value = scale[np.arange(size).repeat(degree)] * scale[col]
     walk = csr_array((value, col, graphs.crow.numpy()), shape=(size, size))
     ends = graphs.sizes.cumsum(0)
-    last = ends[graphs.batch].tolist()  # where the graph of each node ends, and begins
+    last = ends[graphs.batch].tolist()  # end and start of the graph of each node
     first = (ends - graphs.sizes)[graphs.batch].tolist()
     returns = np.zeros((size, steps + 1), dtype=np.float32)
     for start in range(0, size, COLUMNS):
@@ -159,21 +159,21 @@ def laplacian_spectrum(
 ) -> Tensor:
     """The spectrum of each graph's Laplacian ``L = D - A = U diag(lambda) U^T``.
 
-    The row of a graph's i-th node holds ``lambda_i``, in ascending order, and ``U_i1 ... U_in``,
-    with zeros behind up to `width`. Time grows with the cube of a graph's number of nodes, and all
-    nodes have as many columns as the largest graph has nodes.
+    The row of a graph's i-th node holds ``lambda_i`` (eigenvalues are in ascending order) and
+    ``U_i1 ... U_in``, followed by zeros up to `width`. Time grows with the cube of a graph's number
+    of nodes. By default every node has as many eigenvector columns as the largest graph has nodes.
 
     Args:
-        edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops do not count.
-        nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, in order.
-        num_graphs: by default found from `nodes`.
+        edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops are ignored.
+        nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, sorted.
+        num_graphs: number of graphs; by default computed from `nodes`.
         width: number of columns for eigenvectors; default the size of the largest graph.
 
     Returns:
         float64 ``[num_nodes, 1 + width]``, on the device of `edge_index`.
 
     Raises:
-        TypeError, ValueError: for a wrong dtype or shape, an index out of range, an edge between
+        TypeError, ValueError: for an invalid dtype or shape, an index out of range, an edge between
             two graphs, or a graph with more than `width` nodes.
 
     Example:
@@ -195,7 +195,7 @@ def laplacian_spectrum(
 
 
 def _laplacians(graphs: Simple, first: Tensor, size: int) -> Tensor:
-    """D - A of all graphs of one size, float64 ``[count, size, size]``.
+    """The Laplacians D - A of all graphs with `size` nodes, float64 ``[count, size, size]``.
 
     Args:
         first: int64 ``[num_graphs]``, each graph's first node.

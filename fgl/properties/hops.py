@@ -1,7 +1,8 @@
-"""Sums of distances in many graphs: breadth-first search from 64 nodes in one word.
+"""Sums of distances in many graphs: breadth-first search from 64 nodes at a time, in one word.
 
-A node's word holds one bit per source: whether the source is within `l` hops. One hop is an OR over
-the neighbours' words; how many bits are set, added up over the hops, is the sum of the distances.
+A node's word holds one bit per source. The bit says whether the source is within `l` hops. One hop
+is an OR over the neighbours' words. The sum of distances follows from the number of set bits after
+each hop.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-WORDS = 2**15  # words that are searched at a time: they stay in a processor's cache
-HOPS = 3  # between two looks at whether all is done; 3 x 64 bits still fit into a byte
+WORDS = 2**15  # words that are searched at a time: they fit in a CPU's cache
+HOPS = 3  # hops between checks whether the search is complete; 3 x 64 bits still fit into a byte
 
 
 def hops(crow: Tensor, col: Tensor, sizes: Tensor, *, words: int = WORDS) -> tuple[Tensor, Tensor]:
-    """For every node, how many nodes reach it (itself too), and the sum of their distances.
+    """For every node, the number of nodes that reach it (including itself), and their distances.
 
-    Graphs of about the same size are searched together, a large one a few of its sources at a time.
+    The second result is the sum of these distances. Graphs of similar size are searched together. A
+    large graph is searched from a few of its sources at a time.
 
     Args:
-        crow, col: int64 ``[num_nodes + 1]`` and ``[num_edges]``, each node's neighbours as CSR, on
-            the CPU, as everything here.
+        crow, col: int64 ``[num_nodes + 1]`` and ``[num_edges]``, each node's neighbours as CSR. All
+            tensors are on the CPU.
         sizes: int64 ``[num_graphs]``; the nodes are numbered graph after graph.
-        words: how many words to search at a time, unless a graph has more nodes.
+        words: number of words to search at a time; more if a graph has more nodes.
 
     Returns:
         Two int64 ``[num_nodes]``.
@@ -39,9 +41,9 @@ def hops(crow: Tensor, col: Tensor, sizes: Tensor, *, words: int = WORDS) -> tup
     within -= (size.cumsum(0) - size).index_select(0, graph)
     nodes = within + (sizes.cumsum(0) - sizes)[order].index_select(0, graph)
     degree = crow.diff().index_select(0, nodes)
-    # By block; inside it by degree, so that those with a j-th neighbour are the first ones.
+    # Nodes are sorted by block, then by degree, so that nodes with a j-th neighbour come first.
     key = ((block + 1) * (degree.max() + 1)).index_select(0, graph) - degree
-    # numpy sorts small integers by their digits, in a tenth of the time.
+    # numpy uses radix sort for small integers, which takes a tenth of the time.
     turn = torch.from_numpy(
         key.numpy().astype(np.min_scalar_type(key.max())).argsort(kind="stable")
     )
@@ -65,7 +67,7 @@ def hops(crow: Tensor, col: Tensor, sizes: Tensor, *, words: int = WORDS) -> tup
 
 
 def _blocks(sizes: Tensor, words: int) -> tuple[Tensor, Tensor, list[int]]:
-    """The graphs by size; the block of each; how many words a node of each block needs."""
+    """Graphs sorted by size; the block of each; the number of words per node in each block."""
     size, order = sizes.sort(stable=True)
     width = (size + 63) // 64
     wide = 2 ** width.clamp(min=1).double().log2().ceil().long()  # a block has widths up to this
@@ -76,9 +78,9 @@ def _blocks(sizes: Tensor, words: int) -> tuple[Tensor, Tensor, list[int]]:
 
 
 def _neighbours(column: Tensor, start: Tensor, degree: Tensor, at: int) -> tuple[Tensor, list[int]]:
-    """All first neighbours, then all second ones, and so on; and the number of each.
+    """All first neighbours, then all second neighbours, and so on; and the number of each.
 
-    Of nodes sorted by degree. A node without neighbours is its own first one.
+    The nodes are sorted by degree. A node without neighbours is its own first neighbour.
     """
     having = (degree.numel() - degree.bincount().cumsum(0)).tolist()[:-1]
     index = [column.index_select(0, start[:n] + j) - at for j, n in enumerate(having)]
@@ -90,7 +92,7 @@ def _search(
     index: Tensor, having: list[int], within: Tensor, word: int, width: int
 ) -> tuple[Tensor, Tensor]:
     """Count sources ``64 word`` to ``64 (word + width)`` that reach each node; sum their hops."""
-    # All words in one row, a node's beside each other: torch gathers numbers faster than rows.
+    # All words are in one row, with a node's words adjacent: gathering numbers beats rows in torch.
     words = torch.arange(width)
     index, having = (index[:, None] * width + words).flatten(), [n * width for n in having]
     bit = torch.bitwise_left_shift(torch.ones_like(within), within % 64)
@@ -110,14 +112,14 @@ def _search(
             now, after = after, now
         missing -= fewer
         hop += HOPS
-        if torch.equal(now, after):  # hops that meet nobody do not change the sum
+        if torch.equal(now, after):  # hops that reach no new node do not change the sum
             count = _bits(now).long()
             missing.add_(count, alpha=hop)
             return count.view(-1, width).sum(1), missing.view(-1, width).sum(1)
 
 
 def _bits(words: Tensor) -> Tensor:
-    """Number of bits of each word that are set."""
+    """Number of set bits in each word."""
     if hasattr(np, "bitwise_count"):  # numpy 2
         return torch.from_numpy(np.bitwise_count(words.numpy().view(np.uint64)))
     count = words - (words >> 1 & 0x5555555555555555)

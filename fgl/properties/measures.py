@@ -1,4 +1,4 @@
-"""Six properties of a graph (GPFL), from its edges alone."""
+"""Six properties of a graph (GPFL), computed only from its edges."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..kinds import explained
 from .hops import hops
 from .simple import Simple, simple
 
-MEASURES: dict[str, Callable[[Simple], Tensor]] = {}  # by name, of graphs that were made simple
+MEASURES: dict[str, Callable[[Simple], Tensor]] = {}  # by name, for simple graphs
 
 
 class OfEdges(Protocol):
-    """A measure of the graphs of some edges."""
+    """A measure of graphs, called with their edges."""
 
     def __call__(
         self, edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None
@@ -25,7 +25,7 @@ class OfEdges(Protocol):
 
 
 def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
-    """Register a measure in `MEASURES`, and let it be called with edges."""
+    """Register a measure in `MEASURES`, and return a function of edges that computes it."""
     MEASURES[measure.__name__] = measure
 
     def measured(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
@@ -40,21 +40,21 @@ def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
 def average_degree(graphs: Simple) -> Tensor:
     """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
 
-    Graphs are undirected: an edge counts once, in whichever directions and how often it is given;
-    self-loops do not count. GPFL's public code leaves out the nodes behind the last one with an
-    edge, here and wherever degrees are averaged.
+    Graphs are undirected. Direction and repetition of an edge are ignored, and so are self-loops.
+    GPFL's public code omits nodes after the last node that has an edge, in this and in all other
+    means over degrees.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
-        nodes: number of nodes of one graph; or, for many, int64 ``[num_nodes]``, the graph of each
-            node, in order (PyG's ``batch``).
-        num_graphs: how many graphs, if the last ones may have no nodes.
+        nodes: number of nodes of one graph; or, for several graphs, int64 ``[num_nodes]``, the
+            graph of each node, sorted (PyG's ``batch``).
+        num_graphs: number of graphs, needed if the last graphs may have no nodes.
 
     Returns:
         float ``[num_graphs]``, of torch's default dtype; 0 without edges.
 
     Raises:
-        TypeError, ValueError: for a wrong dtype or shape, an index out of range, graphs that are
+        TypeError, ValueError: for an invalid dtype or shape, an index out of range, graphs that are
             not in order, or an edge between two graphs.
 
     Example:
@@ -70,7 +70,7 @@ def average_degree(graphs: Simple) -> Tensor:
 
 @of_edges
 def density(graphs: Simple) -> Tensor:
-    """Share of the pairs of nodes that are edges: ``2m / (N (N - 1))``.
+    """Fraction of the pairs of nodes that are edges: ``2m / (N (N - 1))``.
 
     Args and Raises: as `average_degree`.
 
@@ -101,7 +101,7 @@ def degree_variance(graphs: Simple) -> Tensor:
 
     Source: GPFL, TMLR 2025
     """
-    # In whole numbers up to the division: equal degrees have variance 0, not rounding.
+    # Integers up to the division, so that equal degrees give variance 0 without rounding errors.
     count = graphs.sizes
     square = graphs.total(graphs.degree.square())
     return _ratio(count * square - graphs.double_edges.square(), count.square())
@@ -111,8 +111,8 @@ def degree_variance(graphs: Simple) -> Tensor:
 def network_entropy(graphs: Simple) -> Tensor:
     """Entropy of a random walk: ``1/(2m) sum_v d_v log d_v``.
 
-    GPFL prints ``1/m``, twice as much; the public code has the ``2m`` that makes it an entropy, and
-    takes the mean over nodes in place of the sum.
+    GPFL prints ``1/m``, which gives twice the entropy. The public code divides by ``2m``, as here,
+    but averages over nodes instead of summing.
 
     Args and Raises: as `average_degree`.
 
@@ -131,7 +131,7 @@ def network_entropy(graphs: Simple) -> Tensor:
 
 @of_edges
 def negative_scale_free_exponent(graphs: Simple) -> Tensor:
-    """An estimate of the exponent of the degrees' power law, negative: ``-(1 / mean(d) + 2)``.
+    """Negative of an estimated power-law exponent of the degrees: ``-(1 / mean(d) + 2)``.
 
     Args and Raises: as `average_degree`.
 
@@ -153,7 +153,7 @@ def closeness(graphs: Simple) -> Tensor:
     """Mean over nodes of the closeness centrality of Wasserman and Faust.
 
     ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)`` over the ``r_v`` nodes that v can reach,
-    itself too; 0 for a node without edges.
+    including itself. A node without edges has closeness 0.
 
     Args and Raises: as `average_degree`.
 
@@ -206,8 +206,8 @@ def mean_properties(graph: Graph) -> Tensor:
     """The mean of `graph_properties` over the training graphs of a collection.
 
     Args:
-        graph: a collection; without a training mask all of its graphs train. A graph that is no
-            collection counts as one of one graph.
+        graph: a collection of graphs; without a training mask all its graphs are training graphs.
+            A single graph is treated as a collection of one graph.
 
     Returns:
         float ``[6]``.

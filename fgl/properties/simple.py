@@ -1,4 +1,4 @@
-"""Simple undirected graphs, many at once, made from checked edges."""
+"""Simple undirected graphs, many at once, built from checked edges."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..graph.checks import check_index
 
 @dataclass(frozen=True)
 class Simple:
-    """Many simple undirected graphs side by side.
+    """Many simple undirected graphs in one structure.
 
     Args:
         crow, col: int64 ``[num_nodes + 1]`` and ``[2 m]``, each node's neighbours as CSR.
-        batch: int64 ``[num_nodes]``, the graph of each node, in order.
-        sizes: int64 ``[num_graphs]``, how many nodes each graph has.
+        batch: int64 ``[num_nodes]``, the graph of each node, sorted.
+        sizes: int64 ``[num_graphs]``, number of nodes of each graph.
     """
 
     crow: Tensor
@@ -47,10 +47,10 @@ class Simple:
 
 
 def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> Simple:
-    """The graphs as simple undirected ones: no self-loops, no repeats, both directions.
+    """Convert graphs to simple undirected graphs: no self-loops, no repeats, both directions.
 
     Raises:
-        TypeError, ValueError: for a wrong dtype or shape, an index out of range, graphs that are
+        TypeError, ValueError: for an invalid dtype or shape, an index out of range, graphs that are
             not in order, or an edge between two graphs.
     """
     edge_index = edge_index.cpu()
@@ -68,7 +68,7 @@ def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> S
 
 
 def _one_graph(nodes: Any, num_graphs: int | None) -> Tensor:
-    """The batch of one graph from its number of nodes."""
+    """The ``batch`` tensor of a single graph, from its number of nodes."""
     if isinstance(nodes, bool) or not isinstance(nodes, SupportsIndex) or index(nodes) < 0:
         raise ValueError(f"Expected nodes to be a number >= 0 or a batch, but got {nodes!r}")
     reject_if(num_graphs not in (None, 1), "nodes to be a batch of graphs", nodes)
@@ -96,7 +96,7 @@ def _check_edges(edge_index: Tensor, batch: Tensor) -> None:
 
 
 def _neighbours(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Row pointers and columns of the symmetric matrix; scipy does the sorting."""
+    """Row pointers and columns of the symmetric adjacency matrix, sorted by scipy."""
     from scipy.sparse import csr_array
 
     source, target = edge_index.numpy()

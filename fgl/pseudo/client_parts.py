@@ -24,13 +24,13 @@ def part_of(
     """A client's part of the pseudo labels and of the pseudo graph.
 
     Args:
-        node_id: int64 ``[n]``, the client's global ids.
-        labels: int64 ``[num_nodes]``, -1 for nodes without one; or nothing.
-        similar: the pseudo graph ``[num_nodes, num_nodes]``; or nothing.
+        node_id: int64 ``[n]``, the global ids of the client's nodes.
+        labels: int64 ``[num_nodes]``, -1 for nodes without a pseudo label; or None.
+        similar: the pseudo graph ``[num_nodes, num_nodes]``; or None.
 
     Returns:
-        ``"labels"`` ``[n]``, and ``"row"``, ``"col"``, ``"weight"`` as `edge_tensors`; without what
-        is not given.
+        ``"labels"`` ``[n]`` if `labels` is given; ``"row"``, ``"col"`` and ``"weight"`` as in
+        `edge_tensors` if `similar` is given.
 
     Example:
         >>> part_of(torch.tensor([2, 0]), torch.tensor([0, -1, 1]), None)
@@ -46,19 +46,19 @@ def part_of(
 def unpacked(
     message: Mapping[str, Any], graph: Graph
 ) -> tuple[dict[str, Any], Tensor, SparseMatrix]:
-    """Unpack a client's message into the rest of it, the pseudo labels and the pseudo graph.
+    """Split a message to a client into pseudo labels, pseudo graph, and all other entries.
 
     Args:
-        message: with or without a part (see `part_of`); one for another number of nodes is left
-            out, with a warning.
-        graph: the client's graph; its `y` has labels.
+        message: the message, with or without a part (see `part_of`). A part for another number of
+            nodes is ignored, with a warning.
+        graph: the client's graph, with class labels in `y`.
 
     Returns:
-        The message without the part; labels int64 ``[num_nodes]``, -1 for nodes without one; the
-        pseudo graph ``[num_nodes, num_nodes]``, empty if it has none.
+        The message without the part; labels int64 ``[num_nodes]``, -1 for nodes without a pseudo
+        label; the pseudo graph ``[num_nodes, num_nodes]``, empty if the message has none.
 
     Raises:
-        TypeError: if `y` is numbers.
+        TypeError: if `y` has numbers instead of class labels.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -66,7 +66,7 @@ def unpacked(
         ({'model': {}}, tensor([ 1, -1]))
     """
     if graph.y is not None:
-        _ = graph.labels  # numbers have no classes, which pseudo labels name
+        _ = graph.labels  # raises for numbers, since pseudo labels are classes
     rest = {key: value for key, value in message.items() if key not in NAMES}
     part = {key: message[key] for key in NAMES if key in message}
     if not _fits(part, graph.num_nodes):
@@ -82,7 +82,7 @@ def unpacked(
 
 
 def _fits(part: Mapping[str, Tensor], num_nodes: int) -> bool:
-    """Whether a part is about `num_nodes` nodes: a forged upload could make it another number."""
+    """Whether a part is for `num_nodes` nodes; a forged upload could change this number."""
     ends = [part[key] for key in ("row", "col") if key in part]
     inside = all(not end.numel() or int(end.max()) < num_nodes for end in ends)
     return inside and ("labels" not in part or len(part["labels"]) == num_nodes)

@@ -1,4 +1,4 @@
-"""Fusion, node by node, of several clients' predictions for the same nodes."""
+"""Fusion of several clients' predictions for the same nodes, node by node."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def fuse(
     fill: str = "renormalised",
     threshold: float = 0.0,
 ) -> Tensor:
-    """Weighted mean, for every node, over the clients that hold it (FedGL, Eq. 12).
+    """Weighted mean, for every node, over the clients that hold the node (FedGL, Eq. 12).
 
-    ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``; 0 for a node of no client.
-    Two sums by index; no tensor of size clients x nodes.
+    ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``. A node that no client holds
+    gets 0. The function computes two indexed sums and no tensor of size clients x nodes.
 
     Args:
         rows: one float ``[N_k, C]`` per client, e.g. predictions or embeddings.
         node_id: one int64 ``[N_k]`` per client, the rows' global ids, without repeats.
         weight: float ``[K]``, non-negative (FedGL: the clients' numbers of nodes).
-        num_nodes: number of nodes of the federation.
-        fill: ``"renormalised"`` as above, or ``"padded"``, the equation read literally: the sum of
-            ``w_k rows_k[i]`` with ``w`` divided by its sum over *all* clients.
-        threshold: set entries below it to 0 before fusing (the public port's order); default keeps
-            them all.
+        num_nodes: number of nodes in the federation.
+        fill: ``"renormalised"`` is the formula above. ``"padded"`` is the printed equation: the sum
+            of ``w_k rows_k[i]``, with ``w`` divided by its sum over *all* clients.
+        threshold: entries below this value are set to 0 before the fusion, as in the public port;
+            by default all entries are kept.
 
     Returns:
         float ``[num_nodes, C]``.
 
     Raises:
-        ValueError: if a client's rows and ids differ in number, ids repeat or are out of range,
-            widths differ, a weight is negative, all weights are 0, or `fill` is unknown.
+        ValueError: if a client's numbers of rows and ids differ, if ids repeat or are out of range,
+            if widths differ, if a weight is negative or all are 0, or if `fill` is unknown.
 
     Example:
         >>> rows = [torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])]
@@ -87,14 +87,15 @@ def fuse_uploads(
     fill: str = "renormalised",
     threshold: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """The clients' predictions and embeddings, each fused node by node (see `fuse`).
+    """Fuse the clients' predictions node by node, and likewise their embeddings (see `fuse`).
 
     Args:
-        uploads: what `check_upload` accepts, one per client; ``num_examples`` is its weight.
-        num_nodes: of the federation.
-        fill: of both, see `fuse`.
-        threshold: of the predictions alone, see `fuse`; with 0 in `pseudo_labels` it is the public
-            port's order, in which a client drops its unsure scores and any that is left counts.
+        uploads: one message per client that passes `check_upload`; ``num_examples`` is the weight.
+        num_nodes: number of nodes in the federation.
+        fill: for predictions and embeddings, see `fuse`.
+        threshold: only for predictions, see `fuse`. Together with a threshold of 0 in
+            `pseudo_labels` this is the public port's order: each client drops its uncertain scores,
+            and every remaining score is used.
 
     Returns:
         Predictions and embeddings, float ``[num_nodes, C]``.
@@ -119,7 +120,7 @@ def fuse_uploads(
 
 @explained
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
-    """The class of the largest score where that is above a threshold, -1 elsewhere.
+    """The class with the largest score if this score is above a threshold, else -1.
 
     Args:
         scores: float ``[num_nodes, C]``, fused predictions.
@@ -144,11 +145,11 @@ def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
     Args:
         logits: ``[N, C]``.
-        labels: int64 ``[N]``, -1 where a node has none.
-        mask: bool ``[N]``, which nodes may count: those that do not train.
+        labels: int64 ``[N]``, -1 for a node without a pseudo label.
+        mask: bool ``[N]``, the nodes that may be included: all nodes except training nodes.
 
     Returns:
-        A mean over nodes; 0 without a node.
+        A mean over nodes; 0 if there is no such node.
 
     Example:
         >>> labels, mask = torch.tensor([0, -1]), torch.ones(2, dtype=torch.bool)

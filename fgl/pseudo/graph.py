@@ -1,4 +1,4 @@
-"""Pseudo graph: built in blocks, cut to a client's nodes, joined to the client's own graph."""
+"""Pseudo graph: its computation in blocks, its part for a client, and the operator with it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BLOCK = 2**23  # similarities that exist at a time
 def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix:
     """Each node's `s` most similar nodes: top-s of ``max(0, h h^T)``, rows divided by their sums.
 
-    Similarities exist a block of rows at a time: O(N^2 C) time, O(block + N s) memory, no N x N
-    matrix. The matrix is not symmetric. No gradient flows through it.
+    Similarities are computed one block of rows at a time: O(N^2 C) time and O(block + N s) memory,
+    without an N x N matrix. The result is not symmetric. No gradient flows through the result.
 
     Args:
         h: float ``[N, C]``, fused embeddings.
-        s: entries kept per row; zeros are not kept.
-        block: largest number of similarities held at a time.
+        s: largest number of entries per row; zeros are not kept.
+        block: largest number of similarities in memory at a time.
 
     Returns:
         `SparseMatrix` ``[N, N]``; a row without a positive similarity is empty.
@@ -46,12 +46,12 @@ def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix
     """
     reject_if(h.dim() != 2, "h to have shape [N, C]", list(h.shape))
     check_count(s=s)
-    dtype, h = h.dtype, widened(h.detach())  # sums of a float16 end at 65,504
+    dtype, h = h.dtype, widened(h.detach())  # float16 sums overflow at 65,504
     num_nodes = h.shape[0]
     s = min(s, num_nodes)
     size = min(max(1, block // max(num_nodes, 1)), num_nodes)
-    # One buffer for all blocks: blocks of their own, freed between small results, would leave a
-    # heap full of holes (7 GB at 50,000 nodes).
+    # All blocks share one buffer. Separate blocks, freed between small results, would fragment
+    # the heap (7 GB at 50,000 nodes).
     similar = h.new_empty(size, num_nodes)
     value = h.new_empty(num_nodes, s)
     col = torch.empty(num_nodes, s, dtype=torch.int64, device=h.device)
@@ -73,7 +73,7 @@ def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix
 
 @explained
 def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
-    """The block of rows and columns `nodes`, in that order: what a client may see of a matrix.
+    """The rows and columns `nodes` of a matrix, in this order: the part that a client may see.
 
     Args:
         matrix: ``[N, N]``.
@@ -101,7 +101,7 @@ def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
 
 
 def edge_tensors(block: SparseMatrix) -> dict[str, Tensor]:
-    """A block of the pseudo graph as a message carries it: ``row``, ``col`` and ``weight``.
+    """Tensors of a message for a part of the pseudo graph: ``row``, ``col`` and ``weight``.
 
     Example:
         >>> edge_tensors(SparseMatrix.from_dense(torch.tensor([[0.0, 0.5], [0.0, 0.0]])))
@@ -111,11 +111,11 @@ def edge_tensors(block: SparseMatrix) -> dict[str, Tensor]:
 
 
 def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> SparseMatrix:
-    """Inverse of `edge_tensors`; an empty block if a message has no edges.
+    """Inverse of `edge_tensors`; an empty matrix if a message has no edges.
 
     Args:
-        message: with ``row``, ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``), or without.
-        like: of the block's shape ``[n, n]``; an empty block has its dtype and device.
+        message: may have ``row``, ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``).
+        like: a matrix with the result's shape ``[n, n]``; an empty result has its dtype and device.
 
     Example:
         >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
@@ -135,20 +135,20 @@ def augmented_operator(
 ) -> SparseMatrix:
     """The operator of a GCN (FedGL, Eq. 9): ``norm(A + I) + beta D^-1/2 P D^-1/2``.
 
-    D are the row sums of P (0 where a row is empty). With ``symmetric`` P is first replaced by
-    ``(P + P^T) / 2``: otherwise nothing scales the columns, and a few nodes that are similar to
-    everybody dominate (spectral norm 3.6 instead of 1 on Cora).
+    D are the row sums of P; an empty row gives 0. With ``symmetric``, P is first replaced by
+    ``(P + P^T) / 2``. Otherwise the columns are not normalised, and a few nodes that are similar to
+    many others dominate (spectral norm 3.6 instead of 1 on Cora).
 
     Args:
         adj: adjacency ``A[target, source]``, ``[n, n]``.
-        pseudo: the pseudo graph's block of the same nodes, float values.
+        pseudo: the part P of the pseudo graph for the same nodes, float values.
         beta: weight of the pseudo graph; the paper prints 1.
-        symmetric: see above; the paper's formula is without.
+        symmetric: see above; the paper's formula does not symmetrise P.
 
     Returns:
-        `SparseMatrix` ``[n, n]``, for a model that takes its operator as it is
-        (``GCN(..., normalize=False)``). Entries of both parts stay separate: to GAT and SAGE, which
-        look at the pattern, they would be repeated edges and `beta` nothing.
+        `SparseMatrix` ``[n, n]``, for a model that does not normalise its operator
+        (``GCN(..., normalize=False)``). Entries of both terms are not merged. GAT and SAGE use
+        only the sparsity pattern: they would see repeated edges and ignore `beta`.
 
     Raises:
         ValueError: if the shapes differ.

@@ -1,4 +1,4 @@
-"""Quality of pseudo labels and pseudo edges: how many are right."""
+"""Quality of pseudo labels and pseudo edges: the fractions that are correct."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ def describe(
     node_id: Sequence[Tensor],
     y: Tensor,
 ) -> dict[str, float]:
-    """Measure the share of the clients' pseudo labels and pseudo edges that is right.
+    """Measure the fraction of correct pseudo labels and pseudo edges over all clients.
 
     Args:
-        labels: pseudo labels ``[N_k]`` per client, -1 for nodes without one; may be empty.
+        labels: pseudo labels ``[N_k]`` per client, -1 for nodes without a pseudo label; may be
+            empty.
         edges: local row, local column, weight ``[E_k]`` per client; may be empty.
         node_id: the clients' global ids ``[N_k]``.
         y: true labels ``[N]`` by global id.
 
     Returns:
-        ``pseudo_label_share`` and ``pseudo_label_accuracy`` over the nodes that a client holds,
-        ``pseudo_homophily`` (share of edges, self excluded, within a class) and
-        ``pseudo_column_sum`` (the largest) over the distinct edges.
+        ``pseudo_label_share`` and ``pseudo_label_accuracy`` over the nodes that a client holds;
+        ``pseudo_homophily`` (fraction of edges within a class, without self-loops) and
+        ``pseudo_column_sum`` (the largest column sum) over the distinct edges.
 
     Example:
         >>> found = describe([torch.tensor([1, -1])], [], [torch.tensor([0, 2])], torch.ones(3))
@@ -77,14 +78,15 @@ def _of_edges(
 
 @explained
 def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
-    """Measure the quality of the pseudo labels and pseudo edges that a server sends next (FedGL).
+    """A function that measures the pseudo labels and pseudo edges in a server's outbox (FedGL).
 
     Args:
         clients: the clients' graphs, with labels and `node_id`.
 
     Returns:
-        ``(outbox, states) ->`` what `describe` says of the messages' ``"labels"`` and of ``"row"``,
-        ``"col"``, ``"weight"`` (the pseudo edges); empty where there are none.
+        Function of ``(outbox, states)`` that returns the result of `describe` for ``"labels"`` and
+        for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. It returns an empty
+        dict if the messages have neither.
 
     Raises:
         ValueError: for a client without labels or without `node_id`.

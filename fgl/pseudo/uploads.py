@@ -18,7 +18,7 @@ ROWS = ("node_id", "embeddings", "predictions")  # of an upload, one row per nod
 def check_node_rows(
     rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, name: str
 ) -> None:
-    """Raise a ValueError unless there is one row per node, and the ids are of the federation.
+    """Raise a ValueError unless there is one row per node and all ids are in the federation.
 
     Example:
         >>> check_node_rows(torch.ones(1, 2), torch.tensor([4]), 4, width=2, name="rows")
@@ -45,10 +45,10 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
     """Raise a ValueError unless a client's predictions and embeddings have valid shapes and values.
 
     Args:
-        message: ``num_examples`` (how many nodes the client has), ``node_id`` int64 ``[n]`` without
-            repeats, ``predictions`` ``[n, C]`` whose rows are probabilities, and ``embeddings``
+        message: ``num_examples`` (the client's number of nodes), ``node_id`` int64 ``[n]`` without
+            repeats, ``predictions`` ``[n, C]`` with rows of probabilities, and ``embeddings``
             ``[n, C]``.
-        num_nodes: of the federation.
+        num_nodes: number of nodes in the federation.
         num_classes: C.
 
     Example:
@@ -84,12 +84,13 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
 
 @explained
 def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) -> Accept:
-    """A server's `accept`: `check_upload` of every message, about as many nodes as before.
+    """A server's `accept`: checks every message with `check_upload`, and its number of nodes.
 
     Args:
-        num_nodes: of the federation.
-        like: ``[C]``, of which predictions and embeddings have width and dtype: a last bias.
-        base: another `accept` that is asked before; default none.
+        num_nodes: number of nodes in the federation.
+        like: ``[C]``, a tensor with the width and dtype of predictions and embeddings, such as the
+            last layer's bias.
+        base: another `accept` that is called first; default none.
 
     Example:
         >>> upload_check(3, torch.zeros(2))({"node_id": torch.tensor([0])}, client=0, state={})
@@ -116,11 +117,11 @@ def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) ->
 
 @explained
 def nodes_of(uploads: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Node ids of each client, which a server remembers for `upload_check`.
+    """Node ids of each client, which a server keeps in its state for `upload_check`.
 
     Args:
         uploads: the clients' messages, with ``node_id``.
-        state: the server's, of the round before.
+        state: the server's state after the previous round.
 
     Example:
         >>> nodes_of({1: {"node_id": torch.tensor([7])}}, {"nodes": {"0": torch.tensor([4])}})

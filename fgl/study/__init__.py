@@ -1,4 +1,4 @@
-"""Studies: methods, settings, hyper-parameters and seeds, on all cores, as one table."""
+"""Studies: tuning and comparison of methods on settings over seeds, in parallel, as one table."""
 
 from .results import Study
 from .space import LogUniform as LogUniform

@@ -1,4 +1,4 @@
-"""The crew of a study: worker processes on this machine, or on a Ray cluster."""
+"""Worker processes of a study: on this computer, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .folder import Store, begun
 from .plan import Job, Plan
 from .work import missing, one_torch_thread, origin, work
 
-LOOK = 0.2  # seconds between two looks at the folder
-LONG = 5  # looks at the folder without a new run until the plan and the workers are looked at
-PATIENCE = 5.0  # seconds until a worker that was told to end is killed
-STILLBORN = 3  # deaths of a worker that has not begun a run
+LOOK = 0.2  # seconds between two checks of the folder
+LONG = 5  # checks of the folder without a new run, after which plan and workers are checked
+PATIENCE = 5.0  # seconds after which a worker that does not stop is killed
+STILLBORN = 3  # largest number of deaths of a worker before it has started a run
 Count = Callable[[Store], None]  # moves the bar over all runs
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -36,7 +36,7 @@ def default_workers() -> int:
 
 
 def finish(folder: Path, plan: Plan, workers: int | str) -> None:
-    """Run all that is missing, with a bar over all runs."""
+    """Run all missing runs, with a progress bar over all runs."""
     store = Store(folder)
     if not missing(plan, store):
         return
@@ -52,7 +52,7 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
 
 @contextmanager
 def counted(plan: Plan) -> Iterator[Count]:
-    """A context with a bar over all runs; it yields the function that moves the bar."""
+    """A context with a progress bar over all runs; it yields the function that updates the bar."""
     with shown("study", plan.count(), unit="run", bar_after=0.0, left=True) as advance:
         before = 0
 
@@ -66,14 +66,14 @@ def counted(plan: Plan) -> Iterator[Count]:
 
 
 def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -> None:
-    """Start workers, start those again that die, and end with the last run."""
+    """Start workers, restart workers that die, and return after the last run."""
     with ExitStack() as stack:
         crew = {}
         for index in range(workers):
             crew[index] = Worker(folder, plan, index)
             stack.callback(crew[index].wait)
         for worker in crew.values():
-            stack.callback(worker.end)  # all are told before the first is waited for
+            stack.callback(worker.end)  # all workers are told to exit before waiting for the first
         while missing(plan, store):
             count(store)
             finished, start = len(store), time.monotonic()
@@ -88,9 +88,9 @@ def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -
 
 
 class Worker:
-    """A worker process, started again when it dies. It ends when this process does.
+    """A worker process that is restarted when it dies, and that ends when this process ends.
 
-    Its standard input is a pipe from here: at its end the worker ends too.
+    Its standard input is a pipe from this process. The worker exits when the pipe is closed.
     """
 
     def __init__(self, folder: Path, plan: Plan, index: int) -> None:
@@ -101,7 +101,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process, in a session of its own, so that Ctrl-C reaches this process alone."""
+        """Start the process in its own session, so that Ctrl-C reaches only the present process."""
         place = os.pathsep.join(self.path)
         env = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": place}
         with self.log.open("ab") as log:
@@ -109,10 +109,10 @@ class Worker:
             self.process = subprocess.Popen(self.command, env=env, start_new_session=True, **pipes)
 
     def start_again(self) -> None:
-        """Start the process, which ended, again.
+        """Restart the process after it has ended.
 
         Raises:
-            RuntimeError: if it dies again and again before it has begun a run.
+            RuntimeError: if the process dies repeatedly before it has started a run.
         """
         code = self.process.poll()
         self.end()
@@ -127,13 +127,13 @@ class Worker:
         self.start()
 
     def _marks(self) -> Iterator[str]:
-        """The marks of runs that processes have begun; another worker may take one back."""
+        """The marks of runs that processes have started; other workers may delete marks."""
         for mark in self.marks.glob("*.begun"):
             with suppress(FileNotFoundError):
                 yield mark.read_text()
 
     def end(self) -> None:
-        """Tell the process to end."""
+        """Tell the process to exit."""
         if self.process.stdin is not None:
             self.process.stdin.close()
 
@@ -149,7 +149,7 @@ class Worker:
 
 
 def on_ray(folder: Path, plan: Plan, store: Store, count: Count) -> None:
-    """Send runs to a Ray cluster. This process alone reads and writes the folder."""
+    """Send runs to a Ray cluster. Only this process reads and writes the folder."""
     try:
         import ray
     except ImportError as error:
@@ -186,7 +186,7 @@ def on_ray(folder: Path, plan: Plan, store: Store, count: Count) -> None:
 
 
 def _receive(ray: Any, reference: Any, job: Job, store: Store, deaths: Counter[str]) -> None:
-    """Write the record of a run that a Ray worker ended."""
+    """Write the record of a run that a Ray worker has finished."""
     try:
         record, where = ray.get(reference)
     except ray.exceptions.RayError as error:
@@ -199,7 +199,7 @@ def _receive(ray: Any, reference: Any, job: Job, store: Store, deaths: Counter[s
 
 
 def _remote(code: bytes, path: list[str], job: Job) -> tuple[dict[str, Any], str]:
-    """Make a run in a process of Ray."""
+    """Execute a run in a Ray process."""
     import platform
 
     import cloudpickle

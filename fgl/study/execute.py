@@ -1,4 +1,4 @@
-"""A run of a study: its record, whatever happens."""
+"""A run of a study and its record, also for runs that fail."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ MOST = 10  # warnings of a record
 
 
 def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
-    """Run a job. An error is a record too, and so are numbers that are not finite.
+    """Run a job and return its record, also if the run raises an error or diverges.
 
     Args:
         plan: the plan.
-        job: the run.
+        job: the run to execute.
         folder: the study's folder, for checkpoints.
 
     Returns:
-        The record: the job's values; ``status`` is "finished", "failed" or "diverged";
-        ``validation``, larger is better; ``metric`` and ``at``, what is compared; the ``report``;
-        ``warnings``; ``seconds``, ``processor`` seconds and ``peak`` bytes of memory.
+        The record. It has the job's values; ``status``, which is "finished", "failed" or
+        "diverged"; ``validation``, where larger is better; ``metric`` and ``at``, the compared
+        metric and round; the ``report``; ``warnings``; ``seconds``, ``processor`` (CPU seconds) and
+        ``peak`` (bytes of memory).
     """
     start, spent = time.perf_counter(), time.process_time()
     record = {**about(job), "status": "failed", "validation": None}
@@ -47,7 +48,7 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
         try:
             record |= _run(plan, job, folder)
-        except Exception as error:  # a result like any other
+        except Exception as error:  # failed runs are recorded too
             record |= {"kind": type(error).__name__, "error": f"{type(error).__name__}: {error}"}
             record["traceback"] = traceback.format_exc()
     texts = sorted({str(each.message)[:LONGEST] for each in caught})
@@ -57,7 +58,7 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
 
 
 def about(job: Job) -> dict[str, Any]:
-    """The values of a job, as a record has them."""
+    """The values of a job in the form that a record has."""
     values = {"id": job.id, "setting": job.setting, "method": job.method, "seed": job.seed}
     values |= {"rounds": job.rounds, "local": dict(job.point.local), "own": dict(job.point.own)}
     return values
@@ -98,7 +99,7 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
 
 
 def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
-    """Raise unless a setting has the names of a space of local training."""
+    """Raise unless a setting has every field in a search space of local training."""
     if callable(setting):
         return
     unknown = [key for key in local if key not in flat(setting)]
@@ -110,7 +111,7 @@ def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
 
 
 def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Round, Result], bool]]:
-    """Early stopping in the second half of a run; plateaus are frequent in the first."""
+    """Early stopping in the second half of a run; plateaus are frequent in the first half."""
     if patience is None or not task.select:
         return []
     enough = early_stop(patience, task.select)
@@ -118,7 +119,7 @@ def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Roun
 
 
 def same_again(plan: Plan, job: Job, record: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Run a job once more; return whether all its numbers are the recorded ones, and its record."""
+    """Repeat a job; return whether all numbers equal the recorded numbers, and the new record."""
     again = plain(execute(plan, job))
     names = "status", "validation", "error"
     same = all(again.get(name) == record.get(name) for name in names)

@@ -1,4 +1,4 @@
-"""Fingerprints: short texts that are equal for functions and values that do the same."""
+"""Fingerprints: short texts that are equal for functions and values with the same content."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from typing import Any
 import numpy as np
 import torch
 
-LENGTH = 12  # letters of a fingerprint
+LENGTH = 12  # characters of a fingerprint
 HIDDEN = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__"}
 HIDDEN |= {"__static_attributes__", "__annotations__", "__annotate_func__", "__dataclass_fields__"}
 HIDDEN |= {"__annotations_cache__", "__abstractmethods__", "__slotnames__", "_abc_impl"}
 
-Memo = dict[int, tuple[Any, str]]  # the object too: else its id could be another's later
+Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object gets its id
 
 
 def fingerprint(value: Any) -> str:
-    """A text that changes if a function's code, a value or anything that it refers to changes.
+    """A text that changes if a function's code, a value, or anything that either refers to changes.
 
-    Functions of the user's own files and notebooks count by their code, with their defaults, what
-    they enclose, and the globals that they use. Functions of installed packages count by their
-    names. Docstrings and places, such as a file or a line, do not count.
+    For functions from the user's own files and notebooks, the fingerprint depends on their code,
+    their defaults, the values in their closures, and the globals that they use. For functions of
+    installed packages, it depends only on their names. Docstrings, file names and line numbers do
+    not affect it.
 
     Example:
         >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)
@@ -45,7 +46,7 @@ def _digest(value: Any, memo: Memo) -> str:
         return memo[id(value)][1]
     shared = isinstance(value, types.FunctionType | type) or hasattr(value, "__dict__")
     if shared:
-        memo[id(value)] = value, "inside"  # until its own digest is known: it refers to itself
+        memo[id(value)] = value, "inside"  # placeholder, in case the value refers to itself
     parts = next((parts for kind, parts in PARTS if isinstance(value, kind)), _object)
     text = "\n".join(parts(value, memo))
     digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:LENGTH]
@@ -80,7 +81,7 @@ def _array(value: Any) -> Iterator[str]:
 def _function(function: types.FunctionType, memo: Memo) -> Iterator[str]:
     cells, home = _cells(function), function.__globals__.get("__name__")
     if is_installed(home) and function.__name__ != "<lambda>":
-        inner = getattr(function, "__wrapped__", None)  # of a decorator, such as `fgl.layer`
+        inner = getattr(function, "__wrapped__", None)  # set by decorators such as `fgl.layer`
         name = f"function {home}.{function.__qualname__ if inner is None else 'decorated'}"
         local = "<locals>" in function.__qualname__ and inner is None
         yield from _all(name, [inner, *(cells if local else ())], memo)
@@ -95,7 +96,7 @@ def _function(function: types.FunctionType, memo: Memo) -> Iterator[str]:
 
 
 def _cells(function: types.FunctionType) -> list[Any]:
-    """The values that a function encloses; None for a name that has no value yet."""
+    """The values in a function's closure; None for a variable that has no value yet."""
     values = []
     for cell in function.__closure__ or ():
         try:
@@ -106,7 +107,7 @@ def _cells(function: types.FunctionType) -> list[Any]:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The globals that code refers to, also in the functions inside of it; no attributes."""
+    """The globals that code refers to, including code of nested functions; no attributes."""
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield instruction.argval
@@ -140,7 +141,7 @@ def _object(value: Any, memo: Memo) -> Iterator[str]:
     yield _digest(state, memo) if state else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-# The first kind that a value has decides what it consists of; any other value is an object.
+# The first matching type determines the parts of a value; other values are treated as objects.
 PARTS: list[tuple[Any, Callable[[Any, Memo], Iterable[str]]]] = [
     (types.NoneType | bool | int | float | complex | str | bytes,
      lambda value, memo: [f"{type(value).__name__} {value!r}"]),

@@ -1,4 +1,4 @@
-"""The folder of a study: its plan, its finished runs, their environments and their locks."""
+"""The folder of a study: the plan, and the finished runs with their environments and locks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .plan import Plan
 
 FOLDERS = ("runs", "locks", "environments", "logs")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-ENDINGS = 3  # a run whose process died so often is not begun again
+ENDINGS = 3  # after so many deaths of its process, a run is not started again
 
 
 class Store:
-    """Finished runs by their ids: a file each, renamed into place when it is whole.
+    """Finished runs by id. Each run has a file, which is written fully and then renamed.
 
     Args:
         folder: the study's folder.
@@ -56,10 +56,10 @@ class Store:
         return self.folder / "runs" / f"{name}.json"
 
     def refresh(self) -> None:
-        """Learn which runs are finished, by one listing of the folder."""
+        """Update the set of finished runs by listing the folder a single time."""
         with os.scandir(self.folder / "runs") as files:
             names = {f.name[:-5] for f in files if f.name.endswith(".json") and f.name[0] != "."}
-        for name in self._names - names:  # a record that was deleted is made again
+        for name in self._names - names:  # a run whose record was deleted is repeated
             self._read.pop(name, None)
         self._names = names
 
@@ -70,13 +70,13 @@ class Store:
         return name in self._names
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """A record without its report, which stays on disk."""
+        """A record without its report; the report is kept only on disk."""
         if name not in self._read:
             self.full(name)
         return self._read[name]
 
     def full(self, name: str) -> dict[str, Any]:
-        """A whole record, as it was written."""
+        """A complete record, including its report."""
         record: dict[str, Any] = json.loads(self.path(name).read_text(encoding="utf-8"))
         self._read[name] = {key: value for key, value in record.items() if key != "report"}
         return record
@@ -86,17 +86,17 @@ class Store:
         return list(self._read.values())
 
     def put(self, name: str, record: Mapping[str, Any]) -> None:
-        """Write a record; after a crash it is whole or not there."""
+        """Write a record; after a crash, the file is complete or absent."""
         write(self.path(name), json.dumps(plain(record)).encode())
         self._names.add(name)
 
     def locked(self, name: str) -> FileLock:
-        """The lock of a run, which the kernel frees if its process dies."""
+        """The lock of a run; the operating system releases the lock if the process dies."""
         return FileLock(self.folder / "locks" / name, timeout=0)
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file under another name, then rename it."""
+    """Write a file under a temporary name, then rename it."""
     new = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
     with check_disk(f"the study to be written to {path.parent}"), new.open("wb") as file:
         file.write(content)
@@ -106,7 +106,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: numbers that are not finite become None, others texts."""
+    """Convert a value to JSON types: non-finite numbers become None, unknown types become texts."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -117,23 +117,23 @@ def plain(value: Any) -> Any:
 
 
 def described(value: Any) -> str:
-    """A chosen value as a text: of a function its name."""
+    """A chosen value as a text; for a function, its name."""
     return str(getattr(value, "__name__", None) or repr(value))
 
 
 def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
-    """Write a plan to its folder, unless it contradicts what was begun there.
+    """Write a plan to its folder, unless it contradicts the study that was started in the folder.
 
     Args:
         folder: the study's folder.
-        plan: the plan, whose stages are the ones of the folder after this.
-        tries: the number of trials that are wanted.
+        plan: the plan; afterwards its stages are those of the folder.
+        tries: the requested number of trials.
 
     Returns:
         The plan.
 
     Raises:
-        ValueError: for another method, setting, space or patience under the same name.
+        ValueError: if a method, setting, space or patience has changed under the same name.
         TypeError: for a method or setting that cannot be pickled.
     """
     import cloudpickle
@@ -161,13 +161,13 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
 
 def saved_plan(folder: Path) -> dict[str, Any]:
-    """Read a plan's fingerprints, stages and path; {} if there is no plan."""
+    """Read the fingerprints, stages and path of the plan in a folder; {} if there is no plan."""
     path = folder / "plan.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def check_same(known: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
-    """Raise if a method, a setting or the like changed under its name."""
+    """Raise if a method, a setting or another fingerprinted value has changed under its name."""
     other = [name for name, text in now.items() if known.get(name, text) != text]
     reject_if(
         other,
@@ -177,17 +177,17 @@ def check_same(known: Mapping[str, str], now: Mapping[str, str], folder: Path) -
 
 
 def load_plan(folder: str | os.PathLike[str]) -> Plan:
-    """The plan in a folder. It holds code of the one who wrote it: read only what you trust.
+    """Load the plan in a folder. A plan contains pickled code: load only plans that you trust.
 
     Raises:
-        ValueError: if there is no plan, or the plan's modules changed since.
+        ValueError: if there is no plan, or if the plan's modules have changed since it was written.
     """
     import cloudpickle
 
     folder = Path(folder).absolute()
     saved = saved_plan(folder)
     reject_if(not saved, "folder to hold a study, plan.json", folder)
-    check_same(saved["fingerprints"], {"Python": PYTHON}, folder)  # another cannot read it
+    check_same(saved["fingerprints"], {"Python": PYTHON}, folder)  # other versions cannot read it
     sys.path += [place for place in saved["path"] if place not in sys.path]
     plan: Plan = cloudpickle.loads((folder / "plan.pkl").read_bytes())
     check_same(saved["fingerprints"], plan.fingerprints(), folder)
@@ -196,9 +196,10 @@ def load_plan(folder: str | os.PathLike[str]) -> Plan:
 
 @contextmanager
 def begun(store: Store, name: str) -> Iterator[int | None]:
-    """A context that holds a run; it yields how often its process died, or None if it is taken.
+    """A context that locks a run and yields the number of times that its process has died.
 
-    A mark stands beside the lock while a process works. It stays if the process dies.
+    It yields None if the run is locked by another process or is finished. While a process works on
+    the run, there is a mark file next to the lock. If the process dies, the mark remains.
     """
     lock, mark = store.locked(name), store.folder / "locks" / f"{name}.begun"
     try:
@@ -214,7 +215,7 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
         mark.write_text(f"{before}{platform.node()} {os.getpid()} {time.time():.0f}\n")
         try:
             yield before.count("\n")
-        finally:  # also after an interrupt: the process did not die of this run
+        finally:  # also after an interrupt, which does not count as a death of the process
             if before and not store.path(name).exists():
                 mark.write_text(before)
             else:
@@ -225,7 +226,7 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
 
 @functools.cache
 def environment(folder: Path) -> str:
-    """Describe this process' environment in a file that is named by its content."""
+    """Write the environment of this process to a file that is named after its content."""
     import torch
 
     here = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

@@ -1,4 +1,4 @@
-"""The plan of a study: its cells, and the runs that follow from the finished ones."""
+"""The plan of a study: its cells, and the next runs, which depend on the finished runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOPELESS = {"TypeError", "NameError", "AttributeError", "ImportError", "ModuleNo
 
 
 class Records(Protocol):
-    """Finished runs by their ids."""
+    """Finished runs by id."""
 
     def __contains__(self, name: str) -> bool: ...
     def __getitem__(self, name: str) -> Mapping[str, Any]: ...
@@ -37,15 +37,15 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """The values that a trial tries: of local training, and of the method itself."""
+    """The values of one trial: values of local training and the method's own values."""
 
     local: Values
     own: Values
-    which: int = 0  # the alternative of local training
+    which: int = 0  # index of the alternative space of local training
 
     @functools.cached_property
     def key(self) -> str:
-        """A text that is equal for equal values."""
+        """A text that is equal for points with equal values."""
         return fingerprint((sorted(self.local.items()), sorted(self.own.items())))
 
     @property
@@ -56,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Job:
-    """A run: a method on a setting with a point and a seed."""
+    """A run: a method on a setting, with a point and a seed."""
 
     setting: str
     method: str
@@ -66,7 +66,7 @@ class Job:
 
     @functools.cached_property
     def id(self) -> str:
-        """The name of the run's record; it depends on what the run computes alone."""
+        """The name of the run's record; it depends only on what determines the run's result."""
         cell = f"{self.setting}-{self.method}"
         text = repr((self.setting, self.method, self.point.key, self.seed, self.rounds))
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -75,7 +75,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trial:
-    """A point and the jobs that try it."""
+    """A point and the jobs that evaluate it."""
 
     point: Point
     jobs: tuple[Job, ...]
@@ -83,14 +83,14 @@ class Trial:
 
 @dataclass
 class Cell:
-    """The trials, choices and tests of a method on a setting, as far as they are known.
+    """The trials, chosen points and test runs of a method on a setting that are known so far.
 
     Args:
         trials: the trials so far, by group of tuning seeds.
-        chosen: the chosen point of each test seed, as far as all its trials are there.
-        tests: the run of each test seed with a chosen point.
-        lost: the reason for which there will be no more runs, or "".
-        whole: whether no other jobs follow from the results of these.
+        chosen: the chosen point of each test seed whose trials are all finished.
+        tests: the run of each test seed that has a chosen point.
+        lost: the reason why there will be no more runs, or "".
+        whole: whether the cell is complete: results of its jobs will not lead to further jobs.
     """
 
     trials: list[list[Trial]] = field(default_factory=list)
@@ -111,13 +111,14 @@ class Plan:
     """A plan of a study: methods, settings, spaces and seeds.
 
     Args:
-        methods, settings: by name.
-        local: alternative spaces of local training; each trial is of one of them.
-        stages: number of trials after the first call of `fgl.study`, the second, and so on.
-        tuning_seeds: seeds of the trials; ``"each"`` tunes for each test seed on its own seed.
+        methods, settings: methods and settings by name.
+        local: alternative search spaces of local training; each trial uses one of them.
+        stages: total number of trials after the first call of `fgl.study`, after the second call,
+            and so on.
+        tuning_seeds: seeds of the trials; ``"each"`` tunes for each test seed on this seed.
         seeds: seeds of the test runs.
         rounds, tuning_rounds: number of rounds of a test run and of a trial.
-        patience: rounds without a better validation after which a run ends.
+        patience: number of rounds without a better validation after which a run stops.
         metric: the metric to compare; default the task's.
         checkpoint: whether runs save their rounds.
         how: further arguments of `fgl.run`.
@@ -145,11 +146,11 @@ class Plan:
 
     @property
     def trials(self) -> int:
-        """The number of trials of a cell, and of a seed if each seed tunes for itself."""
+        """The number of trials per cell, or per seed if each seed is tuned separately."""
         return self.stages[-1]
 
     def fingerprints(self) -> dict[str, str]:
-        """Fingerprints, by name, of all that must not change under its name."""
+        """Fingerprints, by name, of everything that must not change under the same name."""
         local = [sorted(space.items()) for space in self.local]
         texts = {f"method {n}": fingerprint((m.build, m.space)) for n, m in self.methods.items()}
         texts |= {f"setting {name}": fingerprint(each) for name, each in self.settings.items()}
@@ -161,7 +162,7 @@ class Plan:
         return itertools.product(self.settings, self.methods)
 
     def jobs(self, records: Records) -> Iterator[Job]:
-        """All runs that are known so far, cell by cell."""
+        """All runs that are known so far, in the order of the cells."""
         for setting, method in self.cells():
             yield from self.cell(setting, method, records).jobs
 
@@ -174,16 +175,16 @@ class Plan:
             return len(self.seeds)
         if self.tuning_seeds != "each":
             return len(self.seeds) + len(self.tuning_seeds) * self.trials
-        again = self.rounds != self.tuning_rounds  # else the chosen trial is the test run
+        again = self.rounds != self.tuning_rounds  # otherwise the chosen trial is the test run
         return len(self.seeds) * (self.trials + again)
 
     def tunes(self, method: str) -> bool:
-        """Return whether a method has anything to choose."""
+        """Return whether a method has anything to tune."""
         spaces = [*self.local, self.methods[method].space]
         return len(self.local) > 1 or any(map(is_free, spaces))
 
     def cell(self, setting: str, method: str, records: Records) -> Cell:
-        """The trials, choices and tests of a method on a setting, as far as they are known."""
+        """Trials, chosen points and test runs of a method on a setting that are known so far."""
         if (setting, method) in self._whole:
             return self._whole[setting, method]
         cell, open_groups = Cell(), 0
@@ -197,7 +198,7 @@ class Plan:
             if point is not None:
                 cell.chosen |= dict.fromkeys(seeds or tuning, point)
                 cell.tests |= {s: Job(setting, method, point, s, self.rounds) for s in seeds}
-        if not any(cell.trials) and cell.tests:  # the first test run shows mistakes of the cell
+        if not any(cell.trials) and cell.tests:  # the first test run reveals errors of the cell
             first = next(iter(cell.tests))
             cell.lost = hopeless(cell.tests[first], records)
             open_groups += cell.tests[first].id not in records
@@ -210,7 +211,7 @@ class Plan:
     def _search(
         self, setting: str, method: str, seeds: list[int], records: Records
     ) -> tuple[list[Trial], Point | None, str]:
-        """The trials so far; the chosen point once all are there; or why there is none."""
+        """The trials so far; the chosen point, if all are finished; the reason for giving up."""
         if not self.tunes(method):
             return [], self._wide(method, 0), ""
         trials: list[Trial] = []
@@ -258,7 +259,7 @@ class Plan:
         return Point(new_local, new_own, best.which)
 
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
-        """Chosen numbers that are at the edge of all trials."""
+        """Chosen numbers that are the smallest or the largest of all trials."""
         cell = self.cell(setting, method, records)
         notes: list[str] = []
         each = self.tuning_seeds == "each"
@@ -273,12 +274,12 @@ class Plan:
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """The points of trials from the same alternative of local training."""
+    """The points of trials with the same alternative space of local training."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 
 def hopeless(job: Job, records: Records) -> str:
-    """The error of a run that shows a mistake in the method or setting itself, or ""."""
+    """The error of a run if its type shows a mistake in the method or setting, otherwise ""."""
     if job.id not in records or records[job.id].get("kind") not in HOPELESS:
         return ""
     return str(records[job.id]["error"])
@@ -289,7 +290,7 @@ def _all_there(trials: list[Trial], records: Records) -> bool:
 
 
 def _best(trials: list[Trial], records: Records) -> Point | None:
-    """The point with the best mean validation; a failed run is worse than all others."""
+    """The point with the best mean validation; a failed run ranks below all other runs."""
 
     def worth(trial: Trial) -> float:
         values = [records[job.id].get("validation") for job in trial.jobs]

@@ -28,20 +28,21 @@ from .statistics import (
     seeds_needed,
 )
 
-SETTINGS_FOR_OTHERS = 6  # a sign test of fewer cannot have p < 0.05
+SETTINGS_FOR_OTHERS = 6  # with fewer settings a sign test cannot reach p < 0.05
 POINT = 0.01
 
 
 @dataclass(frozen=True)
 class Tested:
-    """A method against the first one, on one setting or in the mean over settings.
+    """Comparison of a method with the first method, on one setting or averaged over settings.
 
     Args:
-        difference: the differences within seeds.
-        holm: p-value after Holm's correction over its table.
-        better: probability of improvement; NaN in the mean over settings.
-        least: the least difference that as many seeds find with a power of 80 %.
-        needed: number of seeds that finds 0.01.
+        difference: statistics of the differences within seeds.
+        holm: p-value after Holm's correction over all tests of the table.
+        better: probability of improvement; NaN for the mean over settings.
+        least: the smallest difference that a test with this number of seeds detects with a power
+            of 80 %.
+        needed: number of seeds needed to detect a difference of 0.01.
 
     Example:
         >>> Tested(difference([0.01, 0.03]), 0.03, 1.0, 0.05, 9).survives
@@ -61,14 +62,15 @@ class Tested:
 
 
 class Study:
-    """The results of a study, as far as its runs are finished; it prints as a table.
+    """The results of the finished runs of a study; prints as a table.
 
     Args:
         folder: the study's folder.
-        plan: the plan; default the one in the folder, which is code: open only what you trust.
+        plan: the plan; by default it is loaded from the folder. A stored plan contains pickled
+            code: open only folders that you trust.
 
     Raises:
-        ValueError: if the folder holds no study.
+        ValueError: if the folder contains no study.
 
     Example:
         >>> import tempfile
@@ -94,7 +96,7 @@ class Study:
 
     @functools.cached_property
     def _tests(self) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
-        """Setting and method to seed to the finished test run."""
+        """Finished test runs: (setting, method) to seed to record."""
         store = self._store
         return {
             key: {seed: store.full(job.id) for seed, job in cell.tests.items() if job.id in store}
@@ -102,7 +104,7 @@ class Study:
         }
 
     def scores(self, setting: str, method: str) -> dict[int, float]:
-        """The compared number of each finished seed; NaN where a run failed or diverged."""
+        """The compared score of each finished seed; NaN if the run failed or diverged."""
         return {seed: self._score(run) for seed, run in self._tests[setting, method].items()}
 
     def _score(self, run: Mapping[str, Any]) -> float:
@@ -114,18 +116,18 @@ class Study:
         return math.nan if value is None else float(value)
 
     def metric(self, setting: str) -> str:
-        """The name of the number that is compared on a setting; "" before the first run."""
+        """The name of the metric that is compared on a setting; "" before the first run."""
         runs = (run for m in self.plan.methods for run in self._tests[setting, m].values())
         return self.plan.metric or next((r["metric"] for r in runs if "metric" in r), "")
 
     def in_points(self, setting: str) -> bool:
-        """Whether the numbers of a setting are shares, which tables show in percent."""
+        """Whether the scores of a setting are fractions, which tables show in percent."""
         values = [v for m in self.plan.methods for v in self.scores(setting, m).values()]
         shares = all(0 <= value <= 1 for value in values if not math.isnan(value))
         return shares and not less_is_better(self.metric(setting))
 
     def gains(self, setting: str, method: str) -> dict[int, float]:
-        """Differences from the first method within seeds; NaN where a run of both failed."""
+        """Differences from the first method within seeds; NaN if a run of either method failed."""
         base = self.scores(setting, next(iter(self.plan.methods)))
         mine = self.scores(setting, method)
         return {seed: value - base[seed] for seed, value in mine.items() if seed in base}
@@ -140,9 +142,9 @@ class Study:
 
     @functools.cached_property
     def tests(self) -> dict[tuple[str, str], Tested]:
-        """The test of each method but the first on each setting; together they are Holm's family.
+        """Tests of each method except the first on each setting; together they are Holm's family.
 
-        Cells that were given up are left out; those that are not finished have p = 1.
+        Cells that were given up are left out. Cells that are not finished have p = 1.
         """
         methods = list(self.plan.methods)[1:]
         keys = [(s, m) for s in self.plan.settings for m in methods if not self._cells[s, m].lost]
@@ -150,7 +152,7 @@ class Study:
         return {key: replace(test, better=self._better(*key)) for key, test in tests.items()}
 
     def _better(self, setting: str, method: str) -> float:
-        """The probability of improvement over the first method; NaN where a run failed."""
+        """The probability of improvement over the first method; NaN if a run failed."""
         names = method, next(iter(self.plan.methods))
         mine, others = (list(self.scores(setting, name).values()) for name in names)
         if any(map(math.isnan, mine + others)):
@@ -159,24 +161,24 @@ class Study:
 
     @functools.cached_property
     def headline(self) -> dict[str, Tested]:
-        """The test of each method but the first in the mean over settings."""
+        """The test of each method except the first, on the mean over settings."""
         methods = list(self.plan.methods)[1:]
         lost = {method for (_, method), cell in self._cells.items() if cell.lost}
         return _tested({name: self.mean_gains(name) for name in methods if name not in lost})
 
     def chosen(self, setting: str, method: str) -> dict[str, list[Any]]:
-        """The chosen values by name; several where each seed chose for itself."""
+        """The chosen values by name; several values if each seed was tuned separately."""
         points = self._cells[setting, method].chosen.values()
         names = dict.fromkeys(name for point in points for name in point.values)
         values = {name: [point.values.get(name) for point in points] for name in names}
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """The chosen numbers beyond which nothing was tried, where the search did not end."""
+        """Chosen numbers at the edge of the tried values that are not at a hard bound."""
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
-        """Megabytes of a run; NaN where nothing is sent: training alone, or with one client."""
+        """Megabytes of a run; NaN if nothing is sent: local training only, or a single client."""
         runs = [r for r in self._tests[setting, method].values() if r["status"] == "finished"]
         sent = [sum(run["report"]["bytes"]) / 1e6 for run in runs]
         silent = all(run["report"]["bytes_up"] == 0 or run["alone"] for run in runs)
@@ -212,7 +214,7 @@ class Study:
                 *_difference(self.tests.get((setting, method)), scale), *cost, note]  # fmt: skip
 
     def sentences(self) -> list[str]:
-        """The headline test, what these seeds can find, and what went wrong."""
+        """Sentences about the headline test, the detectable difference, and failed runs."""
         base, count = next(iter(self.plan.methods)), len(self.plan.settings)
         scale = min(map(self._scale, self.plan.settings))
         lines = []
@@ -259,15 +261,15 @@ class Study:
     def to_latex(self, *, best: Literal["bold", "none"] = "bold", percent: bool = True) -> str:
         """The table in LaTeX: a line per method, a column per setting, with booktabs' rules.
 
-        A star marks a difference from the first method that survives Holm's correction. A dash
-        stands where a run is missing or failed.
+        A star marks a difference from the first method that is significant after Holm's correction.
+        A dash marks a cell with a missing or failed run.
 
         Args:
             best: whether each setting's best mean is bold.
-            percent: whether shares are in percent.
+            percent: whether fractions are shown in percent.
 
         Returns:
-            A tabular.
+            A ``tabular`` environment.
         """
         check_choice("best", best, ("bold", "none"))
         columns = [self._column(s, percent, best == "bold") for s in self.plan.settings]
@@ -307,15 +309,15 @@ class Study:
         *,
         what: Literal["curves", "differences"] = "curves",
     ) -> Any:
-        """Draw the test runs: curves with bands of a standard deviation, or the differences.
+        """Draw the test runs: curves with bands of one standard deviation, or the differences.
 
         Args:
-            path: file to write; its ending decides the format. Default no file.
-            what: ``"curves"``, the metric by round, a panel per setting; or ``"differences"``, each
-                method's difference from the first with its interval of 95 %.
+            path: file to write; the file extension determines the format. Default no file.
+            what: ``"curves"`` for the metric by round, with a panel per setting. ``"differences"``
+                for each method's difference from the first method, with the 95 % interval.
 
         Returns:
-            The figure of matplotlib.
+            The matplotlib figure.
 
         Raises:
             ImportError: if matplotlib is not installed.
@@ -375,7 +377,7 @@ class Study:
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
-    """A test of each entry, corrected over all of them."""
+    """A test of each entry, with Holm's correction over all entries."""
     each = {key: difference(list(own.values())) for key, own in gains.items()}
     adjusted = holm([own.p for own in each.values()])
     tests = {}
@@ -388,7 +390,7 @@ def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
 
 
 def _mean(scores: Sequence[float], scale: float) -> list[str]:
-    """Mean with deviation, and the number of seeds; without a mean where a run failed."""
+    """Mean with deviation, and the number of seeds; there is no mean if a run failed."""
     failed = sum(map(math.isnan, scores))
     if failed:
         return ["", f"{len(scores) - failed} of {len(scores)}"]
@@ -397,7 +399,7 @@ def _mean(scores: Sequence[float], scale: float) -> list[str]:
 
 
 def _difference(test: Tested | None, scale: float) -> list[str]:
-    """Difference, interval, p and probability of improvement."""
+    """Difference, interval, p-value and probability of improvement."""
     if test is None or math.isnan(test.difference.mean):
         return [""] * 4
     own, digits = test.difference, 2 if scale == 100 else 4

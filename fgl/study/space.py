@@ -1,4 +1,4 @@
-"""Spaces of hyper-parameters: ranges, choices, and the points of them that trials take."""
+"""Search spaces of hyper-parameters: ranges, choices, and the points that trials use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from ..checks import check_number, reject_if
 
-LOCAL_DIMS, OWN_DIMS = 8, 24  # of a Sobol sequence: all methods share the first
-WIDE, NEAR = 7, 11  # seeds of the sequences of both stages
-DIGITS = 4  # significant digits of a drawn value
+LOCAL_DIMS, OWN_DIMS = 8, 24  # dimensions of a Sobol sequence; all methods share the local part
+WIDE, NEAR = 7, 11  # seeds of the sequences for wide trials and for trials near the best
+DIGITS = 4  # significant digits of a sampled value
 
 Values = Mapping[str, Any]
 
@@ -28,9 +28,9 @@ def _sobol(seed: int, count: int) -> np.ndarray[Any, Any]:
 
 
 def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Point `index` of a scrambled Sobol sequence: coordinates of local and of own values.
+    """Point `index` of a scrambled Sobol sequence: coordinates for local and for own values.
 
-    A point depends on its index alone, so more trials leave the earlier ones as they are.
+    A point depends only on its seed and index, so adding trials does not change earlier trials.
 
     Example:
         >>> local, own = sobol_point(7, 0)
@@ -44,14 +44,14 @@ def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]
 
 @dataclass(frozen=True)
 class Uniform:
-    """A range of numbers, all equally likely; trials around the best value may leave it.
+    """A range of numbers, sampled uniformly; trials near the best value may leave this range.
 
     Args:
         low, high: the range of the wide trials.
-        bounds: the hard bounds, which no trial leaves; default none. A share needs ``(0, 1)``.
+        bounds: hard bounds for all trials; default none. A fraction needs ``(0, 1)``.
 
     Raises:
-        ValueError: unless ``low < high``, both inside of `bounds`.
+        ValueError: unless ``low < high`` and both are within `bounds`.
 
     Example:
         >>> Uniform(0, 1, bounds=(0, 1)).at(0.25)
@@ -83,15 +83,16 @@ class Uniform:
         return min(max(value, self.bounds[0]), self.bounds[1])
 
     def at(self, share: float) -> float:
-        """The value at a share of the range, from 0 to 1."""
+        """The value at a given fraction (0 to 1) of the range."""
         low, high = self._scaled(self.low), self._scaled(self.high)
         return self._inside(low + share * (high - low))
 
     def around(self, share: float, best: float, tried: Sequence[float], trials: int) -> float:
-        """A value near the best one, further out if the best is the first or last that was tried.
+        """A value near the best value; further out if the best is the smallest or largest tried.
 
-        With the spacing ``s = (high - low) / max(trials, 5)``, the value is at most ``1.5 s`` away;
-        from an edge ``2.5 s`` outwards and ``0.5 s`` back.
+        Let ``s = (high - low) / max(trials, 5)``. The new value differs from the best by at most
+        ``1.5 s``. If the best value is at an edge of the tried values, the new value is at most
+        ``2.5 s`` outwards or ``0.5 s`` inwards.
         """
         spacing = (self._scaled(self.high) - self._scaled(self.low)) / max(trials, 5)
         down = up = 1.5
@@ -104,14 +105,14 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform(Uniform):
-    """A range of positive numbers whose logarithms are equally likely, such as learning rates.
+    """A range of positive numbers, such as learning rates, sampled uniformly in the logarithm.
 
     Args:
         low, high: the range of the wide trials.
-        bounds: the hard bounds, which no trial leaves; default all positive numbers.
+        bounds: hard bounds for all trials; default all positive numbers.
 
     Raises:
-        ValueError: unless ``0 < low < high``, both inside of `bounds`.
+        ValueError: unless ``0 < low < high`` and both are within `bounds`.
 
     Example:
         >>> LogUniform(1e-3, 1e-1).at(0.5)
@@ -130,16 +131,16 @@ class LogUniform(Uniform):
 
 
 class Tuned:
-    """A method together with the space of its own hyper-parameters.
+    """A method together with the search space of its own hyper-parameters.
 
     Args:
-        build: ``build(fedavg, **values)``, or ``build(task, **values)`` if its first parameter is
-            called `task`.
-        space: for each keyword of `build` a range (`Uniform`, `LogUniform`), a list of choices, or
-            a value that is the same in all trials.
+        build: function that returns the method, called as ``build(fedavg, **values)``, or as
+            ``build(task, **values)`` if its first parameter is called `task`.
+        space: keyword of `build` to a range (`Uniform`, `LogUniform`), a list of choices, or a
+            fixed value for all trials.
 
     Raises:
-        TypeError: if `build` does not take these keywords.
+        TypeError: if `build` does not accept these keywords.
 
     Example:
         >>> Tuned(fgl.methods.fedprox, mu=LogUniform(1e-3, 1)).space
@@ -160,7 +161,7 @@ class Tuned:
 
 
 def check_space(name: str, space: Values, most: int) -> None:
-    """Raise unless a space has at most so many names, and each list has a choice."""
+    """Raise unless a space has at most `most` names and each list has at least one choice."""
     reject_if(len(space) > most, f"{name} to have at most {most} names", len(space))
     for key, kind in space.items():
         reject_if(isinstance(kind, list) and not kind, f"{name} to have a choice for {key}", "[]")
@@ -188,19 +189,19 @@ def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
             return kind.at(share)
         return kind[int(share * len(kind))] if isinstance(kind, list) else kind
 
-    pairs = zip(space.items(), shares, strict=False)  # there are more coordinates than names
+    pairs = zip(space.items(), shares, strict=False)  # there may be more coordinates than names
     return {name: value(kind, share) for (name, kind), share in pairs}
 
 
 def near_values(
     space: Values, best: Values, tried: Sequence[Values], shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Values around the best ones; choices stay as in the best point.
+    """Values near the best values; choices are those of the best point.
 
     Args:
         space: the space.
         best: values of the best trial.
-        tried: values of all wide trials of this space.
+        tried: values of all wide trials with this space.
         shares: coordinates in the unit cube.
     """
     return {
@@ -212,9 +213,10 @@ def near_values(
 
 
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
-    """Chosen numbers that are the first or last tried one, where the search did not end.
+    """Chosen numbers that are the smallest or largest tried value; the best may lie beyond them.
 
-    A value at its hard bound is no such edge, nor is a choice of a list of words or of two numbers.
+    Values at a hard bound are not included, nor are choices from a list of words or from a list of
+    two numbers.
 
     Example:
         >>> edges({"lr": LogUniform(0.01, 1)}, {"lr": 0.1}, [{"lr": 0.1}, {"lr": 0.02}])

@@ -13,18 +13,18 @@ import numpy as np
 from ..kinds import explained
 
 LEVEL, POWER = 0.05, 0.8
-MANY = 1000  # seeds; more are not counted
-QUANTILES = 2000  # of the estimated deviation
+MANY = 1000  # largest number of seeds that is considered
+QUANTILES = 2000  # number of quantiles of the estimated deviation
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference within seeds, with its t interval.
+    """Mean of the differences within seeds, with its t interval.
 
     Args:
         mean, deviation: mean and sample standard deviation of the differences.
-        low, high: the interval of 95 %.
-        p: of the two-sided t test.
+        low, high: the 95 % confidence interval.
+        p: p-value of the two-sided t test.
         count: number of seeds.
 
     Example:
@@ -44,8 +44,8 @@ class Difference:
 def difference(gains: Sequence[float]) -> Difference:
     """The mean of paired differences, ``m``, and its interval ``m ± t s / sqrt(n)``.
 
-    Without two numbers, or with one that is not finite, the interval is infinite and ``p`` is 1.
-    Differences that are all 0 have ``p = 1``, other equal ones 0.
+    With fewer than two numbers, or with a number that is not finite, the interval is infinite and
+    ``p`` is 1. If all differences are 0, ``p`` is 1. If all are equal but not 0, ``p`` is 0.
 
     Args:
         gains: the difference of each seed.
@@ -89,12 +89,12 @@ def holm(values: Sequence[float]) -> list[float]:
 
 @explained
 def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = False) -> float:
-    """The probability of improvement: the share of pairs of runs in which the first is better.
+    """Probability of improvement: the fraction of pairs of runs in which the first run is better.
 
-    Ties count half. NaN without a run.
+    A tie adds 1/2. The result is NaN if there are no runs.
 
     Args:
-        mine, others: scores.
+        mine, others: scores of the first and of the second method.
         less: whether smaller is better.
 
     Example:
@@ -110,9 +110,9 @@ def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = 
 
 @functools.cache
 def least_effect(count: int, tests: int = 1) -> float:
-    """The least difference, in deviations, that a paired t test finds with a power of 80 %.
+    """The smallest difference, in deviations, that a paired t test detects with a power of 80 %.
 
-    The level is 5 % divided by the number of tests, as at Holm's first step.
+    The significance level is 5 % divided by the number of tests, as in Holm's first step.
 
     Args:
         count: number of seeds, at least 2.
@@ -125,7 +125,7 @@ def least_effect(count: int, tests: int = 1) -> float:
     from scipy import optimize, stats
 
     critical = float(stats.t.ppf(1 - LEVEL / tests / 2, count - 1))
-    # The power is a mean over the estimated deviation; scipy's nct is NaN far out.
+    # The power is averaged over the estimated deviation, since scipy's nct is NaN in the far tail.
     shares = (np.arange(QUANTILES) + 0.5) / QUANTILES
     bound = critical * np.sqrt(stats.chi2.ppf(shares, count - 1) / (count - 1))
 
@@ -140,11 +140,11 @@ def least_effect(count: int, tests: int = 1) -> float:
 
 @explained
 def seeds_needed(deviation: float, smallest: float, tests: int = 1) -> int:
-    """The number of seeds that finds a difference with a power of 80 %; at most 1000.
+    """The number of seeds needed to detect a difference with a power of 80 %; at most 1000.
 
     Args:
         deviation: deviation of the differences within seeds.
-        smallest: the difference.
+        smallest: the difference to detect.
         tests: number of tests.
 
     Example:

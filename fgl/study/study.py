@@ -1,4 +1,4 @@
-"""The study: methods, settings, trials and seeds, on all cores, as one table."""
+"""The functions `study` and `tune`: trials and test runs of methods on settings, in parallel."""
 
 from __future__ import annotations
 
@@ -50,50 +50,54 @@ def study(
     checkpoint: bool = False,
     **how: Any,
 ) -> Study:
-    """Tune each method on each setting with equal trials, then run what is chosen over seeds.
+    """Tune each method on each setting with equally many trials, then test it over seeds.
 
-    The folder holds the plan, and a file for each finished run; what is next follows from these. So
-    a study that was interrupted goes on when it is called again, and other processes join with
-    ``python -m fgl.study FOLDER``. More methods, settings, trials and seeds are added to what is
-    there. Wide trials are points of one Sobol sequence for all methods; the last third of them is
-    around the best one. The best mean validation chooses.
+    The folder contains the plan and a file for each finished run, which together determine the next
+    runs. So an interrupted study continues when `study` is called again, and other processes can
+    join with ``python -m fgl.study FOLDER``. Later calls can add methods, settings, trials and
+    seeds. The first two thirds of the trials are points of a Sobol sequence that all methods share;
+    the last third are near the best of these points. The configuration with the best mean
+    validation score is chosen.
 
     Args:
-        methods: for each name a function as for `fgl.compare`, or a `Tuned` with the space of its
-            own hyper-parameters. All methods are compared with the first one.
-        settings: for each name a setting with ``load(seed)``, such as ``fgl.tasks.Nodes(...)``, or
-            a function ``(seed, **local) -> task``.
+        methods: name to a function as for `fgl.compare`, or to a `Tuned` with the search space of
+            the method's own hyper-parameters. All methods are compared with the first method.
+        settings: name to a setting with ``load(seed)``, such as ``fgl.tasks.Nodes(...)``, or to a
+            function ``(seed, **local) -> task``.
         num_rounds: number of rounds of a test run.
-        local: the space of local training that all methods share, fields of the settings, such as
-            ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``; or several spaces, which trials take
-            in turn.
+        local: the search space of local training, shared by all methods. It lists fields of the
+            settings, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``. It can also be a
+            list of alternative spaces; trials alternate between them.
         trials: number of trials of a method on a setting.
-        tuning_seeds: seeds of the trials, others than `seeds`; or ``"each"``: each seed tunes for
-            itself, so that nothing of another seed's test was seen, and intervals include the luck
-            of the choice. This takes the trials once for each seed.
+        tuning_seeds: seeds of the trials, distinct from `seeds`. With ``"each"``, every test seed
+            is tuned separately, so that tuning uses no data of other seeds and intervals include
+            the randomness of tuning. This repeats all trials for each seed.
         seeds: seeds of the test runs.
         tuning_rounds: number of rounds of a trial; default `num_rounds`.
         patience: in the second half of a run, stop after this number of rounds without a better
             validation.
-        workers: number of processes; 0 for this one alone; ``"ray"`` for a Ray cluster;
-            ``"later"`` for none, if others will work; default one for each core.
+        workers: number of worker processes; 0 runs everything in this process; ``"ray"`` uses a Ray
+            cluster; ``"later"`` starts no runs, for studies that other processes execute; default
+            one worker per core.
         folder: the study's folder.
         metric: the metric to compare; default the test metric that belongs to the task's `select`.
-        checkpoint: whether runs save their rounds, so that long ones go on inside.
+        checkpoint: whether runs save their rounds, so that an interrupted run can be resumed.
         how: further arguments of `fgl.run`, such as `participation`.
 
     Returns:
         The `Study`, which prints as a table.
 
     Raises:
-        ValueError: for a method, setting, space or patience that changed under its name, seeds that
-            both tune and test, an unknown field in `local`, or nothing to run.
-        TypeError: for a method that is no function.
+        ValueError: if a method, setting, space or patience has changed under its name, if a seed is
+            used for both tuning and testing, for an unknown field in `local`, or if there is
+            nothing to run.
+        TypeError: for a method that is not a function.
         RuntimeError: if workers cannot start.
 
-    An error inside a run is a record too; see `Study.raw` and the column "bad" of the table. A
-    TypeError, NameError or the like in a method's first trial gives its cell up. A run whose
-    process died three times is not begun again. Delete a record's file to make its run again.
+    A run that raises an error is recorded too; see `Study.raw` and the column "bad" of the table.
+    If a method's first trial raises a TypeError, NameError or similar error, all further runs of
+    this method on this setting are skipped. A run whose process died three times is not started
+    again. To repeat a run, delete its record's file.
 
     Example:
         >>> methods = {
@@ -129,14 +133,14 @@ def study(
 
 @dataclass(frozen=True)
 class Chosen:
-    """A method with the values that `fgl.tune` chose; a function of a task, as `compare` takes it.
+    """A method with the values chosen by `fgl.tune`; a function of a task, for `fgl.compare`.
 
     Args:
         method: name of the method.
-        build: the function that makes it.
-        local: chosen values of local training; `fgl.compare` loads its tasks with them.
-        own: chosen values of the method.
-        edges: chosen numbers beyond which nothing was tried.
+        build: the function that builds the method.
+        local: chosen values of local training; `fgl.compare` loads tasks with these values.
+        own: chosen values of the method's own hyper-parameters.
+        edges: chosen numbers that are the smallest or largest tried value.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -175,7 +179,7 @@ def tune(
     folder: Place | None = None,
     **how: Any,
 ) -> dict[str, Chosen]:
-    """Tune methods on a setting with equal trials: the first half of `fgl.study` alone.
+    """Tune methods on a setting with equally many trials: only the first half of `fgl.study`.
 
     Args:
         methods, num_rounds, local, trials, tuning_seeds, patience, workers, how: as for
@@ -184,7 +188,7 @@ def tune(
         folder: a folder from which the trials resume; default a temporary one.
 
     Returns:
-        For each name the method with its chosen values, a function of a task for `fgl.compare`.
+        Name to the method with its chosen values, as a function of a task for `fgl.compare`.
 
     Raises:
         RuntimeError: if a method has no trial with a validation score.
@@ -215,7 +219,7 @@ def tune(
 
 
 def _carried_out(plan: Plan, trials: int, workers: Workers, folder: Place) -> Study:
-    """Check a plan, write it, run it, and open its results."""
+    """Check a plan, write it to the folder, run it, and open its results."""
     count = default_workers() if workers is None else workers
     if not isinstance(count, str):
         check_number("workers", count, at_least=0, integer=True)

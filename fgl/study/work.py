@@ -1,4 +1,4 @@
-"""Workers: processes that take the next free run of a study until nothing is missing."""
+"""Workers: processes that execute the next free run of a study until all runs are finished."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .execute import about, execute
 from .folder import ENDINGS, Store, begun, environment, load_plan
 from .plan import Job, Plan
 
-PAUSE = 0.2  # seconds until a worker that waits for others looks again
-SPARE = 1.2  # a run is begun if so many times its peak memory is free
+PAUSE = 0.2  # seconds between checks of a worker that waits for other workers
+SPARE = 1.2  # a run starts only if the free memory is at least this multiple of its peak memory
 
 
 def missing(plan: Plan, store: Store) -> list[Job]:
-    """The runs that are known and not finished."""
+    """The known runs that are not finished."""
     store.refresh()
     return [job for job in plan.jobs(store) if job.id not in store]
 
@@ -35,14 +35,14 @@ def work(
     plan: Plan | None = None,
     advance: Callable[[Store], object] = lambda store: None,
 ) -> None:
-    """Run what is free until nothing is missing. Several processes share the work.
+    """Execute free runs until all runs are finished. Several processes can share the work.
 
     Args:
         folder: the study's folder.
-        index: the number of this worker among those that one process started; all but the first
-            wait while memory is short. Default none: a process that joins.
-        plan: the plan; default the one in the folder.
-        advance: called with the finished runs after each look at the folder.
+        index: the number of this worker among the workers that one process started. All except the
+            first wait if there is too little memory. Default None, for a process that joins.
+        plan: the plan; default the plan in the folder.
+        advance: function that is called with the finished runs after each check of the folder.
     """
     plan = plan or load_plan(folder)
     store = Store(folder)
@@ -57,7 +57,7 @@ def work(
 
 
 def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> bool:
-    """Make a run, unless it is taken or memory is short."""
+    """Execute a run, unless another process has it or there is too little memory."""
     free = available_memory() if index else None
     if free is not None and free < SPARE * _needs(job, store):
         return False
@@ -74,7 +74,7 @@ def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> b
 
 
 def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
-    """The process, time and environment of a record, and the command that makes it again."""
+    """The process, time and environment of a record, and the command that repeats the run."""
     command = f"python -m fgl.study {shlex.quote(str(folder))} --again {job.id}"
     process = f"{platform.node()} {os.getpid()}"
     about = {"environment": where, "process": process, "ended": time.time()}
@@ -82,12 +82,12 @@ def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
 
 
 def _needs(job: Job, store: Store) -> float:
-    """The peak memory of a run of the same setting that this process has read."""
+    """The peak memory of the runs on the same setting whose records this process has read."""
     return max((r.get("peak", 0) for r in store.read() if r["setting"] == job.setting), default=0)
 
 
 def available_memory() -> float | None:
-    """Bytes of memory that processes can still get, on Linux; None elsewhere.
+    """Bytes of memory that processes can still allocate, on Linux; None on other systems.
 
     Example:
         >>> found = available_memory()
@@ -104,7 +104,7 @@ def available_memory() -> float | None:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """A context in which torch has one thread, as in every worker: sums then have one order."""
+    """A context in which torch uses one thread, as in every worker, for a fixed order of sums."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

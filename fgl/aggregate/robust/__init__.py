@@ -1,9 +1,10 @@
-"""Robust means: aggregates that withstand some hostile clients.
+"""Robust means: aggregates that limit the influence of hostile clients.
 
-Each takes what `fgl.aggregate.mean` takes, a name to ``[K, ...]``, without NaN, and gives a name to
-``[...]``. None looks at weights: a client can claim any number of examples. Several need
-``bad``, how many of the K clients may be hostile, and refuse more than their theory allows.
-Distances are over all floating-point entries of a client together, in double.
+Like `fgl.aggregate.mean`, each function maps name to ``[K, ...]``, without NaN, to name to
+``[...]``. All functions ignore weights, because a client can claim any number of examples. Several
+functions need ``bad``, the largest number of hostile clients among the K clients. They raise an
+error if it exceeds the limit of their theory. Distances are over all floating-point entries of a
+client together, in double precision.
 """
 
 from .clipping import centred_clipping, norm_bound

@@ -1,4 +1,4 @@
-"""Clipping: means in which no client can weigh more than a given length."""
+"""Clipping: means in which the influence of each client is limited to a given length."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from .stacks import Stack, TooManyBad, flat, lengths, stacked
 
 @explained
 def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]:
-    """The mean of updates, the longer ones shortened: ``mean_k x_k min(1, b / ||x_k||)``.
+    """Mean of updates, after shortening long updates: ``mean_k x_k min(1, b / ||x_k||)``.
 
-    A bad client moves the mean by at most ``b / K``: nothing breaks it; no client is removed. What
-    it costs: clients that have learned more than b are slowed down.
+    A bad client changes the mean by at most ``b / K``, and no client is removed. Drawback: honest
+    updates longer than b are shortened too, which slows down learning.
 
     Args:
         stack: updates (new minus old), name to ``[K, ...]``, or to K tensors ``[...]``.
-        bound: b, above 0; default the median of the clients' norms, which is an honest one's or
-            between two of them while fewer than half are bad.
+        bound: b, above 0; default the median of the clients' norms. If fewer than half of the
+            clients are bad, this median is the norm of an honest client or lies between two such
+            norms.
 
     Returns:
         Name to ``[...]``, of the stack's dtypes.
@@ -54,21 +55,22 @@ def centred_clipping(
 
     ``v <- v + mean_k (x_k - v) min(1, radius / ||x_k - v||)``, repeated `steps` times.
 
-    A bad client moves v by at most ``radius / K`` in a step. Price: clients that are
-    farther from the centre than the radius are slowed down, be they honest or not.
+    A bad client changes v by at most ``radius / K`` in a step. Drawback: the influence of honest
+    clients that are farther from the centre than the radius is reduced too.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
-        radius: above 0; default the median of the distances from v, anew in each step.
-        bad: how many clients may be bad; it changes nothing but the check.
-        centre: the first v, name to ``[...]``; default 0, so of updates the model that was sent.
-        steps: how many times v is moved, at least 1.
+        radius: above 0; default the median of the distances from v, computed again in each step.
+        bad: largest number of bad clients; used only for a check.
+        centre: the initial v, name to ``[...]``; default 0, which for updates means the model that
+            the server sent.
+        steps: number of updates of v, at least 1.
 
     Returns:
         Name to ``[...]``, of the stack's dtypes.
 
     Raises:
-        TooManyBad: if ``10 bad > K``: the theorem is about a tenth of the clients.
+        TooManyBad: if ``10 bad > K``, since the theorem holds for up to a tenth of the clients.
         ValueError: if `radius` or `steps` is out of range.
 
     Example:

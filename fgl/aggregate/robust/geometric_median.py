@@ -28,15 +28,16 @@ def geometric_median(
     ``z <- sum_k b_k x_k / sum_k b_k`` with ``b_k = 1 / max(eps, ||z - x_k||)``, repeated `steps`
     times.
 
-    With fewer than half bad it stays near the honest ones. Price: several passes over all
-    clients, and clients that are far from the others count little, be they honest or not.
+    If fewer than half of the clients are bad, the result stays near the honest clients. Drawback:
+    it takes several passes over all clients, and honest clients that are far from the others get
+    small weights too.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
-        bad: how many clients may be bad; it changes nothing but the check.
-        start: the first z, name to ``[...]``; default the coordinate-wise median.
-        steps: how many times z is moved, at least 1.
-        eps: distances below it count as it, above 0.
+        bad: largest number of bad clients; used only for a check.
+        start: the initial z, name to ``[...]``; default the coordinate-wise median.
+        steps: number of updates of z, at least 1.
+        eps: smaller distances are replaced by this value, above 0.
 
     Returns:
         Name to ``[...]``, of the stack's dtypes.

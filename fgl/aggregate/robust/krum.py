@@ -1,4 +1,4 @@
-"""Krum and multi-Krum: the clients whose nearest neighbours are nearest."""
+"""Krum and multi-Krum: selection of clients with the smallest distances to their neighbours."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from .stacks import Stack, check_minority, distances, flat, stacked
 
 @explained
 def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, Tensor]:
-    """The tensors of one client: the one that is nearest to its nearest others (Krum).
+    """The tensors of the client with the smallest distances to its nearest other clients (Krum).
 
-    ``argmin_i sum_{j in N_i} ||x_i - x_j||^2``, N_i being the nearest others of client i.
+    ``argmin_i sum_{j in N_i} ||x_i - x_j||^2``, where N_i are the nearest other clients of i.
 
-    Price: the work of all clients but one, so where clients differ all of them train the
-    model of one.
+    Drawback: the updates of all clients except one are discarded. If clients differ, all clients
+    therefore continue from the model of a single client.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.
-        bad: how many clients may be bad.
-        neighbours: how many others are nearest; default ``K - bad - 1`` (Allouah et al. 2023),
-            which holds while ``2 bad < K``. Blanchard et al. take ``K - bad - 2``, and ask for
+        bad: largest number of bad clients.
+        neighbours: number of clients in N_i; default ``K - bad - 1`` (Allouah et al. 2023), whose
+            bound holds for ``2 bad < K``. Blanchard et al. use ``K - bad - 2`` and require
             ``2 bad + 2 < K``.
 
     Returns:
-        Name to ``[...]``, of the stack's dtypes. Among equals the one whose entries are smaller is
-        taken, so that the order of the clients does not matter.
+        Name to ``[...]``, of the stack's dtypes. Ties are resolved in favour of the client with
+        smaller entries, so that the order of the clients does not matter.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -53,12 +53,12 @@ def multi_krum(
 ) -> dict[str, Tensor]:
     """The mean of the clients that Krum ranks first.
 
-    Price: the clients that are least alike the others are not heard, be they honest or not.
+    Drawback: the clients that differ most from the others are ignored, even if they are honest.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
-        bad: how many clients may be bad.
-        keep: how many are averaged, from 1 to K - bad; default ``K - bad``.
+        bad: largest number of bad clients.
+        keep: number of clients to average, from 1 to K - bad; default ``K - bad``.
         neighbours: as for `krum`.
 
     Returns:

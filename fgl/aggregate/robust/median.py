@@ -12,14 +12,15 @@ from .stacks import Stack, check_minority, in_order, stacked
 
 @explained
 def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
-    """Median over clients, entry by entry; of an even number the mean of the two in the middle.
+    """Median over clients, entry by entry; for an even number, the mean of the two middle values.
 
-    With fewer than half bad every entry lies between two honest ones. Price: where honest
-    clients differ it is far from their mean, and what a minority of them knows is lost.
+    If fewer than half of the clients are bad, every entry lies between the entries of two honest
+    clients. Drawback: if honest clients differ, the median is far from their mean, and information
+    held by only a minority of them is lost.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
-        bad: how many clients may be bad; it changes nothing but the check.
+        bad: largest number of bad clients; used only for a check.
 
     Returns:
         Name to ``[...]``, of the stack's dtypes; the same bits in any order of the clients.
@@ -48,12 +49,13 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
 def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Mean over clients, entry by entry, without the `bad` smallest and the `bad` largest.
 
-    Every entry lies between two honest ones. Price: ``2 bad`` of K clients are not heard in
-    each entry, also when all are honest; with the largest `bad` it is the median.
+    Every entry lies between the entries of two honest clients. Drawback: each entry ignores
+    ``2 bad`` of the K clients, even if all clients are honest. With the largest possible `bad`, the
+    result is the median.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
-        bad: how many clients may be bad; with 0 it is the mean with equal weights.
+        bad: largest number of bad clients; with 0 the result is the mean with equal weights.
 
     Returns:
         Name to ``[...]``, of the stack's dtypes; the same bits in any order of the clients.

@@ -1,4 +1,4 @@
-"""Mixing before a robust mean: clients averaged with others, so that honest ones differ less."""
+"""Mixing before a robust mean: averages of clients, so that honest clients differ less."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from .stacks import Stack, check_minority, distances, flat, stacked
 def bucket_means(
     stack: Stack, *, size: int, generator: torch.Generator | None = None
 ) -> dict[str, Tensor]:
-    """Means of buckets of clients drawn at random (bucketing).
+    """Means of random buckets of clients (bucketing).
 
-    A bad client spoils one bucket, so a rule for buckets must withstand as many bad ones as before
-    among fewer. Price: that, and a draw in each round.
+    Each bad client can corrupt one bucket. So the rule that is applied to the buckets must
+    withstand the same number of bad inputs among fewer inputs. Further drawback: results depend on
+    the random buckets of each round.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.
-        size: clients in a bucket, at least 1; the last one may have fewer. With 1 the clients stay.
-        generator: draws the buckets; default torch's global one.
+        size: number of clients in a bucket, at least 1; the last bucket may have fewer. With 1 the
+            clients are not averaged.
+        generator: source of randomness for the buckets; default torch's global generator.
 
     Returns:
         Name to ``[ceil(K / size), ...]``.
@@ -47,17 +49,18 @@ def bucket_means(
 
 @explained
 def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
-    """Every client replaced by the mean of itself and its nearest others, ``K - bad`` in all (NNM).
+    """Replace every client by the mean of the ``K - bad`` clients nearest to it (NNM).
 
-    Honest clients come nearer to each other, and to their mean. Price: bad ones that are
-    near are mixed into all, and ``K^2`` distances are computed.
+    These clients include the client itself. Honest clients come closer to each other and to their
+    mean. Drawback: bad clients that are near honest clients enter all means, and ``K^2`` distances
+    are computed.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.
-        bad: how many clients may be bad; with 0 every client becomes the mean.
+        bad: largest number of bad clients; with 0 every client is replaced by the mean.
 
     Returns:
-        Name to ``[K, ...]``, to be given to a rule.
+        Name to ``[K, ...]``, an argument for a robust mean.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.

@@ -1,4 +1,4 @@
-"""Stacks of clients as the robust means read them: checked, in double, with their distances."""
+"""Stacks of clients for the robust means: checks, conversion to double, and distances."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Stack = Mapping[str, Tensor | Sequence[Tensor]]
 
 
 class TooManyBad(ValueError):
-    """More bad clients than a rule can withstand among those that are here.
+    """Error: there may be more bad clients among the present clients than a rule can withstand.
 
     Example:
         >>> fgl.aggregate.robust.median({"w": torch.zeros(4, 1)}, bad=2)
@@ -27,15 +27,15 @@ def stacked(stack: Stack) -> tuple[dict[str, Tensor], int]:
     """Name to ``[K, ...]``, and K.
 
     Raises:
-        TypeError: if a tensor is complex, or the tensors of a list have several dtypes.
-        ValueError: if there is no tensor, no client, or the numbers of clients differ.
+        TypeError: if a tensor is complex, or if the tensors of a list have different dtypes.
+        ValueError: if there is no tensor or no client, or if the numbers of clients differ.
     """
     reject_if(not stack, "stack to have a tensor", "none")
     clients = _clients(next(iter(stack.values())))
     reject_if(not clients, "stack to have a client", "none")
     out = {}
     for name, value in stack.items():
-        exact(check_stack(name, value, clients))  # raises where it is complex
+        exact(check_stack(name, value, clients))  # raises for complex tensors
         out[name] = value if isinstance(value, Tensor) else torch.stack(list(value))
     return out, clients
 
@@ -46,7 +46,7 @@ def _clients(value: Tensor | Sequence[Tensor]) -> int:
 
 
 def check_minority(bad: int, clients: int) -> None:
-    """Refuse bad clients that are not fewer than half: no rule can distinguish them.
+    """Raise unless fewer than half of the clients may be bad, as every rule needs.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
@@ -60,7 +60,7 @@ def check_minority(bad: int, clients: int) -> None:
 
 def in_order(value: Tensor) -> Tensor:
     """Each entry of ``[K, ...]`` in ascending order over the clients, in the dtype of the sum."""
-    return (value.to(exact(value)) + 0.0).sort(0).values  # -0.0 and 0.0 would be a tie of two bits
+    return (value.to(exact(value)) + 0.0).sort(0).values  # turns -0.0 into 0.0: ties of equal bits
 
 
 def flat(stack: Mapping[str, Tensor]) -> Tensor:
@@ -71,14 +71,14 @@ def flat(stack: Mapping[str, Tensor]) -> Tensor:
 
 
 def lengths(rows: Tensor) -> Tensor:
-    """The Euclidean norm of each row, ``[K]``, summed in an order that memory does not change."""
+    """Euclidean norm of each row, ``[K]``, with an order of summation independent of memory."""
     if not rows.shape[1]:
         return rows.new_zeros(len(rows))
     return root(folded((rows * rows).mT))
 
 
 def distances(rows: Tensor) -> Tensor:
-    """The squared distance of every row from every row, ``[K, K]``, exactly symmetric."""
+    """Squared distances between all pairs of rows, ``[K, K]``, exactly symmetric."""
     out = rows.new_zeros(len(rows), len(rows))
     for i in range(len(rows) - 1):
         out[i, i + 1 :] = out[i + 1 :, i] = lengths(rows[i + 1 :] - rows[i]).square()
