@@ -249,7 +249,7 @@ class Study:
         if missing or not all(cell.whole for cell in cells):
             lines.append(f"not finished: {len(records)} of at most {self.plan.count()} runs")
         if errors:
-            first = errors[0].get("error", "").splitlines()[0][:200]
+            first = errors[0].get("error", "").splitlines()[0][:120]
             lines.append(
                 f"{len(errors)} runs failed or diverged, the first {errors[0]['id']}: {first}"
             )
