@@ -302,7 +302,7 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """Total number of entries, and the rows in `more`; a GPU is synchronised only one time."""
+    """Total number of entries, and the rows in `more`. On a GPU, this synchronises only once."""
     if not len(total):
         return 0, total
     if not total.is_cuda:

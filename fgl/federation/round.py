@@ -247,7 +247,7 @@ def _bad_model(
 
 
 def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]]:
-    """Return to the oldest outbox and state that the run still has; no upload is used."""
+    """Go back to the oldest outbox and server state that the run still holds; use no upload."""
     (outbox, state), back = result.older[0], len(result.older)
     result.older = []
     event = f"the server goes back to its model of {back} rounds ago"

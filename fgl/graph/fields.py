@@ -95,7 +95,7 @@ def inside(pairs: Tensor, position: Tensor) -> Tensor:
 
 
 def learned(graph: Any, **values: Tensor) -> Any:
-    """A copy of a graph whose given features or weights may require a gradient.
+    """A copy of a graph in which the given features or weights are allowed to require gradients.
 
     Args:
         graph: a graph with the same values without a gradient, which were checked on creation.

@@ -69,7 +69,7 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Labels as an index ``[..., n, 1]``, a tensor of -1 for each label, each row's weight."""
+    """Labels as an index ``[..., n, 1]``, a tensor with a -1 per label, and each row's weight."""
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter
         return _made(y, mask, dtype)

@@ -107,7 +107,7 @@ def _cells(function: types.FunctionType) -> list[Any]:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The globals that code refers to, including code of nested functions; no attributes."""
+    """Names of the globals that the code and its nested functions use, without attributes."""
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield instruction.argval

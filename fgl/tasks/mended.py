@@ -147,7 +147,7 @@ def mend(
 ) -> Graph:
     """Add a generator's predicted neighbours to a graph, each joined to its node.
 
-    Dropout is off; the public code never turns dropout off.
+    Dropout is turned off here, although the public code never turns it off.
 
     Args:
         model: the architecture.

@@ -149,7 +149,7 @@ def _ranks(
 
 
 def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
-    """Sorted numbers ``(r n + fixed end) n + other end`` of edges and of the pairs of a mask."""
+    """Sorted keys ``(r n + fixed end) n + other end`` of the edges and of a mask's pairs."""
     n, relation = graph.num_nodes, relation_of(graph)[mask]
     ends: Any = graph.edge_label_index[:, mask]  # type: ignore[index]  # checked
     alone = torch.zeros_like(graph.edge_index[0])

@@ -313,8 +313,8 @@ def evaluate_pooled(
 ) -> Evaluate:
     """Score all clients' test examples together, each by the model that its client deploys.
 
-    A metric that is undefined for single clients may be defined for all clients together, such as
-    the AUC if a client has only one kind of answer.
+    Some metrics are undefined for an individual client but defined for all clients together. For
+    example, the AUC is undefined for a client whose labels all belong to one class.
 
     Args:
         method: the method with `deploy`; its model is called as ``model(*graph.inputs)``.

@@ -147,7 +147,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
 
 def _class_left(rng: np.random.RandomState, steps: np.ndarray, left: list[int]) -> int:
-    """Draw a class by cumulative probabilities, again until a class has examples left."""
+    """Draw a class by cumulative probabilities, and redraw until it has examples left."""
     while True:
         label = int(np.argmax(rng.uniform() <= steps))  # the first class if rounding leaves none
         if label in left:

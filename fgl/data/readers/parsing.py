@@ -36,7 +36,7 @@ def there(folder: Path, file: str) -> Path | None:
 
 
 def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads: str = "") -> None:
-    """Warn one time per file of the names that are neither read nor ignored.
+    """Warn once per file about the names that are neither read nor ignored.
 
     Args:
         path: the file or folder.

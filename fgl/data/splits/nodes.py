@@ -22,7 +22,7 @@ SPLITS = ("class_capped", "random", "public")
 
 @typed
 def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0) -> Graph:
-    """Split a graph by the name of a split.
+    """Split a graph with the splitting method of the given name.
 
     Args:
         graph: the graph.

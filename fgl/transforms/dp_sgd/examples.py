@@ -34,7 +34,7 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 class Unseen:
     """A view of a client's graph without its examples, so that no example gets into a message.
 
-    All numbers of examples and nodes are 1, since the true numbers are private too.
+    Every count of examples or nodes is reported as 1, since the true counts are private too.
 
     Args:
         graph: the client's graph.

@@ -1,4 +1,4 @@
-"""A client of a secure sum: publishes keys, encrypts letters, masks its upload, reveals shares."""
+"""Client of a secure sum: it publishes keys, encrypts, masks its upload and reveals shares."""
 
 from __future__ import annotations
 

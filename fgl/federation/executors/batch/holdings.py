@@ -1,7 +1,7 @@
 """Holdings of a loss: the Python objects that it can reach, and whether they have changed.
 
-A traced step repeats operations and no Python. So whatever else decides a loss must stay as it was:
-a counter, a flag of a module, a tensor in a closure.
+A traced step repeats tensor operations and runs no Python code. So all other values that a loss
+depends on must stay unchanged: a counter, a flag of a module, a tensor in a closure.
 """
 
 from __future__ import annotations

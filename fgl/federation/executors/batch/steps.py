@@ -68,7 +68,7 @@ class View:
         return self._parts[key]
 
     def read(self) -> list[str]:
-        """Entries of the contexts that were read, where each client has a context of its own."""
+        """The context entries that were read, if each client has its own context."""
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:

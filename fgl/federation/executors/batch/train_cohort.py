@@ -140,7 +140,7 @@ def train_cohort(
 
 
 def kind_of(method: Method, graph: Graph) -> Hashable:
-    """A key that is equal for clients with own models that can train as one batch.
+    """A key shared by clients that have their own models and can train as one batch.
 
     Example:
         >>> kind_of(fgl.fedavg(torch.nn.Linear(1, 1)), None)
