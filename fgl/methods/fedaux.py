@@ -25,8 +25,8 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     left out of the round's mixes, and the client keeps the last model that it received. A client
     that never took part gets the mean, as in the public code.
 
-    The public code has three variants. This is the code's ``fedaux``; ``fedpub_aux``, the variant of its
-    README, also trains masks of all weights. In the public code ``fedaux`` adds the distance to the
+    The public code has three variants. This is the code's ``fedaux``; the variant
+    of its README, ``fedpub_aux``, also trains masks of all weights. In the public code ``fedaux`` adds the distance to the
     received model to the loss, but computes it from tensors without a gradient. This term changes
     no parameter and is left out here. The published settings are a width of 256, Adam with a rate
     of .01, a weight decay of 5e-4 and moments that the client keeps, one epoch in each of 100
