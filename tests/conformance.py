@@ -397,7 +397,7 @@ def windows(dropout: float, dtype: torch.dtype) -> Task:
     order = torch.randperm(30, generator=torch.Generator().manual_seed(3))
     clients = fgl.data.partitions.partition_graph(whole, order.split([12, 5, 9, 4]))
     how: Any = {"horizons": (1, 3), "scaled": True}
-    clients = [fgl.data.splits.windows(own, 6, **how) for own in clients]
+    clients = [cast(fgl.data.splits.windows(own, 6, **how), dtype) for own in clients]
     model = first(partial(Forecaster, 2, 8, steps=6, num_horizons=2), dtype)
     train = Training(ADAM.optimizer, batches=TWENTY, keep_optimizer=True)
     return tasks.node_task(None, clients, model, train, target=fgl.targets.FORECAST)
@@ -412,7 +412,8 @@ class Atoms(nn.Module):
 
     def forward(self, z: Any, pos: Any, batch: Any, u: Any) -> Any:
         h = self.inner(torch.cat([self.embed(z), pos], 1)).tanh()
-        pooled = h.new_zeros(len(u), 8).index_add(0, batch, h)
+        own = batch == torch.arange(len(u), device=h.device)[:, None]
+        pooled = own.to(h.dtype) @ h
         return self.out(torch.cat([pooled, u], 1))
 
 
@@ -426,7 +427,8 @@ def positions(dropout: float, dtype: torch.dtype) -> Task:
     fields: Any = {"pos": pos.to(dtype), "u": u.to(dtype), "y": y.to(dtype), "batch": whole.batch}
     graph = fgl.Graph(pos[:, :0].to(dtype), none, z=z, **fields)
     parts = fgl.data.partitions.random_partition(graph, K)
-    clients = [fgl.data.splits.random_split(graph.select(part)) for part in parts]
+    split = fgl.data.splits.random_split
+    clients = [cast(split(graph.select(part)), dtype) for part in parts]
     target = fgl.targets.REGRESSION
     return tasks.graph_task(clients, clients, first(Atoms, dtype), COLLECTION, target=target)
 

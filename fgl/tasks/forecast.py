@@ -12,6 +12,7 @@ from .. import data
 from ..checks import Count, Share, reject_if
 from ..data.traffic import traffic
 from ..graph import Graph
+from ..sparse import gather_rows, sum_rows
 from ..targets import FORECAST
 from .nodes import node_task
 from .settings import Cut, setting
@@ -43,12 +44,12 @@ class Forecaster(nn.Module):
         weight = x.new_ones(source.shape) if edge_weight is None else edge_weight
         if edge_time is not None and window_index is not None:
             weight = weight * (window_index[:, :, None] == edge_time)  # [windows, steps, edges]
-        weight = weight[..., None]
-        total = torch.zeros_like(x[..., :1])
-        total = total.index_add(2, target, weight.expand(*x.shape[:2], -1, 1))
-        mean = torch.zeros_like(x).index_add(2, target, x.index_select(2, source) * weight)
+        weight = weight.expand(*x.shape[:2], -1).permute(2, 0, 1)[..., None]
+        nodes = x.permute(2, 0, 1, 3)  # [num_nodes, windows, steps, num_features]
+        total = sum_rows(weight, target, len(nodes))
+        mean = sum_rows(gather_rows(nodes, source) * weight, target, len(nodes))
         mean = mean / torch.where(total > 0, total, 1.0)
-        both = torch.cat([x, mean], 3).transpose(1, 2).flatten(2)
+        both = torch.cat([nodes, mean], 3).transpose(0, 1).flatten(2)
         out: Tensor = self.outer(self.inner(both).relu())
         return out
 
