@@ -58,14 +58,17 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     A client's working set in a step is estimated as ``4 P + D`` numbers. P is the number of trained
     parameters. D is the number of the client's features and edges, plus four times the number of
     outputs of all layers for its nodes. For a series, outputs are counted at each time of each
-    window in a step. The client with the largest D determines the estimate. The number of batches
-    is the working set of all clients divided by the size of the cache, rounded. So a batch may
-    exceed the cache by half. If D by itself reaches a twelfth of the cache, a single client uses
-    all cores, and a batch would not fit in the cache. In that case all clients train one at a time.
-    A batch pads all clients to the size of the largest client. So D is multiplied by its ratio to
-    the mean client's D before this comparison. If clients hold many graphs, the bound is three
-    fifths of the cache, and below it at least ten clients share a batch. In this case products with
-    dense weights take most of the time, and the cache matters less to them.
+    window in a step. The client with the largest D determines the estimate.
+
+    The number of batches is the working set of all clients divided by the size of the cache,
+    rounded. So a batch may exceed the cache by half.
+
+    If D by itself reaches a twelfth of the cache, a single client uses all cores, and a batch would
+    not fit in the cache. In that case all clients train one at a time. A batch pads all clients to
+    the size of the largest client. So D is multiplied by its ratio to the mean client's D before
+    this comparison. If clients hold many graphs, the bound is three fifths of the cache, and below
+    it at least ten clients share a batch. In this case products with dense weights take most of the
+    time, and the cache matters less to them.
 
     Clients that have their own models are batched by kind of model. The result is then the smallest
     number over the kinds that several clients have.
