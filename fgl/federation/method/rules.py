@@ -1,4 +1,4 @@
-"""Groups of a method's fields (rules of rounds, privacy, clients' own models), and ragged tensors."""
+"""Groups of a method's fields (rules, privacy, clients' own models), and ragged tensors."""
 
 from __future__ import annotations
 
