@@ -555,7 +555,8 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
 
     Raises:
         TypeError: for a message that is not such a dict, or a tensor whose values are not in
-        memory. ValueError: for a tensor that requires a gradient, or whose entries share memory.
+            memory.
+        ValueError: for a tensor that requires a gradient, or whose entries share memory.
 
     Example:
         >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})

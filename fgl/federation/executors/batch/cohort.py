@@ -211,8 +211,8 @@ class Cohort:
         zeros, and their mask excludes the padding.
 
         Raises:
-            TypeError: if a value has another type than the first client's value. ValueError: if
-            shapes, keys or dtypes differ, and the values are not `Ragged`.
+            TypeError: if a value has another type than the first client's value.
+            ValueError: if shapes, keys or dtypes differ, and the values are not `Ragged`.
         """
         return self._stacked(name, values, pad=False)
 
