@@ -1,4 +1,4 @@
-"""Inference in blocks: the logits of a whole graph, computed block by block."""
+"""Inference in blocks: a whole graph's logits are computed for one block of nodes at a time."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ def logits_in_blocks(
 
     Each layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes after another. The input
     of a block is the previous layer's output at the block's nodes and at all their neighbours. Up
-    to rounding, the result equals the forward on the whole graph. Besides the graph, memory holds
-    two layers' outputs ``[num_nodes, width]`` and the data of one block. A node's linear map is
-    computed again for each block in which the node has a neighbour, so larger blocks are faster.
+    to rounding, the result equals the forward on the whole graph. In addition to the graph, memory
+    holds the outputs ``[num_nodes, width]`` of two layers and the data of one block. A node's
+    linear map is computed again for each block in which the node has a neighbour, so larger blocks
+    are faster.
 
-    Any other model is called on a block and all nodes within `hops` of the block. The edges are
-    those that end in a node fewer than `hops` away. The result equals the forward on the whole
-    graph if no output depends on nodes farther away. Memory holds the model's data for this
+    Any other model is called on a block and all nodes within `hops` of the block. The call includes
+    the edges that end in a node fewer than `hops` hops away. If no output depends on nodes farther
+    away, the result equals the forward on the whole graph. Memory holds the model's data for this
     neighbourhood, and nodes near several blocks are computed several times. As a check of `hops`,
     some nodes are also computed with one more hop.
 

@@ -1,4 +1,4 @@
-"""Checks of arguments: bounds of numbers, choices, lengths, devices, access to the disk."""
+"""Checks of arguments: bounds of numbers, choices, lengths, devices and disk access."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
 
 def did_you_mean(value: Any, choices: Iterable[Any]) -> str:
-    """The end of an error's sentence, with the choice whose spelling is close to a value, if any.
+    """The end of an error message: the choice spelled most like a value, if any is similar.
 
     Example:
         >>> did_you_mean("Cora", ["cora", "citeseer"])
@@ -331,7 +331,7 @@ def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
     """A context that replaces an OSError by one whose message is a single sentence.
 
     Args:
-        wanted: the expected event, such as "a.json to be written".
+        wanted: the expected result, such as "a.json to be written".
         hint: the end of the sentence.
 
     Raises:
@@ -356,8 +356,8 @@ def as_columns(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """An output and the labels, both as ``[n, t]`` with a column per task.
 
-    For a single task the inputs may have the shape ``[n]``. So ``[n]`` and ``[n, 1]`` are never
-    combined, which torch would broadcast to ``[n, n]``.
+    For a single task the inputs may have the shape ``[n]``. This function prevents torch from
+    broadcasting ``[n]`` and ``[n, 1]`` to ``[n, n]``.
 
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``.

@@ -1,4 +1,4 @@
-"""Checks of a call's arguments: their names, types and bounds, from the function's signature."""
+"""Checks of a call's arguments against the function's signature: names, types and bounds."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def typed(function: Function) -> Function:
     """Check the arguments of a function, or of a class, against its annotations at each call.
 
     Raises:
-        TypeError: when called with an argument of an invalid type. The error has the argument, the
-            expected type, the value, and a call that works.
+        TypeError: when called with an argument of an invalid type. The error gives the argument,
+            the expected type, the value and an example of a valid call.
         ValueError: when called with a number outside the bounds of its annotation, such as
             `fgl.checks.Share`, or with a value that is not in its Literal.
 
@@ -145,14 +145,14 @@ def typed(function: Function) -> Function:
 
 
 def explained(function: Function) -> Function:
-    """Explain in one sentence why a call failed, if its arguments are the cause.
+    """If the arguments of a failed call are the cause, explain the failure in one sentence.
 
     A successful call costs no extra time: names and types are checked only after an error.
 
     Raises:
         TypeError: when called with an unknown argument, or without a required argument. The error
-            suggests the argument that may be meant. Also if the function fails, and an argument's
-            type differs from its annotation.
+            suggests the argument that may be meant. The error is also raised if the function fails
+            and an argument's type differs from its annotation.
 
     Example:
         >>> @explained
@@ -228,7 +228,7 @@ NOT_NAMED = (torch.autograd.Function, BaseException)
 
 
 def _short(function: Any) -> str:
-    """The name of a function in a call; for an `__init__` it is the name of the class."""
+    """The name of a function as in a call; for `__init__` this is the name of the class."""
     name: str = function.__qualname__.removesuffix(".__init__")
     return name.rsplit("<locals>.", 1)[-1]
 
@@ -302,7 +302,7 @@ def check_options(
 
 
 def _meant(key: str, value: Any, names: Sequence[str]) -> str:
-    """A known argument that an unknown argument may stand for, with its value; else ""."""
+    """The known argument that was probably meant by an unknown one, with its value; else ""."""
     words = set(key.lower().split("_"))
     choices = [name for name in MEANT.get(key.lower(), ()) if name in names]
     choices += [name for name in names if words <= set(name.split("_"))]
@@ -406,7 +406,7 @@ def bounds_of(hint: Any) -> list[Check]:
 def _bound_partly(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of an incomplete call by name; empty if the given arguments do not fit."""
+    """The arguments of an incomplete call by name; empty if they do not fit the signature."""
     try:
         return dict(signature.bind_partial(*args, **kwargs).arguments)
     except TypeError:
@@ -419,7 +419,7 @@ VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value has the type of an annotation; every value fits an unknown annotation.
+    """Whether a value has the type of an annotation; an unknown annotation allows every value.
 
     Example:
         >>> fits(3, float), fits([3, "a"], Sequence[int]), fits("a", Sequence[str])
@@ -452,7 +452,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _kinds(values: Collection[Any], hint: Any) -> Iterable[Any]:
-    """The values to check: one value of each type if only the type matters, otherwise all values.
+    """The values to check: one value per type if only types matter, otherwise all values.
 
     So the check costs nanoseconds per element of a list, and a constant time for an array.
     """
@@ -560,7 +560,7 @@ def shown(value: Any) -> str:
 
 
 def _way(expected: str, value: Any, name: str, rest: str) -> str:
-    """A call that works, if `WAYS` has an entry for the value's type or a base class."""
+    """An example of a valid call, if `WAYS` has an entry for the value's type or a base class."""
     own = [base.__name__ for base in type(value).__mro__]
     own += ["list"] if "tuple" in own else ["Data"] if "Batch" in own else []
     plain = isinstance(value, str | int)

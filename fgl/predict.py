@@ -1,4 +1,4 @@
-"""Predictions: the output of a model for a graph; any fields of the graph may be inputs."""
+"""Predictions: the output of a model for a graph, whose fields are the model's inputs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Reads(NamedTuple):
         needed: the names in `names` without a default.
         strange: parameters without a default whose names are not fields of a graph.
         unnamed: whether the first parameter is not named after a field, and gets the features.
-        alone: the parameter's name if the forward has only one parameter, since at least two are
-            needed.
+        alone: the parameter's name if the forward has only one parameter; at least two are
+            required.
 
     Example:
         >>> reads(fgl.nn.GCN(4, 8, 2)).names
@@ -56,7 +56,8 @@ _known: WeakKeyDictionary[nn.Module, Reads] = WeakKeyDictionary()
 def reads(model: nn.Module) -> Reads:
     """Find the fields that a model reads.
 
-    A model with ``forward(x, adj)`` follows fgl's convention, a model with ``edge_index`` PyG's.
+    A model with ``forward(x, adj)`` follows fgl's convention; a model with ``edge_index`` follows
+    PyG's convention.
 
     Example:
         >>> class Net(torch.nn.Module):
@@ -161,14 +162,14 @@ def predict(
     """The output of a model for a graph, with the given parameters.
 
     The names of the forward's parameters select the fields that are passed to it. A forward with
-    ``edge_index``, `z` or `pos` is called like PyG's models. It can read `x`, `edge_index`,
-    `edge_weight`, `edge_attr`, `edge_type`, `edge_time`, `node_type`, `z`, `pos`, `u`,
-    `edge_label_index`, `edge_label_type`, `window_index`, `horizon_index`, `node_mask`,
+    ``edge_index``, `z` or `pos` is called like PyG's models. Such a forward can read `x`,
+    `edge_index`, `edge_weight`, `edge_attr`, `edge_type`, `edge_time`, `node_type`, `z`, `pos`,
+    `u`, `edge_label_index`, `edge_label_type`, `window_index`, `horizon_index`, `node_mask`,
     `train_mask`, `train_labels`, `batch`, `num_nodes` and `num_graphs`. Any other forward gets
     `Graph.inputs` and the fields of edges and nodes that its parameters name. Fields of edges are
-    in the order of the entries of `adj`. The graph may lack fields whose parameters have defaults.
-    A model in which every node depends on all other nodes should read `node_mask`, which excludes
-    the padding in a batch of clients.
+    in the order of the entries of `adj`. If a parameter has a default, the graph may lack the
+    field. A model in which every node depends on all other nodes should read `node_mask`, which
+    excludes the padding in a batch of clients.
 
     Args:
         model: the architecture, see also `standing_in`.
@@ -243,9 +244,7 @@ _ties: WeakKeyDictionary[nn.Module, dict[str, str]] = WeakKeyDictionary()
 
 
 def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters, in which both names of a tied parameter have the value of its first name.
-
-    Only the first name is trained.
+    """The parameters; both names of a tied parameter get the value of the trained first name.
 
     Example:
         >>> layer = torch.nn.Linear(1, 1, bias=False)
@@ -386,7 +385,7 @@ def _called(
 
 
 def _check_reads_windows(model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise for networks of fgl.nn, and for models that cannot leave out edges of later times."""
+    """Raise for networks of fgl.nn, and for models that cannot exclude edges of later times."""
     name = type(model).__name__
     if not read.edge_index and type(model).__module__.startswith("fgl.nn"):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Minibatches of nodes with sampled neighbours, as ordinary graphs that every model can read."""
+"""Minibatches of nodes with sampled neighbours; each is an ordinary graph for any model."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class NeighbourSampler:
 
     A node's neighbours are the sources of its incoming edges. They are sampled uniformly and
     without replacement. If a node has no more neighbours than the fan-out, all its neighbours are
-    kept. A node's neighbours are sampled only at the hop that first reaches the node, and the node
-    appears only one time in the batch. Edges of weight 0 are never sampled.
+    kept. A node's neighbours are sampled only at the hop that first reaches the node, and each node
+    appears only once in the batch. Edges of weight 0 are never sampled.
 
-    The features may stay in CPU memory (`Graph.to`). In that case the rows of a batch are gathered
+    The features may stay in CPU memory (`Graph.to`). In that case the rows of a batch are selected
     on the CPU and copied to the device of the edges.
 
     A batch is a `Graph`. Its nodes are the seeds in the given order, followed by the new nodes of
@@ -45,7 +45,7 @@ class NeighbourSampler:
       sampled neighbours. This gives an unbiased estimate of the whole row. An edge view of a batch
       (`fgl.augment`) uses the degrees of its own edges instead.
 
-    If all neighbours are kept and there is a hop for each of the model's layers, the logits of the
+    If all neighbours are kept and there are as many hops as layers of the model, the logits of the
     seeds equal those on the whole graph.
 
     Args:
@@ -149,7 +149,7 @@ class NeighbourSampler:
         return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
 
     def _add(self, nodes: Tensor, before: int) -> Tensor:
-        """Number the new nodes in the given order, starting at `before`; return them unrepeated."""
+        """Number the new nodes in their order, starting at `before`; return each of them once."""
         number = self._numbers(before, before + len(nodes))
         where = nodes.long()
         self._place.scatter_reduce_(0, where, number, "amin")  # the first occurrence of a node

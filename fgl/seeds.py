@@ -1,4 +1,4 @@
-"""Seeds for each client, round and purpose; only one thread at a time may use them."""
+"""Seeds for each client, round and purpose. Only one thread at a time may use the generators."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fold_in(seed: int, *path: int | str) -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A context that only one thread of a process at a time can enter; it can be nested.
+    """A context that only one thread of a process can enter at a time; it can be nested.
 
     Runs and tasks seed torch's generator, which all threads share. So runs in two threads would
     change each other's random numbers.
@@ -64,7 +64,7 @@ def one_thread() -> Iterator[None]:
 def set_seed(seed: int) -> None:
     """Seed torch's generators.
 
-    This is faster than `torch.manual_seed`: without a GPU, that function also stores every seed
+    This function is faster than `torch.manual_seed`, which without a GPU also stores every seed
     together with the call stack.
 
     Example:
@@ -79,7 +79,7 @@ def set_seed(seed: int) -> None:
 
 @dataclass
 class stage:  # a class costs half of what `contextmanager` does
-    """A context with a stage's seed; errors are raised again with their round, clients and stage.
+    """A context with a stage's seed; errors are raised again with round, clients and stage.
 
     Example:
         >>> with stage(0, 3, 1, "train"):

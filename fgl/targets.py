@@ -23,7 +23,7 @@ Metric = Callable[[Tensor, Tensor, Tensor | None], Any]
 
 @dataclass(frozen=True)
 class Target:
-    """The kind of label that a model predicts: its loss, metrics and metric for model selection.
+    """The kind of label that a model predicts: loss, metrics and the metric for model selection.
 
     The first metric is computed on validation data and selects the best round. On test data all
     metrics are computed.
@@ -31,8 +31,8 @@ class Target:
     Args:
         loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
         metrics: name to ``(output, y, mask) -> number``. The result may also be a tensor, as with
-            `fgl.metrics.rmse`, or with `hit_counts` and `class_counts` in `fgl.metrics.classes`. It
-            is NaN if there are no examples to score.
+            `fgl.metrics.rmse`, or with `hit_counts` and `class_counts` in `fgl.metrics.classes`. If
+            there are no examples to score, the result is NaN.
         lower: the names of the metrics for which smaller is better; stored as a frozenset.
 
     Raises:
@@ -145,7 +145,7 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
 
 @explained
 def of_clients(target: Target) -> Target:
-    """The target for scores of single clients.
+    """The target for scores of individual clients.
 
     For classes its only metric is the accuracy, since a client may have few nodes.
 
@@ -160,7 +160,7 @@ def of_clients(target: Target) -> Target:
 
 @explained
 def selected(metrics: Mapping[str, float], select: str) -> float:
-    """The value of the metric for model selection, with a sign so that larger is better.
+    """The value of the metric for model selection, with a sign such that larger is better.
 
     Args:
         metrics: numbers by name.
@@ -192,7 +192,7 @@ def less_is_better(name: str) -> bool:
 
 @explained
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a client without NaN values, which mean that there were no examples.
+    """The metrics of a client, without those that are NaN because there were no examples.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})
@@ -205,7 +205,7 @@ def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
 def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
     """The names of the metrics that are undefined for every output.
 
-    An example is the AUC if all labels are equal.
+    For example, the AUC is undefined if all labels are equal.
 
     Args:
         target: the target with the metrics; metrics that users defined are skipped.

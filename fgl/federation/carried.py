@@ -1,4 +1,4 @@
-"""Privacy costs of earlier runs; a run with ``start=`` adds its own costs to these totals."""
+"""Privacy costs of earlier runs, to which a run with ``start=`` adds its own costs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ KEY = "privacy"  # key in the server's state
 
 
 def carried(method: Method, start: Result, state: State) -> State:
-    """The server's first state of a run that starts from another run, with that run's costs.
+    """The first server state of a run that starts from another run; it has that run's costs.
 
-    A method that counts privacy costs has a record of them before the first round. A state without
-    a record therefore belongs to a method that adds no noise. A round of `start` that no transform
-    counted had no protection.
+    A method that counts privacy costs records them in its state from the first round on. So a state
+    without such a record belongs to a method that adds no noise. If no transform counted a round of
+    `start`, this round had no protection.
 
     Args:
         method: the method of the new run.
@@ -72,10 +72,10 @@ def _answers(start: Result) -> Counter[int]:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """The method; if no transform counts answers, its server counts them as unprotected.
+    """The method; if none of its transforms counts answers, its server counts them as unprotected.
 
-    The server counts them only if `start` had noise. So every round between two runs with noise is
-    counted.
+    The server counts these answers only if `start` had noise. So all rounds of a run without noise
+    that lies between two runs with noise are counted.
 
     Args:
         method: the method of a run.

@@ -1,4 +1,4 @@
-"""Scores of a round and of the models that clients deploy, on one graph or on each client's own."""
+"""Scores of a round, and of the models that clients deploy, on one graph or each client's graph."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """A context that warns if models are scored that this method does not deploy."""
+    """A context that warns if the scored models differ from those that the method deploys."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -59,7 +59,7 @@ def running(method: Method) -> Iterator[None]:
 def deployed(
     method: Method, clients: Sequence[Graph]
 ) -> Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]:
-    """A function that returns the model that each client deploys.
+    """A function that returns each client's deployed model.
 
     Args:
         method: the method with `deploy`.
@@ -69,11 +69,11 @@ def deployed(
         ``(outbox, states) -> client to params``, for each client in the outbox.
 
     Raises:
-        ValueError: when the function is called, if a model lacks some tensors.
+        ValueError: if a model lacks some tensors. The returned function raises this error.
 
     Warns:
-        UserWarning: a single time, if the function is called in a run of a method that deploys
-            other models.
+        UserWarning: if the function is called in a run of a method that deploys other models. The
+            warning is given a single time.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -104,7 +104,7 @@ def _whole_models(
     outbox: Mapping[int, Message],
     states: Mapping[int, State],
 ) -> dict[int, Params]:
-    """The parameters that each client deploys; equal parameters are checked only one time."""
+    """The parameters that each client deploys; parameters that clients share are checked once."""
     used: dict[int, Params] = {}
     whole, common = set(), method.common()
     for client, message in outbox.items():
@@ -124,7 +124,7 @@ def _whole_models(
 def _deploys_otherwise(
     method: Method, message: Message, state: State, graph: Graph, params: Params
 ) -> str:
-    """Text of a warning if the running method deploys a model other than `params`, else ""."""
+    """Text of a warning if the running method deploys another model than `params`; else ""."""
     runs = _RUNNING.get()
     if runs is None or runs.deploy is method.deploy:
         return ""
@@ -139,7 +139,7 @@ def _deploys_otherwise(
 
 
 def _cause(method: Method) -> str:
-    """Text for an error about an incomplete model: its usual cause, and how to fix it."""
+    """Text for an error about an incomplete model: the usual cause and the remedy."""
     return (
         f"This score asks {method!r} for the clients' models. If another method runs, score with "
         "that one: fgl.evaluate_on(method, graph, clients), or task.evaluate(method)"
@@ -153,14 +153,14 @@ def scored(
     pairs: Mapping[Key, tuple[Params, Graph]],
     own: Mapping[Key, nn.Module] | None = None,
 ) -> dict[Key, dict[str, float]]:
-    """Score pairs of parameters and a graph; equal pairs are scored only one time.
+    """Score pairs of parameters and a graph; a pair that occurs twice is scored once.
 
     Args:
         model: the architecture; the call puts it into evaluation mode.
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
         pairs: pairs of parameters and a graph, by any key.
-        own: for clients with their own models: the models to use instead of `model`, by the same
-            keys; default none.
+        own: the models to use instead of `model`, by the same keys, if clients have their own
+            models; default none.
 
     Returns:
         The metrics of each pair as Python numbers. All of them are copied from the device together.
@@ -196,10 +196,11 @@ def evaluate_on(
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)``.
-        graph: one graph with labels, a test mask and optionally a validation mask: usually the
-            whole graph before it was divided among the clients. Or one graph per client with labels
-            and a test mask: each client is then scored on its own data. If there are fewer clients
-            than graphs (a centralized run), the first client's model is scored on all graphs.
+        graph: either a single graph with labels, a test mask and optionally a validation mask,
+            usually the whole graph before it was divided among the clients; or one graph per client
+            with labels and a test mask. In the second case each client is scored on its own data.
+            If there are fewer clients than graphs (a centralized run), the first client's model is
+            scored on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
             of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The default score has
@@ -259,7 +260,7 @@ def evaluate_on(
 def _whole_score(
     model: nn.Module, graph: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """A score of a model on one graph, the same graph for all clients."""
+    """A score of a model on a single graph, which is the same for all clients."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
     reject_if(missing, "graph to have y and test_mask", f"no {missing}")
     reject_if(not graph.test_mask.any(), "test_mask to have a node", "none")
@@ -354,7 +355,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The clients' scores; clients that use one of the server's metric names are left out."""
+    """The clients' scores, without clients that use one of the server's metric names."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -445,7 +446,7 @@ def merging(
 
 
 def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
-    """The smallest value, or the largest value if less is better; NaN if any value is NaN."""
+    """The smallest value, or the largest value if smaller is better; NaN if any value is NaN."""
     if any(map(math.isnan, values)):
         return math.nan
     name = name.removesuffix("_before")

@@ -1,4 +1,4 @@
-"""History of a run: a record of each round, and the result after the last round."""
+"""The history of a run: a record of each round, and the result after the last round."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGEST = 300  # characters of a reason that a history keeps
 
 
 class HasMetrics(Protocol):
-    """Anything with a round's metrics."""
+    """Any object with the metrics of a round."""
 
     metrics: dict[str, float]
 
@@ -46,7 +46,7 @@ def names_of(history: Sequence[HasMetrics]) -> list[str]:
 
 
 def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
-    """The metric by which the best round is selected; "" if there is no validation.
+    """The metric by which the best round is selected; "" if there are no validation metrics.
 
     Args:
         history: the rounds of a run.
@@ -70,11 +70,12 @@ def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
 
     Args:
         history: the rounds of a run.
-        metric: a metric's name, with a minus before the name if smaller is better.
+        metric: a metric's name; if smaller is better, the name begins with a minus.
         select: the task's metric.
 
     Raises:
-        ValueError: if no round has the metric, or if smaller is better but the minus is missing.
+        ValueError: if no round has the metric, or if the minus is missing although smaller is
+            better.
     """
     names = names_of(history)
     if not names:
@@ -136,20 +137,21 @@ class Round:
     Args:
         round: number of the round, from 0.
         participants: clients to which a message was sent.
-        dropped: clients whose message was not used, each with the reason.
-        zero_weight: participants that have no training examples, or only unknown labels.
+        dropped: clients whose messages were not used, each with the reason.
+        zero_weight: participants that have no training examples or no known labels.
         loss: mean of the clients' mean local losses, over the clients whose upload was used and
-            that have training examples. A client's mean is left out if it is not finite, or is
-            over 300 times the median client's mean.
+            that have training examples. A client's mean is left out if it is not finite, or if it
+            exceeds 300 times the median of these means.
         padding: fraction of padded nodes among all nodes of the batches.
-        one_by_one: the reason why clients could not train as a batch, or an empty string. With a
-            reason, clients trained one at a time in this round and all later rounds. Empty if
-            `clients_at_once` was set.
+        one_by_one: the reason why clients could not train as a batch, or an empty string. If there
+            is a reason, clients trained one at a time in this round and in all later rounds. The
+            string is empty if `clients_at_once` was set.
         untraced: the reason why local steps are not traced from this round on. Only the first such
-            round has it. It is ignored when rounds are compared.
+            round has the reason. The field is ignored when rounds are compared.
         bytes_down, bytes_up: size of the messages to and from the clients, without malformed
             messages. In round 0 `bytes_up` includes the joining messages of all clients.
-        seconds: time from the broadcast to the end of evaluation; ignored when rounds are compared.
+        seconds: time from the broadcast to the end of evaluation. The field is ignored when rounds
+            are compared.
         metrics: the metrics from `evaluate`, `score` and `watch`.
 
     Example:
@@ -209,8 +211,8 @@ class Result:
         server_state: the server's state.
         client_states: each client's state.
         history: one `Round` per round.
-        form: names, dtypes and shapes of uploads on which clients have agreed; later uploads must
-            have the same form. Empty if too few clients have sent the same form.
+        form: the agreed names, dtypes and shapes of uploads; later uploads must have this form.
+            Empty if too few clients have sent the same form.
         older: outboxes and server states of earlier rounds, the oldest first. Empty unless the run
             was started with `go_back`.
         config: the config of the run. Its entry ``"layers"`` has the arguments of each builder of
@@ -218,8 +220,8 @@ class Result:
         method: the method that was run; None if the result was unpickled or created by hand.
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
-        unprotected: each client's number of unprotected answers in earlier runs, from which this
-            run started with `start`. Empty if the method counts answers in its state.
+        unprotected: each client's number of unprotected answers in the earlier runs that this run
+            continues (`start`). Empty if the method counts answers in its state.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -280,7 +282,7 @@ class Result:
 
     @property
     def selects(self) -> str:
-        """The metric by which `best` selects a round; "" if there is no validation."""
+        """The metric by which `best` selects a round; "" if there are no validation metrics."""
         return usual_select(self.history, self.select)
 
     @property
@@ -327,7 +329,7 @@ class Result:
         """The trained model's output for a graph, in evaluation mode and without gradients.
 
         Args:
-            graph: any graph with the fields that the model reads, such as a new client's graph.
+            graph: any graph that has the fields that the model reads, such as a new client's graph.
             client: the client whose model is used, if clients have different models; default the
                 model that all clients share.
             options: keyword arguments for the model, such as ``return_embedding=True``.
@@ -389,8 +391,8 @@ class Result:
                 task names no metric.
 
         Raises:
-            ValueError: if no round has the metric; if smaller is better but the minus is missing;
-                or if no metric is given and there is no validation.
+            ValueError: if no round has the metric; if the minus is missing although smaller is
+                better; or if no metric is given and there are no validation metrics.
 
         Example:
             >>> rounds = [Round(k, [0], metrics={"val_rmse": 0.5 + k}) for k in range(3)]
@@ -459,7 +461,7 @@ class Result:
 
 
 def _takes_no_graph(model: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Raise if a trained model is called with a graph: its arguments are tensors."""
+    """Raise if a trained model is called with a graph, since it expects tensors."""
     if arguments and isinstance(arguments[0], Graph):
         raise TypeError(
             f"Expected {type(model).__name__} to be called with tensors, but got a Graph: "
@@ -486,7 +488,7 @@ def _equal(one: Params, other: Params) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Text for the history with the reason why an upload was refused.
+    """Text for the history: the reason why an upload was refused.
 
     Example:
         >>> reason(KeyError("w")), reason(ValueError("too large"))
@@ -497,7 +499,7 @@ def reason(error: Exception) -> str:
 
 
 def shortened(text: str) -> str:
-    """A client's text for the history, shortened and with printable characters only.
+    """A client's text for the history, shortened and without unprintable characters.
 
     Example:
         >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))

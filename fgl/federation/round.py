@@ -1,4 +1,4 @@
-"""A round: choose participants, exchange messages, refuse bad uploads, aggregate, record."""
+"""A round: choose participants, exchange messages, refuse bad uploads, aggregate and record."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
-    """The server's error that caused it to leave uploads out."""
+    """The error of the server's function that caused uploads to be left out."""
     return next((error.__cause__ for error in left_out.values()), None)
 
 
 def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
-    """The record of the next round, with its participants and those that drop out."""
+    """The record of the next round, with the participants and the clients that drop out."""
     index = len(result.history)
     invited = participants(
         executor.num_clients,
@@ -137,7 +137,7 @@ def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> 
 
 
 def _note_training(record: Round, executor: Executor, history: Sequence[Round]) -> None:
-    """Record the executor's mode of training, and warn the first time that batches do not work."""
+    """Record how the clients were trained, and warn once if they could not train as a batch."""
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if not any(each.untraced for each in history):
         record.untraced = getattr(executor, "untraced", "")  # if clients are in this process
@@ -185,7 +185,7 @@ def _uploads(
 ) -> tuple[dict[int, Message], dict[int, Exception]]:
     """The messages accepted so far, and the errors of the refused messages.
 
-    If clients are in this process, a malformed upload raises, since the method is incorrect.
+    If clients are in this process, a malformed upload raises, since it is an error of the method.
     """
     uploads: dict[int, Any] = {}
     for client, answer in sorted(answers.items()):
@@ -211,7 +211,7 @@ def _uploads(
 def _without_blame(
     refused: dict[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> dict[int, Exception]:
-    """The errors; if a client diverged from a bad model, its error becomes a `BadModel`."""
+    """The errors; if a client diverged from a bad model, a `BadModel` replaces its error."""
     cause = _bad_model(refused, answers, history)
     if not cause:
         return refused
@@ -228,9 +228,9 @@ def _bad_model(
 ) -> str:
     """Evidence that the server had sent a bad model; empty if there is none.
 
-    There are two kinds of evidence. Most clients diverged from this model. Or at least one client
-    diverged, and the median of the clients' first losses, the losses of the received model, is over
-    10 and over 10 times the smallest loss of an earlier round.
+    There are two kinds of evidence. Either most clients diverged from this model. Or at least one
+    client diverged, and the median of the clients' first losses (those of the received model)
+    exceeds both 10 and 10 times the smallest loss of an earlier round.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -257,7 +257,7 @@ def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]
 def _served(
     serve: Aggregate, name: str, inbox: Inbox, result: Result, plan: Plan, elsewhere: bool
 ) -> tuple[Made | None, dict[int, Exception]]:
-    """The server's new outbox and state, and the errors of the clients that it left out.
+    """The server's new outbox and state, and the errors of the clients that were left out.
 
     `serve` is the method's `aggregate` or `welcome`. If clients are in this process, its errors are
     raised. If clients are elsewhere, or if the result is far too large, the server tries again
@@ -297,7 +297,7 @@ def _because(event: str, cause: Exception) -> Exception:
 
 
 def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
-    """The mean over clients of their mean losses.
+    """The mean of the clients' mean losses.
 
     Let m be the upper median of the absolute values of the clients' mean losses. A mean is left out
     if it is not finite, or if it is larger than both 300 m and 300. So one client in three cannot
@@ -311,7 +311,7 @@ def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
 
 
 def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
-    """The server's outbox and state after a round without uploads; None if they do not change.
+    """The server's outbox and state after a round without uploads; None if both are unchanged.
 
     In an exchange, `aggregate` gets an empty inbox and may abandon the exchange.
     """
@@ -351,7 +351,7 @@ def check_goes_on(
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
     """Raise if each of the last `most` exchanges had a round that used no upload.
 
-    Such an exchange has no result, although its other rounds used uploads.
+    Such an exchange has no result, even if its other rounds used uploads.
 
     Example:
         >>> check_exchanges([Round(0, [0], {}), Round(1, [0], {0: "late"})], 1, 2)
@@ -373,7 +373,7 @@ def _nobody(record: Round, where: str) -> RuntimeError:
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:
     """The new outbox; clients that are missing from it keep their old messages.
 
-    Old messages are copied: a view of a batch would keep the whole batch in memory.
+    Old messages are copied, since a view of a batch would keep the whole batch in memory.
     """
     if not new or len(new) == len(old):
         return new or old

@@ -101,15 +101,16 @@ def run(
             model, the optimiser and its settings, the number of torch threads, the bounds of
             uploads, the arguments of the method's builders and the names of its functions. Use
             `config` for settings inside your own functions, such as a loss's weight.
-        start: the result of another run. This run starts from the outbox and states of that result.
-            Rounds are numbered from 0, and the clients' privacy costs are added to the earlier
-            costs, see `fgl.transforms.privacy_spent`. By default a run starts from the initial
-            model.
+        start: the result of another run. The new run starts from the outbox and states of this
+            result. Rounds are numbered from 0, and the clients' privacy costs are added to the
+            earlier costs, see `fgl.transforms.privacy_spent`. By default a run starts from the
+            initial model.
         strict: whether to raise at the first refused upload, for development.
         limits: bounds on uploads, and on rounds without uploads; see `fgl.federation.Limits`.
-        go_back: number of rounds by which the server goes back if most uploads of a round diverged
-            from the model that the server had sent; default never. The server keeps this number of
-            older outboxes and states, also in checkpoints. The clients' own states do not change.
+        go_back: number of rounds by which the server goes back if most clients of a round diverged
+            from the model that the server had sent. By default the server never goes back. The
+            server keeps this number of older outboxes and states, also in checkpoints. The clients'
+            own states do not change.
         each: whether rounds also record each client's metrics of the task's score and of `score`,
             such as ``test_accuracy/3`` of client 3, and the worst value, such as
             ``worst_test_accuracy``; see `fgl.experiment.spread`. It does not change an `evaluate`
@@ -121,15 +122,15 @@ def run(
     Raises:
         ValueError: for an empty federation, an argument out of range, too few participants, a
             message with a missing or extra key or an invalid shape, a checkpoint of another run or
-            format, or a folder that another run uses. An error inside a client is raised again with
-            its round, client and stage.
+            format, or a folder that another run uses. An error inside a client is raised again,
+            with the round, the client and the stage.
         TypeError: for arguments of an invalid type, such as a model instead of the method, or
             features whose floating type differs from the model's.
         RuntimeError: if no upload was used in three consecutive rounds, in a round of each of three
             consecutive exchanges, or in the whole run. The error has each client's reason. These
             rounds are not saved.
-        OSError: if a round cannot be saved. As far as possible, this is checked before the first
-            round.
+        OSError: if a round cannot be saved. As far as possible, the folder is checked before the
+            first round.
 
     An upload is not used in its round if it is not finite, too far from the other uploads, or
     refused by `accept`. ``Round.dropped`` has the reason, and a warning is given. If clients are in
@@ -295,7 +296,7 @@ def _check_go_back(method: Method, go_back: int, state: State) -> None:
 
 
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:
-    """Raise if a callback changed the list of rounds, since it defines the run's position."""
+    """Raise if a callback changed the list of rounds, which defines the run's position."""
     now = result.history
     same = isinstance(now, list) and len(now) == len(rounds)
     if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
@@ -432,8 +433,8 @@ def check_numbers(
 def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
     """A context that calls the callbacks' ``begin(result)`` first and their ``end(result)`` last.
 
-    A callback need not have these functions. ``end`` is also called after an error in a round, so
-    that a file or a progress bar can be closed.
+    Callbacks without these functions are allowed. ``end`` is also called after an error in a round,
+    so that a file or a progress bar can be closed.
     """
     with ExitStack() as stack:
         for callback in callbacks:

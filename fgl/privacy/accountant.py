@@ -1,4 +1,4 @@
-"""The accountant: epsilon of noise after a number of rounds, or of several runs together."""
+"""The accountant: epsilon after a number of rounds with noise, or of several runs together."""
 
 from __future__ import annotations
 
@@ -43,22 +43,25 @@ def epsilon(
     Without sampling it is exact: the epsilon of one Gaussian mechanism with
     ``noise_multiplier / sqrt(rounds)`` (Balle and Wang 2018, Theorem 8). With a `sample_rate` the
     privacy loss of Poisson sampling is rounded up to a grid and composed (Doroshenko et al. 2022).
-    The result is never too small, and too large by about a thousandth. dp-accounting computes both.
+    The result is never too small, and at most about a thousandth too large. The package
+    dp-accounting computes both.
 
     Args:
         noise_multiplier: the noise's standard deviation divided by the sensitivity, which is the
-            largest change of the noisy sum by one party; 0 gives no protection. The sensitivity
-            determines the neighbouring data sets for which epsilon holds: adding or removing a
-            party, or replacing its data. A replacement may change the sum by twice as much.
+            largest change of the sum that one party can cause; 0 gives no protection. The
+            sensitivity determines the neighbouring data sets for which epsilon holds: adding or
+            removing a party, or replacing its data. A replacement may change the sum by twice as
+            much.
         rounds: number of rounds in which the party took part.
         delta: the probability with which the bound may fail, in (0, 1). It should be far below
             one over the number of parties.
         sample_rate: probability with which a party takes part in a round, default 1. The sampling
-            must be secret. Below 1, neighbouring data sets differ by adding or removing a party. A
-            run's `participation` is sampled with the run's seed and is not secret.
-        orders: orders of Renyi divergence, e.g. `ORDERS`; if given, epsilon is bounded with them
-            instead, as in Opacus. This bound is larger by 1 to 30 %. Orders for which the series
-            does not converge are omitted.
+            must be secret. If the probability is below 1, neighbouring data sets differ by adding
+            or removing a party. A run's `participation` is sampled with the run's seed and is not
+            secret.
+        orders: orders of Renyi divergence, e.g. `ORDERS`; if they are given, epsilon is bounded by
+            these divergences instead, as in Opacus. This bound is 1 to 30 % larger. Orders for
+            which the series does not converge are omitted.
 
     Returns:
         Epsilon; 0 for no rounds, infinite without noise.
@@ -125,10 +128,10 @@ def _event(noise_multiplier: float, sample_rate: float) -> Any:
 
 
 def _of_losses(noise_multiplier: float) -> Any:
-    """A privacy-loss accountant with a grid that is fine enough for the noise.
+    """A privacy-loss accountant whose grid is fine enough for the noise.
 
     The grid ends at the privacy loss of an unsampled step at 10 standard deviations. dp-accounting
-    treats the rest as a tail, with mass e^-50.
+    treats the rest as a tail with mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
@@ -145,11 +148,12 @@ def noise_for(
         rounds, delta, sample_rate: as in `fgl.privacy.epsilon`; at least one round.
 
     Returns:
-        The noise multiplier, too large by at most a thousandth.
+        The noise multiplier; it is at most a thousandth too large.
 
     Raises:
         ImportError: without the extra `private`.
-        ValueError: if a number is out of range, or if no noise reaches such a small epsilon.
+        ValueError: if a number is out of range, or if no noise multiplier reaches such a small
+            epsilon.
 
     Example:
         >>> noise = noise_for(epsilon=8.0, rounds=30, delta=1e-5)
@@ -186,7 +190,7 @@ _spent = epsilon  # `noise_for` has an argument of this name
 
 @contextmanager
 def _quiet_about(text: str) -> Iterator[None]:
-    """A context that suppresses dp-accounting's log lines (from absl) that contain a text."""
+    """A context that suppresses the log lines of dp-accounting (from absl) that contain a text."""
 
     def unsaid(record: logging.LogRecord) -> bool:
         return text not in record.getMessage()
@@ -200,7 +204,7 @@ def _quiet_about(text: str) -> Iterator[None]:
 
 
 def _dp_accounting(part: str = "") -> Any:
-    """The package dp-accounting with one of its modules; imported only to compute an epsilon."""
+    """The package dp-accounting, with one of its modules; imported only if it is needed."""
     how = "to compute epsilon", install("private"), "dp-accounting 0.6"
     if part:
         imported(f"dp_accounting.{part}", *how)
@@ -220,9 +224,9 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
         delta: the probability with which the bound may fail, in (0, 1).
 
     Returns:
-        Epsilon; 0 for no use, infinite if a use has no noise. It holds only for neighbouring data
-        sets that every kind covers. A kind that covers replacing all of a client's data also
-        covers replacing one example, but not the reverse.
+        Epsilon; 0 for no use, infinite if a use has no noise. Epsilon is valid only for
+        neighbouring data sets that every kind covers. A kind that covers the replacement of all
+        data of a client also covers the replacement of one example, but not vice versa.
 
     Raises:
         ImportError: without the extra `private`.

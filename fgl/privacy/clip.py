@@ -1,4 +1,4 @@
-"""Clipping: limits the change by one client, or by one example, to an agreed length."""
+"""Clipping: limits the length of one client's update, or of one example's gradient."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
         update: name to tensor in floating point.
 
     Returns:
-        float64 scalar; 0 without tensors. NaN or infinite if an entry is, or if its square
-        overflows.
+        float64 scalar; 0 without tensors. The length is NaN or infinite if an entry is, or if the
+        square of an entry overflows.
 
     Example:
         >>> length_of({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})
@@ -42,9 +42,9 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
-    The length is taken over all tensors together. The bound also holds after rounding to the
-    result's dtype, because entries are rounded towards 0. An update with an entry that is not
-    finite becomes zeros, since no factor can bound it.
+    The length is taken over all tensors together. The result is within the bound even after
+    rounding to its dtype, because entries are rounded towards 0. If an entry of the update is not
+    finite, the result is zero, since no factor can bound such an update.
 
     Args:
         update: name to tensor in floating point.
@@ -97,18 +97,18 @@ def clipped_gradient(
     """The sum of the gradients of all examples, each clipped: ``sum_i clip(grad loss(x_i))``.
 
     The gradients are computed with one ``torch.func.vmap(grad)``; each example has its own dropout
-    mask. Examples must not depend on each other. Nodes depend on each other through edges, and
-    batch normalisation makes all examples dependent. With a `sigma`, every clipped gradient is
-    rounded to the grid of the noise that is added later (`on_grid`). The sum is then exact, so an
-    example changes the sum only by its own clipped gradient. One effect is not covered: the last
-    bits of a gradient depend on the number of examples mapped together.
+    mask. Examples must not depend on each other. In contrast, nodes depend on each other through
+    edges, and batch normalisation makes all examples dependent. With a `sigma`, every clipped
+    gradient is rounded to the grid of the noise that is added later (`on_grid`). The sum is then
+    exact, so an example changes the sum only by its own clipped gradient. One effect is not
+    covered: the last bits of a gradient depend on the number of examples mapped together.
 
     Args:
         loss: function ``(params, *example) -> scalar`` for a single example.
         params: name to tensor.
         examples: tensors ``[B, ...]``; the first dimension is the example.
         length: the bound on the length of each example's gradient, above 0.
-        counts: bool ``[B]``, the examples to include; default all.
+        counts: bool ``[B]``, which examples to include; default all.
         sigma: standard deviation of the noise that is added later, above 0; default no noise.
 
     Returns:

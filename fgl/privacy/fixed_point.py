@@ -1,4 +1,4 @@
-"""Fixed point: numbers as integers modulo 2^64, for exact sums that masks can hide."""
+"""Fixed point: numbers are encoded as integers modulo 2^64, so that masked sums are exact."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
     Args:
         value: tensor of any shape, with entries in ``[-bound, bound]`` (integers: up to ``bound
             2^bits`` in magnitude).
-        weight: factor of the value, at least 0; see `largest_weight`.
+        weight: factor of the value, an integer of at least 0; see `largest_weight`.
         bits: number of bits of the fraction.
         bound: largest magnitude.
 
@@ -40,7 +40,7 @@ def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor
         int64, of the same shape, on the CPU.
 
     Raises:
-        DoesNotFit: if an entry is not finite or exceeds the bound, so that no value wraps silently.
+        DoesNotFit: if an entry is not finite or exceeds the bound. So no value overflows silently.
 
     Example:
         >>> encode(torch.tensor([0.5, -1.25]), weight=3, bits=2, bound=8)
@@ -72,7 +72,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
         ``[...]``, with the dtype of `like`; an integer mean is rounded.
 
     Raises:
-        DoesNotFit: if a mean exceeds the bound, which means that a value exceeded it too.
+        DoesNotFit: if a mean exceeds the bound, which means that a client's value also exceeded it.
 
     Example:
         >>> decode(torch.tensor([6, -15]), 3, bits=2, bound=8, like=torch.zeros(1))
@@ -90,7 +90,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
 
 @explained
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
-    """The largest weight per client for which the sum over `num_clients` clients fits a word.
+    """The largest weight of a client for which a sum over `num_clients` clients fits in 64 bits.
 
     Example:
         >>> largest_weight(10, bits=28, bound=1024)

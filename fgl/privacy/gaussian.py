@@ -1,4 +1,4 @@
-"""Gaussian noise for privacy, from the operating system's randomness, on a grid or as integers."""
+"""Gaussian noise for privacy, generated from the operating system's randomness."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def gaussian(
     sigma: float,
     unprotected: torch.Generator | None = None,
 ) -> dict[str, Tensor]:
-    """Add Gaussian noise, sampled by the operating system, to every entry: ``t + N(0, sigma^2)``.
+    """Add Gaussian noise from the operating system to every entry: ``t + N(0, sigma^2)``.
 
-    Entries and noise are rounded to multiples of a power of two, at most ``sigma / 2^20``. Entries
-    are rounded towards 0, the noise to the nearest multiple. The sum of entry and noise is exact.
-    So the last bits of a float reveal nothing about the value without noise (Mironov 2012): the
-    result equals the rounded result of the ideal mechanism. Two limits remain. The noise of an
+    Entries and noise are rounded to multiples of a power of two that is at most ``sigma / 2^20``.
+    Entries are rounded towards 0, the noise to the nearest multiple. The sum of entry and noise is
+    exact. So the last bits of a float reveal nothing about the value without noise (Mironov 2012):
+    the result equals the rounded result of the ideal mechanism. Two limits remain. The noise of an
     entry has 64 random bits, so it never exceeds 9.1 sigma. The running time may depend on the
     data.
 
     Args:
-        tensors: name to tensor in floating point, with bounded length (`clip`).
+        tensors: name to tensor in floating point; the total length must be bounded (`clip`).
         sigma: standard deviation of the noise, above 0.
         unprotected: a generator, for reproducible experiments. Noise from a generator gives no
             protection, and a warning says so.
@@ -117,7 +117,7 @@ def grid_step(sigma: float) -> float:
 
 
 def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
-    """Normal numbers, each from 64 random bits of the operating system; float64 on the CPU.
+    """Normal random numbers, each from 64 random bits of the operating system; float64 on the CPU.
 
     ``s Phi^-1((k + 1/2) / 2^64)`` with a uniform sign s and a uniform k in ``[0, 2^63)``.
 
@@ -138,7 +138,7 @@ def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = Non
 
 
 def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
-    """Uniform numbers in [0, 1) from the operating system, float64 on the CPU.
+    """Uniform random numbers in [0, 1) from the operating system; float64 on the CPU.
 
     Args:
         shape: shape of the tensor.
@@ -153,7 +153,7 @@ def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Te
 
 
 def seed_from_system(device: torch.device) -> None:
-    """Set torch's generator to a random state from the operating system, which no seed predicts.
+    """Set torch's generator to a random state from the operating system, independent of all seeds.
 
     On the CPU all 19,937 bits of the Mersenne twister are set. ``torch.manual_seed`` uses only the
     last 32 bits of a seed on the CPU, and an attacker could try all their values.
@@ -190,7 +190,7 @@ def _bits(count: int, unprotected: torch.Generator | None) -> Any:
 def noisy_shares(
     shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
-    """Add Gaussian noise to every entry of distributions; return the nearest distributions.
+    """Add Gaussian noise to the entries of some distributions; return the nearest distributions.
 
     Args:
         shares: float ``[..., C]``, rows that sum to 1.
@@ -224,7 +224,8 @@ def discrete_gaussian(
 
     The integers are rounded normal numbers from the operating system. A probability differs
     from the definition by a factor of about ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. Since the
-    numbers were normal before they were rounded, their sum is accounted as normal (`gap_of_sum`).
+    numbers were normal before they were rounded, the accountant treats their sum as normal
+    (`gap_of_sum`).
 
     Args:
         shape: shape of the tensor.
@@ -257,8 +258,9 @@ def gap_of_sum(number: int, *, sigma: float) -> float:
     density of the sum and the rounding errors. Compare it with the Gaussian mechanism with
     ``sqrt(n) sigma`` and rounding errors that do not depend on the data. The two densities differ
     by a factor from ``e^-tau`` to ``e^tau``, with ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``. This tau
-    is at least the one of Kairouz et al. (Theorem 11). So if the Gaussian mechanism is ``(epsilon,
-    delta)``-private, a sum of P entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private.
+    is at least as large as the tau of Kairouz et al. (Theorem 11). So if the Gaussian mechanism is
+    ``(epsilon, delta)``-private, a sum of P entries is ``(epsilon + 2 P tau, e^(P tau)
+    delta)``-private.
 
     Args:
         number: n, the number of clients whose noise is in the sum.

@@ -1,11 +1,11 @@
-"""Parts of the secure sum: keys, masks, shares and encrypted letters, as bytes and tensors.
+"""Components of the secure sum: keys, masks, shares and encrypted letters, as bytes and tensors.
 
 All cryptographic primitives come from libraries. X25519, HKDF-SHA256, ChaCha20 and
 ChaCha20-Poly1305 come from `cryptography`. Shamir's secret sharing comes from `pycryptodome`, which
 Flower uses too.
 
 The clients of an exchange form a list; a client's index in this list is its row. A client has two
-key pairs, one to encrypt letters and one to derive masks, and the seed of its own mask.
+key pairs, one to encrypt letters and one to derive masks. It also has the seed of its own mask.
 
 Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
 """
@@ -50,7 +50,7 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     """The common key of two clients: X25519, then HKDF-SHA256 with `about` as the info.
 
     Raises:
-        ValueError: for a public key of low order, with which anybody could compute the result.
+        ValueError: for a public key of low order, since anybody could compute the result.
 
     Example:
         >>> one, two = bytes([1]) * 32, bytes([2]) * 32
@@ -157,11 +157,11 @@ def masked(
 def revealed(
     row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
 ) -> Tensor:
-    """Shares that one client reveals to the server: for each client, of only one of its secrets.
+    """Shares that a client reveals to the server: for each client, the share of one of its secrets.
 
-    If a client sent its words, the revealed share is of the seed of that client's own mask. If it
-    sent letters but no words, the share is of its key for the masks of pairs. A letter that cannot
-    be decrypted gives no share.
+    If a client sent its words, a share of the seed of that client's own mask is revealed. If the
+    client sent letters but no words, a share of its key for the masks of pairs is revealed. A
+    letter that cannot be decrypted gives no share.
 
     Args:
         row, keys, about: as in `letters`.
@@ -216,7 +216,7 @@ def told_secrets(
     threshold: int,
     about: bytes,
 ) -> tuple[dict[int, bytes], dict[int, frozenset[int]]]:
-    """Secrets of clients, recovered from shares; `unmasked` removes masks with these secrets.
+    """Recover secrets of clients from shares; `unmasked` removes the masks with these secrets.
 
     Args:
         told: row to the result of `revealed`, for the clients that replied.
@@ -226,11 +226,12 @@ def told_secrets(
 
     Returns:
         Two dicts by row. The first has the seed of each client that sent words, and the key of each
-        other client. The second has the rows that gave false shares of this secret; it lists only
-        false shares that were found during recovery.
+        other client. The second has, for each secret, the rows whose shares were false; it lists
+        only false shares that were found during recovery.
 
     Raises:
-        CannotUnmask: if too few shares of a secret arrived, or if they do not give the secret.
+        CannotUnmask: if too few shares of a secret arrived, or if the secret cannot be recovered
+            from them.
 
     Example:
         >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
@@ -269,7 +270,7 @@ def told_secrets(
 def unmasked(
     total: Tensor, keys: Tensor, sent: Tensor, secrets: Mapping[int, bytes], about: bytes
 ) -> Tensor:
-    """The sum of the words, which the server computes from the masked sum and the secrets.
+    """The sum of the words; the server computes it from the masked sum and the secrets.
 
     Args:
         total: int64 ``[P]``, the sum of the results of `masked` over the clients that sent words.
@@ -344,7 +345,7 @@ def _pair_seed(masking: bytes, keys: Tensor, row: int, other: int, about: bytes)
 def _opened(
     row: int, other: int, sealing: bytes, keys: Tensor, sealed: Tensor, about: bytes
 ) -> bytes:
-    """The content of a letter; empty if the letter is not for this client and this exchange."""
+    """The content of a letter; empty if the letter is for another client or another exchange."""
     letter = as_bytes(sealed[other])
     try:
         key = _sealing_key(sealing, keys, other, row, own=row, about=about)

@@ -1,4 +1,4 @@
-"""Records: each client's number of noisy replies, per noise, as tensors of a server's state."""
+"""Records of each client's number of replies under each noise, as tensors of a server's state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Noise(NamedTuple):
     Args:
         noise_multiplier: see `fgl.privacy.epsilon`; 0 gives no protection.
         sample_rate: probability with which an example is in a step.
-        steps: number of uses of the mechanism in one reply.
+        steps: number of times that the mechanism is used in one reply.
 
     Example:
         >>> Noise(2.0)
@@ -68,8 +68,9 @@ def with_noise(
         delta: the delta for which `spent_epsilon` computes epsilon; default the record's delta.
 
     Raises:
-        ValueError: if the record has another kind or another number of colluders. Such epsilons are
-            for other neighbouring data sets or other observers, so they cannot be composed.
+        ValueError: if the record has another kind or another number of colluders. The epsilons of
+            such records are for other neighbouring data sets or other observers, so they cannot be
+            composed.
 
     Example:
         >>> first = with_noise({}, Noise(1.0), num_clients=2, kind="central_gaussian", delta=1e-5)
@@ -125,7 +126,7 @@ def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor
 
 
 def spent_epsilon(record: Record) -> float:
-    """The largest epsilon of any client, over all replies of that client.
+    """The epsilon of the client with the largest epsilon, over all its replies.
 
     Replies with several kinds of noise are composed. Without sampling they are equivalent to one
     Gaussian mechanism, with the sum of ``rounds / noise_multiplier^2``. With sampling, their
@@ -166,7 +167,7 @@ def _by_noise(record: Record) -> dict[Noise, Tensor]:
 
 
 def _kind(record: Record) -> str:
-    """The transform whose noise the record counts; old records without a name: from their form."""
+    """The transform whose noise the record counts; for old records, inferred from their form."""
     if "kind" in record:
         return KINDS[int(record["kind"])]
     if "steps" in record:
@@ -203,7 +204,7 @@ def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:
 
 
 def _whole(noise: Noise, rounds: float) -> tuple[int, Noise]:
-    """An integer number of uses with the same cost; a reply in a sum may cost less than one use."""
+    """A whole number of uses with the same cost; a reply in a sum may cost less than one."""
     times = math.ceil(rounds) * int(noise.steps)
     factor = math.sqrt(math.ceil(rounds) / rounds) if rounds else 1.0
     return times, noise._replace(noise_multiplier=noise.noise_multiplier * factor)

@@ -21,7 +21,7 @@ TRIES = 300  # largest number of sets of shares that are tried for a secret
 
 
 class CannotUnmask(ValueError):
-    """Error: the revealed shares are too few to remove the masks, or they are false.
+    """Error if the revealed shares are false, or too few to remove the masks.
 
     Example:
         >>> issubclass(CannotUnmask, ValueError)
@@ -30,7 +30,7 @@ class CannotUnmask(ValueError):
 
 
 def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
-    """Shamir's shares of a secret, over GF(2^128), by row; `threshold` shares recover the secret.
+    """Shamir's shares of a secret, over GF(2^128), by row; any `threshold` shares recover it.
 
     Example:
         >>> shares = split(bytes(range(32)), 2, 3)
@@ -45,7 +45,7 @@ def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret, recovered from exactly `threshold` of its shares, by row.
+    """The secret, recovered from exactly `threshold` shares, which are given by row.
 
     Example:
         >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))
@@ -67,8 +67,8 @@ def recovered(
 ) -> tuple[bytes, frozenset[int]]:
     """Recover a secret that passes a check, even if some shares are false.
 
-    At most 300 sets of `threshold` shares are tried. The first sets are runs of neighbouring rows,
-    so that a single false share among up to 300 cannot prevent recovery. After them come all sets,
+    At most 300 sets of `threshold` shares are tried. The first sets consist of consecutive rows, so
+    that a single false share among up to 300 cannot prevent recovery. Then all other sets follow,
     or random sets if there are too many.
 
     Args:
@@ -107,7 +107,7 @@ def recovered(
 
 
 def _sets(rows: Sequence[int], threshold: int) -> Iterator[Sequence[int]]:
-    """Sets of rows to combine: first all runs of neighbouring rows, then all or random sets."""
+    """Sets of rows to combine: first all sets of consecutive rows, then all sets or random sets."""
     if threshold == len(rows):
         yield rows
         return

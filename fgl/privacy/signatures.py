@@ -1,4 +1,4 @@
-"""Signatures (Ed25519 from `cryptography`), and the files that contain the keys.
+"""Signatures (Ed25519, from the package `cryptography`), and the files with the keys.
 
 Source: RFC 8032, https://www.rfc-editor.org/rfc/rfc8032
 """

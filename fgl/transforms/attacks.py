@@ -1,4 +1,4 @@
-"""Attacks for tests and benchmarks: forged uploads of hostile clients."""
+"""Attacks for tests and benchmarks: hostile clients send forged uploads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Attack = Callable[[Inbox, list[int]], Outbox]
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
     """The method with some hostile clients, whose uploads are forged by `attack`.
 
-    The adversary sees all uploads before the server. This transform must be the outermost wrapper,
+    The attacker sees all uploads before the server receives them. This transform must be the
+    outermost wrapper,
     so that the server gets the forged uploads: ``attacked(robust(method, rule), ...)``. If another
     wrapper is around it, a run raises an error. Forged uploads that are not finite, or that fail
     `accept`, are left out.
@@ -116,7 +117,7 @@ def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
 
 @typed
 def scaled_updates(factor: float = -10.0) -> Attack:
-    """Every attacker's update times a factor: -1 flips its sign, -10 drives the model away.
+    """Multiply every attacker's update by a factor: -1 reverses it, -10 moves the model far away.
 
     Args:
         factor: factor of the update.
@@ -145,7 +146,7 @@ def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
 
 @typed
 def noise(scale: Weight = 1.0) -> Attack:
-    """Gaussian noise on every attacker's model, from torch's global generator.
+    """Add Gaussian noise from torch's global generator to every attacker's model.
 
     Args:
         scale: standard deviation of the noise, at least 0.
@@ -166,7 +167,8 @@ def noise(scale: Weight = 1.0) -> Attack:
 def little_is_enough(z: float = 1.5) -> Attack:
     """All attackers send ``mean - z std`` of the honest models, entry by entry (ALIE).
 
-    The forged models look like honest models with a small error, but all have the same error.
+    The forged models resemble honest models with a small error, but all of them have the same
+    error.
 
     Args:
         z: number of standard deviations of the honest models.
@@ -224,7 +226,7 @@ def flipped_labels(graph: Graph) -> Graph:
 
     Raises:
         ValueError: if the graph has no labels.
-        TypeError: if `y` has numbers instead of labels.
+        TypeError: if `y` has numeric labels instead of class labels.
 
     Example:
         >>> edges = torch.zeros(2, 0, dtype=torch.int64)
@@ -236,5 +238,5 @@ def flipped_labels(graph: Graph) -> Graph:
 
 
 def _floats(value: Tensor, forge: Callable[[Tensor, Any], Tensor], other: Any = None) -> Tensor:
-    """A tensor forged by an attack; a counter is unchanged."""
+    """A tensor forged by an attack; an integer counter is not changed."""
     return forge(value, other) if value.is_floating_point() else value

@@ -1,4 +1,4 @@
-"""Clipped updates: a client's update has a bounded norm, and the client sends nothing else."""
+"""Clipped updates: clients send only updates of bounded norm."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ COVERED = ("model", "num_examples")
 def clipped(method: Method, *, length: Positive) -> Method:
     """Make clients send ``sent + clip(model - sent)``, and give all clients the same weight.
 
-    The bounded length is the norm of all trained tensors' differences from the sent model. A
+    The bounded length is the norm of the differences of all trained tensors from the sent model. A
     buffer, such as a batch norm's mean, is returned as it was sent. ``"num_examples"`` is 1, since
     a client's number of examples is private data too; the history still gets the true number
     (`Rules.silent`). Clipping does not protect data by itself, but noise requires it.
 
     Args:
-        method: its messages have only ``"model"`` and ``"num_examples"``.
+        method: the method; its messages have only ``"model"`` and ``"num_examples"``.
         length: the bound, above 0.
 
     Returns:
@@ -35,9 +35,9 @@ def clipped(method: Method, *, length: Positive) -> Method:
         run of such a method raises an error.
 
     Raises:
-        ValueError: if `length` is not positive, or the server declares that it reads other entries;
-            when called, if a message has other entries, no model, or a tensor that the server has
-            not sent.
+        ValueError: if `length` is not positive, or the server declares that it reads other entries.
+            The method's functions raise this error if a message has other entries, no model, or a
+            tensor that the server has not sent.
 
     Example:
         >>> method = clipped(fgl.fedavg(torch.nn.Linear(1, 1, bias=False)), length=0.5)

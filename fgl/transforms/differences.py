@@ -1,4 +1,4 @@
-"""Coded differences: clients send their changes in fewer bytes, and the server decodes them."""
+"""Coded differences: clients encode their changes in fewer bytes, and the server decodes them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ REFUSED |= {"quantised": TWICE, "sparsified": TWICE}
 
 
 class Code(NamedTuple):
-    """The code of differences on the wire.
+    """The code in which differences are sent.
 
     Args:
-        keys: suffixes; an entry is sent as several tensors, named by the entry and a suffix.
+        keys: suffixes; an entry is sent as several tensors, whose names are the entry's name and a
+            suffix.
         encode: ``(difference, left) -> tensors, left``, one tensor for each key. `left` is the
-            remainder that the client keeps for its next round, or None.
+            remainder that the client keeps for its next round; it may be None.
         decode: ``(tensors, like) -> difference``, with the shape and dtype of `like`; raises a
             ValueError if the tensors do not encode such a difference.
     """
@@ -39,8 +40,8 @@ class Code(NamedTuple):
 def check_codable(method: Method, name: str) -> None:
     """Raise if a method's uploads must be exact, or are already coded.
 
-    Noise of clients (`local_gaussian`) gives the same protection after any coding, and
-    `central_gaussian` clips the decoded updates.
+    Methods with noise are allowed: the noise of clients (`local_gaussian`) gives the same
+        protection after any coding, and `central_gaussian` clips the decoded updates.
     """
     for layer in method.layers:
         if layer.name in REFUSED:
@@ -54,7 +55,7 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
     """The method whose clients send coded differences from the received tensors.
 
     Args:
-        method: in its messages, `parts` are dicts of tensors with names of the model.
+        method: the method; in its messages, `parts` are dicts of tensors with names of the model.
         parts: entries of an upload. Differences are from zero for tensors that the server has not
             sent.
         code: the code. Tensors that are not floating-point are sent unchanged.

@@ -1,4 +1,4 @@
-"""Gaussian noise on clipped updates, at every client or at the server, and its epsilon."""
+"""Gaussian noise on clipped updates, at every client or at the server, and the noise's epsilon."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def local_gaussian(
     """Make clients clip their updates and add noise before they send them.
 
     ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server need not be
-    trusted. Epsilon is for **replacing all data of one client**: with any two data sets its clipped
-    updates differ by ``2 length`` at most, and the noise hides this difference
+    trusted. Epsilon is for **replacing all data of one client**: for any two data sets, the
+    client's clipped updates differ by at most ``2 length``, and the noise hides this difference
     (`fgl.privacy.gaussian`). Clients report neither losses nor numbers of examples outside the
     message, and losses in the history are NaN. If a client's training raises, the client does not
     take part in the round, and the server sees this. Any server method is allowed, since its
@@ -53,14 +53,15 @@ def local_gaussian(
     Args:
         method: as for `clipped`.
         length: the bound of an update, above 0.
-        noise_multiplier: the noise's standard deviation over ``2 length``, above 0; see
+        noise_multiplier: the noise's standard deviation divided by ``2 length``, above 0; see
             `fgl.privacy.noise_for`.
         delta: the delta for which `privacy_spent` computes epsilon.
         unprotected: derive the noise from the run's seed. This makes an experiment repeatable but
             protects nothing: a warning says so, and epsilon is infinite.
 
     Raises:
-        ValueError: if a number is out of range; when called, as `clipped`.
+        ValueError: if a number is out of range. The method's functions raise this error in the
+            cases of `clipped`.
 
     Example:
         >>> method = local_gaussian(fgl.fedavg(torch.nn.Linear(1, 1)), length=1, noise_multiplier=2)
@@ -102,19 +103,21 @@ def central_gaussian(
     """Make the server average clipped updates with equal weights and add noise.
 
     ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K`` over the K clients of a
-    round. Clients clip, and the server clips again, since its noise only hides changes of the sum
-    up to `length`. Epsilon is for **replacing one client's update by zeros**; the number of clients
-    is public. Clients are protected against recipients of the server's messages, but not against
-    the server. The method's server reads this mean, as with `robust`.
+    round. Clients clip their updates. The server clips them again, since its noise hides only
+    changes of the sum up to `length`. Epsilon is for **replacing one client's update by zeros**;
+    the number of clients is public. Clients are protected against recipients of the server's
+    messages, but not against the server. The method's server reads this noisy mean, as with
+    `robust`.
 
     Args:
         method: as for `clipped`; its `aggregate` is a `fgl.federation.OfMeans`.
         length: the bound of an update, above 0.
-        noise_multiplier: the noise's standard deviation over `length`, above 0.
+        noise_multiplier: the noise's standard deviation divided by `length`, above 0.
         delta, unprotected: as for `local_gaussian`.
 
     Raises:
-        ValueError: if a number is out of range; when called, as `clipped` and `robust`.
+        ValueError: if a number is out of range. The method's functions raise this error in the
+            cases of `clipped` and `robust`.
 
     Example:
         >>> method = central_gaussian(
@@ -162,9 +165,9 @@ def privacy_spent(state: State) -> dict[str, float]:
     """The privacy that a run has spent, for ``fgl.run(..., watch=privacy_spent)``.
 
     Epsilon is for the client that has spent most. At client level, epsilon bounds the information
-    in all messages together about all data of one client; with `per_example_gaussian`, about one
-    example. Each transform documents which data sets it compares. Scores are not covered; with
-    `central_gaussian`, losses are not covered either.
+    about all data of one client in all messages together. With `per_example_gaussian`, it bounds
+    the information about one example. Each transform documents which data sets it compares. Scores
+    are not covered; with `central_gaussian`, losses are not covered either.
 
     A run with a `start` continues the count: earlier answers under other noise, and rounds without
     noise, are composed with the run's own answers.
@@ -198,7 +201,7 @@ def privacy_spent(state: State) -> dict[str, float]:
 def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
     """The method whose clients and server record the noise's cost `numbers` per answer.
 
-    Lost and rejected answers are included, since the client sent them.
+    Lost and rejected answers are counted too, since the client sent them.
     """
 
     def costs(message: Message) -> Mapping[str, float]:
@@ -222,8 +225,7 @@ def counted(
 ) -> Method:
     """The method whose server records the number of each client's answers under this noise.
 
-    All transforms use this function, so that earlier costs from ``start=`` are composed a single
-    time.
+    All transforms use this function, so that earlier costs from ``start=`` are composed only once.
 
     Args:
         method: the method.
@@ -255,7 +257,7 @@ def counted(
 
 
 def _without_record(aggregate: Any) -> Any:
-    """The server's function, with the record of the rounds hidden from its state."""
+    """The server's function; its state does not include the record of the rounds."""
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:
@@ -269,7 +271,7 @@ def _without_record(aggregate: Any) -> Any:
 
 
 def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:
-    """The tensors with noise; building the method has already warned about the run's seed."""
+    """The tensors with noise, without a second warning about the run's seed."""
     if generator is None:
         return gaussian(update, sigma=sigma)
     with warnings.catch_warnings():

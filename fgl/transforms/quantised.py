@@ -1,4 +1,4 @@
-"""Quantised uploads: each entry of a change has a few bits, rounded at random."""
+"""Quantised uploads: each entry of a change is rounded at random to a few bits."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ def quantised(
 ) -> Method:
     """Make clients send their model changes in a few bits per entry.
 
-    Clients send ``Q(model - sent)``, see `fgl.compress.quantise`. Q is unbiased, so errors of many
-    clients cancel. The server adds the change to the model that it sent. An upload has ``bits + 32
-    / bucket`` bits per entry instead of 32. The method's `accept` sees the change, not the model.
-    `local_gaussian` may
+    Clients send ``Q(model - sent)``, see `fgl.compress.quantise`. Q is unbiased, so the errors of
+    many clients tend to cancel. The server adds the change to the model that it sent. An upload has
+    ``bits + 32 / bucket`` bits per entry instead of 32. The method's `accept` sees the change, not
+    the model. `local_gaussian` may
     be inside: a noisy upload reveals no more after quantisation.
 
     Args:
-        method: its uploads have a ``"model"``, as in FedAvg.
+        method: the method; its uploads have a ``"model"``, as in FedAvg.
         bits: bits of an entry: 2, 4 or 8.
         bucket: number of consecutive entries of a tensor that share a scale of 32 bits.
-        parts: entries of an upload to quantise; SCAFFOLD also has ``"shift"``.
+        parts: entries of an upload to quantise; for SCAFFOLD also ``"shift"``.
 
     Returns:
         The method. It must be the outermost wrapper except for `rounded_downloads`.
 
     Raises:
         ValueError: if a number is out of range, or uploads of the method must be exact (clipped, or
-            in a secure sum); when called, if a part has names that the model lacks.
+            in a secure sum). The method's functions raise this error if a part has names that the
+            model lacks.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=2).load(seed=0)

@@ -24,17 +24,18 @@ def robust(
     """Replace the mean of updates by a robust mean, so that hostile clients have little influence.
 
     The server reads the sent model plus ``rule(updates)`` instead of the mean of the models. A
-    client's number of examples only decides whether the client is included, so a false number gains
-    no weight. All rules ignore the clients' weights. The rules' docstrings give their cost without
-    an attack.
+    client's number of examples determines only whether the client is included, so a false number
+    does not increase its weight. All rules ignore the clients' weights. The rules' docstrings give
+    the loss of accuracy without an attack.
 
     Args:
-        method: its `aggregate` is a `fgl.federation.OfMeans`, as in FedAvg and in methods that
-            process the mean further (FedOpt).
+        method: the method; its `aggregate` is a `fgl.federation.OfMeans`, as in FedAvg and in
+            methods that process the mean further (FedOpt).
         rule: ``updates -> update``, from a dict of ``[K, ...]`` over the clients with examples to a
             dict of ``[...]``, e.g. ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
-        bucket: number of clients in a bucket; the rule gets the means of random buckets. Honest
-            means differ less, but the same number of hostile clients is among fewer means.
+        bucket: number of clients in a bucket; the rule gets the means of random buckets. Means of
+            honest clients differ less from each other, but the same number of hostile clients is
+            among fewer means.
         untouched: other keys of an upload that the server reads by `OfMeans.equally` or
             `OfMeans.reads`. The server gets these entries unchanged, so no rule protects them.
 

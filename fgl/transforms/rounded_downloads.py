@@ -1,4 +1,4 @@
-"""Rounded downloads: the server sends its models in half of the bytes."""
+"""Rounded downloads: the server sends models with half as many bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def rounded_downloads(
 
     Clients train and are scored with the rounded model, in the model's own precision. Updates are
     differences from the rounded model. The first message of a run is the unrounded initial model.
-    bfloat16 has float32's range and 8 bits of precision, float16 11 bits and a range to 65,504.
+    bfloat16 has float32's range and 8 bits of precision. float16 has 11 bits of precision and a
+    range up to 65,504.
 
     Args:
         method: any method; entries other than ``"model"`` are sent unchanged.
@@ -34,7 +35,8 @@ def rounded_downloads(
         The method. It must be the outermost wrapper.
 
     Raises:
-        ValueError: if `dtype` is not supported; when called, if an entry does not fit into float16.
+        ValueError: if `dtype` is not supported. The method's server raises this error if an entry
+            does not fit into float16.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=2).load(seed=0)

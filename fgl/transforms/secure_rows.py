@@ -32,28 +32,30 @@ class AddsUp(Protocol):
 
 @typed
 def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
-    """A `total` for `fgl.data.neighbour_sums` under which no client's part of a row is revealed.
+    """A `total` for `fgl.data.neighbour_sums` that does not reveal any client's part of a row.
 
     `secure_sum` adds all clients' parts of all rows, so the server learns no part. The client that
-    requests a row also adds a pad: secret random numbers of ``+-2^45`` digits. So neither the
-    server nor other clients learn the sum. Then the requesting client subtracts its pad. The
+    requests a row also adds a pad: secret random numbers between ``-2^45`` and ``2^45`` units of
+    the last digit. So neither the server nor other clients learn the sum. Then the requesting
+    client subtracts its pad. The
     requests are public: the ids of a client's nodes with neighbours at other clients, and with two
     hops also the ids of these neighbours.
 
-    If a row has only one neighbour, the requesting client still learns that neighbour's features.
-    Pads are bounded: the masked value reveals information about a number x with probability ``|x| /
-    2^26``.
+    If a row is the sum over only one neighbour, the requesting client still learns that neighbour's
+    features. Pads are bounded: the masked value reveals information about a number x with
+    probability ``|x| / 2^26``.
 
     Args:
         threshold: as for `secure_sum`.
-        unprotected: as for `secure_sum`; pads come from the run's seed too.
+        unprotected: as for `secure_sum`; in that case pads also come from the run's seed.
 
     Returns:
         A function of the graphs of `fgl.data.asked_rows`. It returns the rows for each client,
         float64 ``[rows, F + 1]``, and the bytes of all uploads and downloads.
 
     Raises:
-        ValueError: as `secure_sum`; when called, if a client dropped out.
+        ValueError: as `secure_sum`. The returned function raises a ValueError if a client dropped
+            out.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -92,10 +94,10 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
 
 @fed.layer
 def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Method:
-    """The method whose clients send their parts of rows, with a pad on their own rows.
+    """A method whose clients send their parts of rows, with a pad on rows that they requested.
 
-    A round is an exchange without training. `deploy` returns the sums of the client's own rows, and
-    zeros for all other rows.
+    A round is an exchange without training. `deploy` returns the sums of the rows that the client
+    requested, and zeros for all other rows.
 
     Args:
         num_rows: total number of rows that clients request.

@@ -1,4 +1,4 @@
-"""Sparsified uploads: clients send the largest changes now, and the others in later rounds."""
+"""Sparsified uploads: clients send the largest changes now, and other changes later."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ def sparsified(
     """Make clients send only the largest entries of their model changes.
 
     Clients send ``top_k(model - sent + left)``, where k is a fraction of each tensor's entries. The
-    client's state keeps the rest as `left` for its next round (error feedback). A sent entry costs
-    64 bits for its index and its value. The method's `accept` sees the change, not the model.
-    `local_gaussian` may be inside.
+    client's state keeps the entries that were not sent as `left` for the next round (error
+    feedback). A sent entry costs 64 bits for its index and its value. The method's `accept` sees
+    the change, not the model. `local_gaussian` may be inside.
 
     Args:
-        method: its uploads have a ``"model"``, as in FedAvg.
+        method: the method; its uploads have a ``"model"``, as in FedAvg.
         share: fraction of each tensor's entries, above 0 and at most 1; at least one entry is sent.
         feedback: whether clients keep the rest for the next round; otherwise the rest is lost.
-        parts: entries of an upload to sparsify; SCAFFOLD also has ``"shift"``.
+        parts: entries of an upload to sparsify; for SCAFFOLD also ``"shift"``.
 
     Returns:
         The method. It must be the outermost wrapper except for `rounded_downloads`.
 
     Raises:
         ValueError: if `share` is out of range, or uploads of the method must be exact (clipped, or
-            in a secure sum); when called, if a part has names that the model lacks.
+            in a secure sum). The method's functions raise this error if a part has names that the
+            model lacks.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=2).load(seed=0)
@@ -74,7 +75,7 @@ def sparsified(
 
 
 def rising(places: Tensor) -> bool:
-    """Whether each entry is larger than the entry before.
+    """Whether each entry is larger than the previous entry.
 
     Example:
         >>> rising(torch.tensor([1, 3])), rising(torch.tensor([1, 1]))

@@ -1,4 +1,4 @@
-"""Gaussian noise inside a secure sum: each client adds a part; no server is trusted."""
+"""Gaussian noise inside a secure sum: each client adds a part, and the server is not trusted."""
 
 from __future__ import annotations
 
@@ -64,14 +64,16 @@ def summed_gaussian(
     `central_gaussian`; the list of clients in a sum is public. The noise protects against all
     parties that follow the protocol, including the server, and with `signed` also against a
     dishonest server. At most `colluders` clients may show the server their own noise.
-    `privacy_spent` credits each sum with the noise of its clients minus `colluders`. So more
-    clients than `threshold` make epsilon smaller, and a client that dropped out adds no noise.
+    `privacy_spent` credits each sum with the noise of its clients minus `colluders`. So epsilon is
+    smaller if a sum has more clients than `threshold`, and a client that dropped out contributes no
+    noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.
         threshold: number of clients that must complete an exchange, as for `secure_sum`.
         length: the bound of an update, above 0.
-        noise_multiplier: the least standard deviation of the noise in a sum, over `length`.
+        noise_multiplier: the smallest standard deviation of the noise in a sum, divided by
+            `length`.
         colluders: number of clients that may collude with the server; at most ``threshold - 2``.
         signed: as for `secure_sum`.
         delta: the delta for which `privacy_spent` computes epsilon.
@@ -144,7 +146,7 @@ def _with_shares(
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
-        """The largest cost of a sum, with the smallest sufficient number of noise parts."""
+        """The largest cost of a sum: that of a sum with the smallest number of noise parts."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, privacy=replace(base.privacy, costs=costs))
@@ -178,7 +180,7 @@ def _credit(
 
     In a sum of n clients, of which q reveal their noise, ``n - q`` parts of noise are secret;
     `planned` parts give the noise multiplier. Gaussian mechanisms compose by the inverse squares of
-    their multipliers, so the sum costs ``planned / (n - q)`` rounds. The cost is added as soon as
+    their multipliers, so the sum costs ``planned / (n - q)`` rounds. The cost is counted as soon as
     shares are requested, even if no sum follows.
     """
 

@@ -23,7 +23,7 @@ class Answer:
             does not include the client's losses.
         problem: the reason why there is no message.
         paid: upper bound on the number of answers in this round that cost the client privacy. It is
-            above 1 if the request was repeated and the client may have given different answers.
+            above 1 if the request was repeated and the client's answers may have differed.
 
     Example:
         >>> Answer(None, problem="timed out").message is None

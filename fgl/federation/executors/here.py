@@ -1,4 +1,4 @@
-"""Clients in this process, given as graphs or as a task, trained one at a time or in batches."""
+"""Clients in this process, given as graphs or as a task; they train one at a time or in batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .loop import Loop, Score
 
 
 class TaskLike(Protocol):
-    """The parts of a task that a run needs: its clients, and its scores of a method."""
+    """The parts of a task that a run needs: the clients and the score of a method."""
 
     @property
     def clients(self) -> Sequence[Graph]: ...
@@ -33,7 +33,7 @@ class TaskLike(Protocol):
 
 
 class Place(Protocol):
-    """The place of a run's clients: it has their number and creates their executor.
+    """The place where clients run: it has the number of clients and creates their executor.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -47,7 +47,7 @@ class Place(Protocol):
 
     @property
     def devices(self) -> Sequence[torch.device]:
-        """The devices of the clients' tensors in this process; empty if clients are elsewhere."""
+        """The devices of the clients' tensors; empty if the clients are in other processes."""
         ...
 
     def check(self, method: Method) -> None:
@@ -55,11 +55,11 @@ class Place(Protocol):
         ...
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate | None:
-        """The place's default score of a method; `each` means the same as in `fgl.run`."""
+        """The place's default score of a method; for `each` see `fgl.run`."""
         ...
 
     def identity(self, method: Method) -> Mapping[str, Any]:
-        """JSON values that must be equal when a run resumes."""
+        """JSON values that must be unchanged when a run resumes."""
         ...
 
     def __call__(
@@ -194,7 +194,7 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
 
 
 def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
-    """Raise if only some graphs have a field that the model reads; missing weights mean 1."""
+    """Raise if only some graphs have a field that the model reads; missing weights count as 1."""
     for name in (*EDGE_FIELDS[1:], *NODE_FIELDS, *TIME_FIELDS, "u"):
         lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
         if 0 < len(lacking) < len(clients) and name in reads(model).names:

@@ -1,4 +1,4 @@
-"""The loop executor: clients in this process, one at a time."""
+"""The loop executor: clients in this process, which train one at a time."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Loop:
 
     @property
     def untraced(self) -> str:
-        """The reason why local steps are not repeated from a trace; empty if they can be."""
+        """The reason why local steps are not repeated from a trace; empty if there is no reason."""
         return self._tracer.why
 
     def join(self) -> list[tuple[int, Answer]]:
@@ -114,7 +114,7 @@ class Loop:
         return scores
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """The groups of clients that train together; in this executor each group has one client."""
+        """The groups of clients that train together; here each group has only one client."""
         return [(client,) for client in who]
 
     def _answers(
@@ -124,7 +124,7 @@ class Loop:
         group: tuple[int, ...],
         owners: dict[int, Any],
     ) -> list[tuple[int, Answer]]:
-        """Train a group's clients; return the answers, and store new states until `keep`."""
+        """Train a group's clients; return the answers, and hold the new states for `keep`."""
         ready = with_start([self._received(index, outbox[client], client) for client in group])
         trained = self._trained(index, ready)
         answers = []
@@ -173,7 +173,7 @@ class Loop:
         return [trained]
 
     def _differentiate(self) -> Differentiate | None:
-        """A function for `train` that repeats traced steps; None if steps have minibatches."""
+        """A function for `train` that repeats traced steps; None if there are minibatches."""
         if self.method.train.batches is not None:
             return None
         view: View | None = None  # shared by all steps
@@ -200,12 +200,12 @@ class Ready(NamedTuple):
 
 
 def kept_optimizer(method: Method, state: State) -> Any:
-    """The optimiser's state from a client's last round."""
+    """The optimiser's state from the client's last round."""
     return state.get("optimizer", {}) if method.train.keep_optimizer else {}
 
 
 def with_start(ready: Sequence[Ready]) -> list[Ready]:
-    """The same clients; the initial parameters are added to each context under ``"start"``.
+    """The same clients, with the initial parameters in each context under ``"start"``.
 
     Clients that share a context and parameters also share the new context, which a batch requires.
     """
@@ -220,7 +220,7 @@ def with_start(ready: Sequence[Ready]) -> list[Ready]:
 
 
 def _with(context: Any, **entries: Any) -> Any:
-    """A context of the same type with further entries; a context is unchanged if it is no dict."""
+    """A context of the same type with further entries; unchanged if it is not a dict."""
     if not isinstance(context, Mapping):
         return context
     new: Any = copy.copy(context) if isinstance(context, dict) else dict(context)

@@ -1,4 +1,4 @@
-"""The guard of a method: a copy of the method that checks each of its functions when called."""
+"""The guard of a method: a copy of the method in which each function checks its results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSION = attrgetter("_version")  # a tensor's number of changes
 
 
 class ChangedInPlace(ValueError):
-    """Error if a method changed a shared tensor in place; the cause is the method, not a client.
+    """Error if a method changed a shared tensor in place. The method is at fault, not a client.
 
     Example:
         >>> issubclass(ChangedInPlace, ValueError)
@@ -34,15 +34,15 @@ class ChangedInPlace(ValueError):
 
 @explained
 def checked(method: Method) -> Method:
-    """The same method, with functions that raise if they return or change an invalid value.
+    """The same method with checks: its functions raise if they return or change an invalid value.
 
     - `receive` must return a complete model with the personal tensors, and a context. It must not
       change the message or the state.
     - `send` must return a message and a state, which is a dict of detached tensors. It must not
       change its context or its state. The server checks the message.
     - `aggregate` must return an outbox and a state. The outbox has only known clients, and models
-      with valid names and shapes. Outbox and state must be finite and not far larger than before,
-      otherwise `Diverged` is raised. It must not change the uploads or its old state.
+      with valid names and shapes. Outbox and state must be finite and not far larger than before;
+      otherwise it raises `Diverged`. It must not change the uploads or its old state.
     - `deploy` must return a complete model and must not change anything.
     - `account` must return a state and must not change anything.
     - `joining.say` must return a message; `joining.welcome` must return an outbox and a state.
@@ -52,7 +52,7 @@ def checked(method: Method) -> Method:
     or numpy are not.
 
     Raises:
-        ValueError: if a method was wrapped around a transform that must be outermost.
+        ValueError: if another method was wrapped around a transform that must be outermost.
 
     Example:
         >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -210,7 +210,7 @@ class unchanged:  # a class costs half of what `contextmanager` does
 
 @explained
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
-    """The two values that a function returned; raise if it returned something else.
+    """The two values that a function returned; raise if the result is not a pair.
 
     Example:
         >>> pair((1, 2), "send", "message, state")
@@ -243,8 +243,8 @@ class Noted:
     """The tensors of messages, states or contexts, with their numbers of changes.
 
     Args:
-        messages: dicts with the tensors, and perhaps with other objects. A dict that occurs twice,
-            such as a received model from which training starts, is read only one time.
+        messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
+            as a received model from which training starts, is read only once.
     """
 
     def __init__(self, messages: Iterable[Mapping[str, Any]]) -> None:
@@ -273,7 +273,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same tensors with the same names, and no tensor was changed."""
+        """Whether both have the same tensors under the same names, and no tensor was changed."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):
@@ -312,8 +312,8 @@ def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int
     Args:
         client: the client.
         messages: the client's message and state.
-        seen: tensors of the earlier clients: place in memory to client, tensor and version. The
-            call adds this client's tensors.
+        seen: tensors of the earlier clients, as a dict from memory address to client, tensor and
+            version. The call adds this client's tensors.
 
     Example:
         >>> tensor, seen = torch.zeros(1), {}

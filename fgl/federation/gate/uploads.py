@@ -1,4 +1,4 @@
-"""Uploads: the server's checks of their form, their size and their distance, and by `accept`."""
+"""Checks of uploads by the server: their form, size and distance, and the method's `accept`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FEW = 2**17  # entries of tensors that are compared in one call
 
 
 class Diverged(ValueError):
-    """Error for numbers that are not finite, or far larger than before.
+    """Error for values that are not finite or are far larger than before.
 
     Example:
         >>> issubclass(Diverged, ValueError)
@@ -46,7 +46,7 @@ class Diverged(ValueError):
 
 
 class Change(NamedTuple):
-    """Two root mean squares of an entry: of its change, and of its old value.
+    """Root mean squares of an entry's change and of its old value.
 
     Args:
         moved: root mean square of the difference from the entry that was sent.
@@ -72,7 +72,7 @@ def changes(
 
     Args:
         uploads: the messages by client, dicts of tensors.
-        sent: the server's messages by client; a missing entry is taken as 0.
+        sent: the server's messages by client; a missing entry counts as 0.
         forms: an object for each client. Uploads with the same object have the same names and
             shapes, and are measured together. Default a separate object for each client.
 
@@ -122,7 +122,7 @@ def changes(
 def _of_each(
     uploads: Mapping[int, Message], clients: Sequence[int], key: str, name: str
 ) -> list[Tensor]:
-    """The entries in memory of one tensor of each client."""
+    """The entries that are in memory, for one tensor of each client."""
     values = [uploads[client][key] for client in clients]
     tensors = [value[name] for value in values] if isinstance(values[0], Mapping) else values
     strided = tensors[0].layout == torch.strided
@@ -139,7 +139,7 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
 
     Args:
         uploads: client to message.
-        sent: the server's messages by client; a missing tensor is taken as 0.
+        sent: the server's messages by client; a missing tensor counts as 0.
 
     Example:
         >>> uploads = {k: {"n": torch.tensor(n)} for k, n in enumerate((3, 2, 10**9, 4))}
@@ -195,10 +195,10 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
 
     Args:
         new: dict of tensors, at most one dict deep.
-        old: the message or state that `new` replaces; missing entries are taken as of size 1.
+        old: the message or state that `new` replaces; a missing entry counts as an entry of size 1.
         name: the name of the message or state in errors.
         most: largest factor by which a root mean square may grow. An old root mean square below 1
-            is taken as 1.
+            is replaced by 1.
 
     Example:
         >>> check_jump({"w": torch.full((2,), 1e30)}, {"w": torch.ones(2)}, "state", 1e6)
@@ -260,7 +260,7 @@ class _Norms:
         return len(self.norms) - 1
 
     def read(self) -> list[list[float]]:
-        """The norms of the tensors that were added, in this order."""
+        """The norms of the added tensors, in the order in which they were added."""
         devices: dict[torch.device, list[Tensor]] = {}
         for norm in itertools.chain(*self.norms):
             devices.setdefault(norm.device, []).append(norm.double())
@@ -274,7 +274,7 @@ class _Norms:
 
 
 def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
-    """Norms of tensors or of differences, ``[k]`` each; as many at once as fit into a cache."""
+    """Norms ``[k]`` of tensors or differences, computed in groups that fit into a cache."""
     first = tensors[0]
     turned = first.dim() == 2 and first.mT.is_contiguous() and not first.is_contiguous()
     if turned:  # transpose all to the order of memory
@@ -385,7 +385,7 @@ class Limits:
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
-        """Names of the rarest metrics, which are left out; empty if the number is within the limit.
+        """Names of the rarest metrics, which are left out; empty if the limit is not exceeded.
 
         Example:
             >>> scores = {0: {"auc": 0.5}, 1: {"auc": 0.7, "spam": 1.0}}
@@ -408,7 +408,7 @@ Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 
 
 class Absent(ValueError):
-    """Error by which a client declines to take part: its message is neither used nor malformed.
+    """Error if a client declines to take part: its message is not used, but it is not malformed.
 
     Example:
         >>> issubclass(Absent, ValueError)
@@ -422,7 +422,7 @@ class Sifted(NamedTuple):
     Args:
         taken: the accepted messages.
         refused: the errors of the other messages.
-        malformed: clients of `refused` whose message is no upload of this method.
+        malformed: clients in `refused` whose message is not an upload of this method.
         form: the form of this run's uploads; empty until enough clients have sent the same form.
     """
 
@@ -443,8 +443,8 @@ def sift(
     """Divide the uploads of a round into accepted messages and errors of the refused messages.
 
     The entry ``"model"`` must have the model's form. The other entries must have the most common
-    form among the uploads that `accept` accepts. After three clients have sent the same form, or
-    all clients if there are fewer than three, later rounds require this form.
+    form among the uploads that pass `accept`. As soon as three clients (or all, if there are fewer)
+    have sent the same form, all later rounds require this form.
 
     Args:
         method: the method with the model and `accept`.
@@ -547,14 +547,15 @@ def _look(message: Any) -> Any:
 
 
 def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
-    """The form of an upload: names, shapes, dtypes and layouts. All uploads of a run share it.
+    """The form of an upload: names, shapes, dtypes and layouts. It is the same for a run's uploads.
 
     Args:
         message: the upload; it must be a dict of tensors, at most one dict deep.
-        ragged: keys that may differ between clients; the form leaves them out.
+        ragged: keys whose entries may differ between clients; the form does not include them.
 
     Raises:
-        TypeError: for a message that is no such dict, or a tensor whose numbers are not in memory.
+        TypeError: for a message that is not such a dict, or a tensor whose values are not in
+            memory.
         ValueError: for a tensor that requires a gradient, or whose entries share memory.
 
     Example:
@@ -639,7 +640,7 @@ def _check_form(form: Form, usual: Form) -> None:
 
 
 def _flat(form: Form) -> dict[tuple[str, ...], str]:
-    """The entries of a form by path, with an entry for each inner dict."""
+    """The entries of a form by path, including an entry for each inner dict."""
     dicts = {(key,): "a dict" for key, value in form.items() if isinstance(value, dict)}
     return dicts | dict(_entries(form))
 
@@ -663,13 +664,13 @@ def _check_count(message: Message, most: float) -> None:
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
-    """Errors of clients with a change over `most` times the round's median, or the sent size.
+    """Errors of clients whose change exceeds `most` times the round's median or the sent size.
 
     The first bound applies only to changes that are larger than the entry that was sent, or larger
     than 1 if no entry was sent. For an even number of clients the upper median is used. Otherwise
-    half of the clients could change almost nothing and so get the other clients refused. The second
-    bound is `most` times the size of the sent entry, where a size below 1 is taken as 1. The
-    server's own message may not grow by more than this either.
+    half of the clients could send almost unchanged models, so that the other clients would be
+    refused. The second bound is `most` times the size of the sent entry; a size below 1 is replaced
+    by 1. The same bound applies to the growth of the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

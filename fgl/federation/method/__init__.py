@@ -1,4 +1,4 @@
-"""Functions and classes for the author of a method. Read the files in the following order.
+"""Functions and classes for authors of methods. Read the files in the following order.
 
 `fedavg` has the four functions and the method on which all other methods are based. `method`
 describes every field of a method. `message` describes the values that a server reads. `compose`

@@ -43,15 +43,15 @@ def layer(
     Args:
         builder: a function that returns a method.
         sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no outer
-            builder may change, since this builder's guarantee covers only its own functions. A run
-            raises if a sealed field was replaced.
-        checks: functions such as `check_averages` that raise if the builder does not work with a
-            method. They are called with the method and the builder's name.
+            builder may change, since the guarantee of this builder covers only its own functions. A
+            run raises an error if a sealed field was replaced.
+        checks: functions, such as `check_averages`, that raise if the builder does not work with a
+            method. Each is called with the method and the builder's name.
 
     Returns:
-        The builder. Its input is the first method, or the first task's method, among its arguments.
-        The method that it returns has one layer more than the input. The builder raises a TypeError
-        if its function does not return a method.
+        The builder. The input of the builder is the first method, or the method of the first task,
+        among its arguments. The returned method has one layer more than the input. The builder
+        raises a TypeError if its function does not return a method.
 
     Example:
         >>> @layer
@@ -191,7 +191,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 @explained
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise if clients train tensors outside the model, such as masks, which `outer` would lose.
+    """Raise if clients train tensors outside the model, such as masks; `outer` would lose them.
 
     Args:
         method: the method that is passed to `outer`.
@@ -239,7 +239,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
 
 @explained
 def check_one_architecture(method: Method, outer: str) -> None:
-    """Raise if clients have different models: `outer` would confuse their parts with the server's.
+    """Raise if clients have different models, whose parts `outer` would confuse with the server's.
 
     Args:
         method: the method that is passed to `outer`.
@@ -260,7 +260,7 @@ def check_one_architecture(method: Method, outer: str) -> None:
 
 @explained
 def unsealed(method: Method) -> Method:
-    """The method without its seals, for simulated attackers and for tests of internals.
+    """The method without its seals, for simulated attackers and for tests of internal functions.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0)
@@ -309,11 +309,11 @@ def check_seals(method: Method) -> None:
 
 @explained
 def check_averages(method: Method, outer: str) -> None:
-    """Raise unless the method's server averages like FedAvg's server, which `outer` replaces.
+    """Raise unless the method's server averages as FedAvg's server does, since `outer` replaces it.
 
     Args:
         method: the method that is passed to `outer`.
-        outer: the name of the builder, which replaces the server's function by its own function.
+        outer: the name of the builder, which replaces the server's function with its own.
 
     Raises:
         ValueError: unless `aggregate` is an `OfMeans` with `averages` set, see `OfMeans`.

@@ -1,4 +1,4 @@
-"""FedAvg, the basis of all methods, and servers that declare the means or sums that they read."""
+"""FedAvg, the basis of all methods, and servers that declare which means or sums they read."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Means(Mapping[str, Params]):
 
     Args:
         values: the means by key. ``"model"`` is missing if no client has an example.
-        inbox: the clients in the means. Its messages have only the entries that the server reads
-            client by client; for most servers they are empty.
+        inbox: the clients in the means. Messages in this inbox contain only the entries that the
+            server reads client by client; for most servers the messages are empty.
 
     Example:
         >>> means = Means({"model": {"w": torch.ones(1)}}, fgl.federation.Inbox({2: {}, 4: {}}, 5))
@@ -54,7 +54,7 @@ class Means(Mapping[str, Params]):
     ) -> Means:
         """The `Means` of an inbox, with a given mean of the models.
 
-        The keys in `equally` have unweighted means. The keys in `reads` stay in the inbox.
+        Means of the keys in `equally` are unweighted. The inbox keeps the entries of `reads`.
 
         Raises:
             TypeError: if an entry of `equally` is no dict of tensors.
@@ -107,18 +107,19 @@ Change = Callable[[Mapping[int, Message], State, Means, State], Made]
 class OfMeans:
     """A method's `aggregate` that reads only the means of the clients' uploads.
 
-    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, n_k being ``"num_examples"``. The entries
-    that the server reads are known before a run. So `fgl.transforms.secure_sum` can pass it the
-    means of masked uploads, and `fgl.transforms.robust` a robust mean of the models.
+    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. The entries
+    that the server reads are known before a run. So `fgl.transforms.secure_sum` can pass the means
+    of masked uploads to the server, and `fgl.transforms.robust` can pass a robust mean of the
+    models.
 
     Args:
-        serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. It has
-            no ``"model"`` in a round in which no client has an example.
+        serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. If no
+            client in a round has an example, `means` has no ``"model"``.
         equally: further keys of an upload, dicts of tensors, whose unweighted means `serve` reads.
         reads: keys of an upload that `serve` reads client by client, from ``means.inbox``. A secure
             sum does not reveal these entries, and a robust mean does not protect them.
-        averages: whether `serve` only sends every client the mean of the models. Methods with their
-            own server can only be built from such a method.
+        averages: whether `serve` only sends every client the mean of the models. Builders that
+            replace the server accept only such a method.
 
     Raises:
         TypeError: if `serve` does not accept two arguments, or `equally` or `reads` is a string.
@@ -157,7 +158,7 @@ class OfMeans:
         return self.serve_model(model, inbox, state)
 
     def serve_model(self, model: Params | None, inbox: Inbox, state: State) -> Made:
-        """Serve `model` instead of the mean of the inbox's models; None means no model."""
+        """Call the server with `model` instead of the mean of the models; None for no model."""
         return self.serve(
             Means.over(inbox, model=model, equally=self.equally, reads=self.reads), state
         )
@@ -172,7 +173,7 @@ def after(
     reads: Collection[str] = (),
     averages: bool = False,
 ) -> Aggregate:
-    """A server's `aggregate` that calls another `aggregate` and then changes its results.
+    """An `aggregate` that calls another `aggregate` and then changes the results.
 
     If `aggregate` is an `OfMeans`, the result is also an `OfMeans`. In that case
     `fgl.transforms.secure_sum` and `fgl.transforms.robust` work with the result.
@@ -184,8 +185,8 @@ def after(
             means of `equally`. The outbox is empty in a round in which no client has an example.
         equally: keys of an upload, dicts of tensors, whose unweighted means `change` reads.
         reads: keys of an upload that `change` reads client by client, from ``means.inbox``.
-        averages: whether the server still sends every client the mean of the models, if `aggregate`
-            does so.
+        averages: whether the server still sends every client the mean of the models, provided that
+            `aggregate` does.
 
     Raises:
         TypeError: if `change` does not accept four arguments, or `equally` or `reads` is a string.
@@ -287,7 +288,7 @@ class OfSums:
 
 
 def _of_odd_layout(parts: Mapping[int, Params]) -> list[int]:
-    """The clients whose layout is not the most common layout; all clients if two layouts tie."""
+    """The clients that do not have the most common layout; all clients if two layouts tie."""
     layouts = {client: _layout(tensors) for client, tensors in parts.items()}
     counts = Counter(layouts.values()).most_common(2)
     tied = len(counts) == 2 and counts[0][1] == counts[1][1]
@@ -311,7 +312,7 @@ def fedavg(
 ) -> Method:
     """Federated averaging: clients train the server's model, and the server averages their models.
 
-    ``theta <- sum_k n_k theta_k / sum_k n_k``, n_k being the number of training examples.
+    ``theta <- sum_k n_k theta_k / sum_k n_k``, where n_k is client k's number of training examples.
 
     Args:
         model: the architecture, with the initial parameters.
@@ -550,7 +551,7 @@ def accept_all(message: Message, client: int, state: State) -> None:
 
 @explained
 def accept_equally(message: Message, client: int, state: State) -> None:
-    """The server's check if all clients have equal weights: ``"num_examples"`` is at most 1.
+    """The server's `accept` if all clients have equal weights: ``"num_examples"`` is at most 1.
 
     `Rules.max_examples` is still the size of the largest client, since other entries of an upload
     may contain a number of examples.

@@ -1,4 +1,4 @@
-"""Messages between clients and server: dicts of named tensors; a round's inbox and outbox."""
+"""Messages between clients and server (dicts of named tensors), and a round's inbox and outbox."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def drop(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entr
 
 
 def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Tensor]) -> Params:
-    """A tensor for each name in the first model, computed from all models' tensors of this name.
+    """For each name in the first model, a tensor computed from all models' tensors of this name.
 
     Example:
         >>> combine(torch.sub, {"w": torch.ones(2)}, {"w": torch.tensor([0.0, 3.0])})
@@ -90,7 +90,7 @@ def num_bytes(message: Mapping[str, Any]) -> int:
 
 
 def compact(message: Message) -> Message:
-    """The same message with copies of tensors that are views of larger tensors, to free memory.
+    """The same message, in which views of larger tensors are replaced by copies, to free memory.
 
     Example:
         >>> kept = compact({"w": torch.zeros(100, 3)[7]})
@@ -299,8 +299,8 @@ class Inbox(Mapping[int, Message]):
         sent: the messages that the server sent in this round, by client; default unknown.
         round: number of the round, from 0; default unknown.
         asked: the clients that received a request in this round, even if their answers did not
-            arrive; default the clients of `messages`. A remote client is listed one time for each
-            answer that may have cost it privacy.
+            arrive; default the clients of `messages`. A remote client is listed once for each of
+            its answers that may have had a privacy cost.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
@@ -351,7 +351,7 @@ class Inbox(Mapping[int, Message]):
     def each(self, key: str) -> Any:
         """Like `stack`, but returns a view or a list of tensors. Do not change the result in place.
 
-        It returns a view if the messages are rows of one tensor, as with the batch executor.
+        The result is a view if the messages are rows of one tensor, as with the batch executor.
         """
         return self._entries(key, whole)
 
@@ -369,7 +369,7 @@ class Inbox(Mapping[int, Message]):
         return torch.cat(list(self._of_each(key).values()))
 
     def changes(self, key: str) -> Any:
-        """Stack ``[K, ...]`` of the changes: each client's entry minus the entry it received.
+        """Stack ``[K, ...]`` of the changes: each client's entry minus the entry that it received.
 
         Raises:
             TypeError: as `stack`, or if a client received a tensor but sent a dict.
@@ -558,7 +558,7 @@ class Broadcast(Mapping[int, Message]):
 def changed_messages(
     outbox: Mapping[int, Message], change: Callable[[Message], Message]
 ) -> Mapping[int, Message]:
-    """Apply `change` to every message of an outbox; a `Broadcast` is changed only one time.
+    """Apply `change` to every message of an outbox; the message of a `Broadcast` is changed once.
 
     Example:
         >>> outbox = Broadcast({"w": torch.zeros(1)}, num_clients=2)
@@ -572,7 +572,7 @@ def changed_messages(
 
 @explained
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
-    """The message, or part of a message, that was sent to all clients; raise if two differ.
+    """The message, or the part of it, that was sent to all clients; raise if two clients' differ.
 
     Args:
         sent: for each client a message, or a part of a message.

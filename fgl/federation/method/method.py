@@ -51,12 +51,12 @@ class Training:
         keep_optimizer: whether a client keeps the optimiser's state until its next round, under
             ``"optimizer"`` in its own state; default a fresh optimiser in each round.
         adjust: ``(grads, params, context) -> grads``, called after clipping and before the
-            optimiser's step. `grads` has a tensor for each trained tensor. The tensor is zero if
-            the loss does not depend on the trained tensor.
+            optimiser's step. `grads` has a gradient for each trained tensor, which is zero if the
+            loss does not depend on that tensor.
         settle: ``(new, old, context) -> params``, called after each optimiser step with the new and
             the old tensors. The returned tensors replace the new tensors.
-        settle_moments: whether `settle` is also called with each of the optimiser's moments. If
-            `settle` keeps an entry fixed, its moments then also stay fixed.
+        settle_moments: whether `settle` is also called with each of the optimiser's moments. In
+            that case, if `settle` keeps an entry fixed, the moments of this entry also stay fixed.
 
     Raises:
         ValueError: if `num_steps` or `epochs` is negative, `num_steps` and `batches` are both
@@ -122,7 +122,7 @@ TRAINING = {
 class Method:
     """A federated method: the functions of clients and server, and the settings of a round.
 
-    Messages and states are dicts of named tensors, at most one dict deep. A method is a value:
+    Messages and states are dicts of named tensors, at most one dict deep. A method is immutable:
     `fedavg` returns a method, and ``dataclasses.replace`` returns a copy with some fields replaced.
 
     Args:
@@ -198,7 +198,7 @@ class Method:
 
     @property
     def made_of(self) -> tuple[Layer, ...]:
-        """The layers, and a last layer named ``"replace"`` for fields that were replaced later.
+        """The layers, and a final layer ``"replace"`` for fields that were replaced afterwards.
 
         The last layer lists the functions with unknown settings. No builder recorded these
         functions, and they are not plain functions without settings.
@@ -216,7 +216,7 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions with settings that possibly no builder recorded, inner layers included."""
+        """Functions, also of inner layers, that may have settings that no builder recorded."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 

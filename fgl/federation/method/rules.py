@@ -1,4 +1,4 @@
-"""Groups of a method's fields (rules of a round, privacy, clients' own models); ragged tensors."""
+"""Groups of a method's fields (rules, privacy, clients' own models), and ragged tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .message import Aggregate, Inbox, Message, Params, State, check_model
 
 
 class _Own(NamedTuple):
-    """A client's model: its kind, the module to call, and its initial tensors."""
+    """The model of a client: its kind, the module to call and the initial tensors."""
 
     kind: Hashable
     module: nn.Module
@@ -31,11 +31,11 @@ class _Own(NamedTuple):
 
 
 class Models:
-    """The clients' own models, each built from the client's graph; equal models are one module.
+    """The clients' own models, each built from the client's graph; equal models share one module.
 
-    The initial tensors of a client's own part are drawn with a seed that is computed from the
-    common part and is the same for all clients. So these tensors are the same after a resume and on
-    another computer.
+    The initial tensors of a client's own part are random. Their seed is computed from the common
+    part and is the same for all clients. So the tensors are the same after a resume and on another
+    computer.
 
     Args:
         make: ``graph -> module``, builds a client's own model.
@@ -107,7 +107,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """The module that all clients with equal modules and initial tensors share."""
+        """The module that is shared by all clients with equal modules and equal initial tensors."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -261,13 +261,14 @@ class Joining:
 @typed
 @dataclass(frozen=True)
 class Rules:
-    """Rules of a method's rounds: the participants, the content of uploads, the server's checks.
+    """Rules of a method's rounds: participants, content of uploads and checks by the server.
 
     Args:
         exchange: number of consecutive rounds that have the same participants. If it is above 1 and
             no upload of a round is accepted, `aggregate` is called with an empty inbox and may
             abandon the exchange. An error of that call does not end the run.
-        participants: smallest number of participants of a round. A run with fewer raises.
+        participants: smallest number of participants of a round. A run with fewer participants
+            raises an error.
         silent: if True, clients send only their messages. If False, they also send their losses and
             numbers of examples, which appear in the history.
         ragged: keys of an upload whose shapes, inner names or presence may differ between clients
@@ -279,8 +280,8 @@ class Rules:
             size of the entry that was sent. The server refuses an upload in two cases. First, the
             change is larger than c times the round's median change and larger than s (or 1 if
             nothing was sent). Second, the change is larger than c times s, where an s below 1 is
-            taken as 1. The server's outbox and state may grow by the factor c at most.
-            ``math.inf`` for no bound.
+            replaced by 1. The server's outbox and state may grow at most by the factor c.
+            ``math.inf`` means no bound.
         joining: messages of all clients before the first round; default none.
 
     Raises:
@@ -326,14 +327,14 @@ class Privacy:
         costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message: the
             ``"noise_multiplier"`` of the client's own noise, and its ``"steps"`` and
             ``"sample_rate"`` if they are not 1. The result is empty if the answer does not depend
-            on the client's data. The default is an answer without noise; a site with a budget
-            refuses it.
+            on the client's data. The default is the cost of an answer without noise, which a site
+            with a budget refuses to send.
         onward: entries of a client's state that never return to earlier values. A remote client
             keeps the newest values, even if its server resumes from an earlier round.
         account: ``(inbox, state) -> state``, called after a round without a result. The inbox is
             empty but has `asked`. A method needs `account` if its server's results contain noise.
             In that case a checkpoint is written before each round is scored, so that a resumed run
-            shows the same result and draws no new noise.
+            has the same result and adds no new noise.
 
     Example:
         >>> fgl.fedavg(torch.nn.Linear(1, 1)).privacy.costs({})
@@ -358,8 +359,8 @@ class Own:
         models: the clients' own models, built from their graphs; see `fgl.methods.own_models`.
         personal: tensors that every client trains in addition to the model, such as masks or mixing
             weights: name to initial tensor. `receive` returns them among the params, so the loss
-            and `send` can read them. They are neither in a message's ``"model"`` nor in the params
-            of `deploy`.
+            and `send` can read them. These tensors are neither in a message's ``"model"`` nor in
+            the params of `deploy`.
 
     Raises:
         TypeError: if `modules` is a string.

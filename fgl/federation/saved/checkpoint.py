@@ -88,8 +88,8 @@ class Folder:
         """The newest undamaged checkpoint; damaged checkpoints are skipped with a warning.
 
         Raises:
-            ValueError: if the checkpoint has another run's identity or another format, or if
-                the history is lost although a checkpoint itself is undamaged.
+            ValueError: if the checkpoint has another run's identity or another format, or if the
+                history is lost although a checkpoint is undamaged.
         """
         lost = None
         for path in self._newest_first():
@@ -114,7 +114,7 @@ class Folder:
         return None
 
     def check_room(self, result: Result) -> None:
-        """Raise an OSError or a ValueError if the next round could not be saved."""
+        """Raise an OSError or a ValueError if saving the next round would fail."""
         rounds = len(result.history)
         path = self.path / _name(rounds + 1)
         expected = f"checkpoint {path} to have room, as was tried before round {rounds}"

@@ -105,7 +105,8 @@ def _settings(method: Method) -> dict[str, Any]:
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
     """The config of a run, with the arguments of its method's builders under ``"layers"``.
 
-    Functions that no `layer` recorded are listed last, only by name: their settings are unknown.
+    Functions that no `layer` recorded are listed last, and only by name, since their settings are
+    unknown.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=0.5)

@@ -23,7 +23,7 @@ Step = tuple[Graph, Any]
 class Steps(Sequence[Step]):
     """Local steps that are built one at a time, just before they are used, and then freed.
 
-    Use them in ``Training(batches=...)`` if not all steps of a round fit into memory together.
+    Use `Steps` in ``Training(batches=...)`` if the steps of a round do not all fit into memory.
 
     Args:
         count: number of steps.

@@ -19,7 +19,7 @@ SCALARS = ("step", "mu_product", "eta", "mu")  # scalars in an optimiser's state
 
 
 class Layout:
-    """Memory layout of parameters: a matrix that multiplies sparse features is stored by columns.
+    """Memory layout of parameters: a matrix multiplied by sparse features is stored by columns.
 
     The product with sparse features reads the matrix by columns. A matrix stored by rows would be
     copied in every step.
@@ -47,7 +47,7 @@ class Layout:
 
 
 def copies(leaves: Mapping[str, Tensor]) -> Params:
-    """Copies of the tensors that later changes in place do not affect."""
+    """Copies of the tensors; later changes in place do not affect the copies."""
     return {name: leaf.detach().clone() for name, leaf in leaves.items()}
 
 
@@ -154,7 +154,7 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
-    """The same optimiser with ``fused=True``, if torch supports it and the user set no variant."""
+    """The same optimiser with ``fused=True``, if torch supports it and no variant was set."""
     for group in optimizer.param_groups:
         chosen = any(group.get(key) for key in ("foreach", "fused", "differentiable"))
         fits = all(p.is_floating_point() and not p.is_complex() for p in group["params"])

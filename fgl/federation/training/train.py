@@ -203,7 +203,7 @@ def check_has_gradient(value: Tensor) -> None:
 
 
 def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
-    """Raise a ValueError if the backward pass gave no parameter a gradient.
+    """Raise a ValueError if no parameter has a gradient after the backward pass.
 
     There is no error if the loss is itself a leaf, ``torch.zeros((), requires_grad=True)``. Methods
     return such a loss if there is nothing to train.

@@ -1,1 +1,1 @@
-"""Differentially private gradients: clipped for each example, with noise on the sum."""
+"""Differentially private gradients: each example's gradient is clipped, and the sum has noise."""

@@ -1,4 +1,4 @@
-"""A client's examples as separate graphs, and checks that reveal no example."""
+"""A client's examples as separate graphs, and checks that do not reveal any example."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A view of a client's graph without its examples, so that no example gets into a message.
+    """A view of a client's graph without its examples, so that messages cannot contain examples.
 
     Every count of examples or nodes is reported as 1, since the true counts are private too.
 
@@ -53,7 +53,7 @@ class Unseen:
 
     @classmethod
     def of(cls, graph: Graph) -> Any:
-        """The form of a client's graph, typed as a `Graph`."""
+        """The form of a client's graph; its static type is `Graph`."""
         return cls(graph)
 
     def __getattr__(self, name: str) -> Any:
@@ -70,8 +70,8 @@ class Unseen:
 def alone(graph: Graph, which: Tensor) -> Graph:
     """A separate graph of one or more examples of a client.
 
-    Its number of classes is inferred from its own labels, since the client's number may depend on
-    another example.
+    The number of classes is inferred from the labels of these examples only, since the client's
+    number may depend on other examples.
 
     Args:
         graph: a collection, or one without edges.
@@ -97,7 +97,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
 
 
 def like_row(graph: Graph) -> Graph:
-    """A graph of one row, equal for all clients with the same kind of data; `of_row` fills it."""
+    """A graph of one row, the same for all clients with one kind of data; `of_row` fills it."""
     y: Any = graph.y
     return _like_row(graph.num_features, graph.x.dtype, y.dtype, graph.device)
 
@@ -120,7 +120,7 @@ def of_row(like: Graph, x: Tensor, y: Tensor) -> Graph:
 
 
 def check_method(method: Method) -> None:
-    """Raise a ValueError if the method mixes examples, or changes gradients (changes are lost)."""
+    """Raise a ValueError if the method mixes examples or changes gradients."""
     if method.train.adjust is not None:
         raise ValueError(
             "Expected the method's training to have no adjust, since gradients are clipped example "
@@ -138,12 +138,12 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise unless the loss of some made-up examples is the mean of their single losses.
+    """Raise unless the loss of some made-up examples is the mean of their individual losses.
 
     The result depends only on the form of the client's graph and never on an example, so an error
-    reveals no example. The loss is called in evaluation mode, at parameters where no term is 0 by
-    chance. Torch's random state is restored. A loss may give an example with half of its answers
-    known half the weight, like a mean over all known answers.
+    reveals no example. The loss is called in evaluation mode, at parameters at which no term is 0
+    by chance. Torch's random state is restored. A loss may be a mean over all known labels, so that
+    an example with half of its labels known has half the weight.
 
     Args:
         method: the method, for its loss.
@@ -187,10 +187,11 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
 
 @torch.no_grad()
 def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tensor:
-    """The examples whose loss does not raise, int64; other examples are left out.
+    """Indices of the examples whose loss does not raise, int64; other examples are left out.
 
-    A loss raises, for example, for a label beyond the model's classes. An error would reveal to the
-    server that the example exists. The client's log has the number of such examples.
+    For example, a loss raises for a label beyond the model's classes. Without this function, the
+    error would reveal to the server that the example exists. The client's log has the number of
+    excluded examples.
 
     Args:
         method, graph, context: as for `check_alone`.
@@ -229,14 +230,14 @@ def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
 
 @contextmanager
 def _asking(method: Method, graph: Graph) -> Iterator[Params]:
-    """A context with parameters that no client has, in evaluation mode; seeds are restored."""
+    """A context in evaluation mode, with parameters of no client; random states are restored."""
     cuda = [graph.device] if graph.device.type == "cuda" else []
     with torch.random.fork_rng(cuda), in_mode(method.model, False):
         yield _elsewhere(method)
 
 
 def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
-    """Made-up examples with the fraction of known answers of each: all, or half for some."""
+    """Made-up examples, and the fraction of known labels of each: 1, or 1/2 for some of them."""
     whole = made_up(graph)
     y: Any = whole.y
     yield whole, torch.ones(TRIED, device=graph.device)

@@ -41,9 +41,9 @@ def per_example_gaussian(
 
     ``g = (sum_{i in B} clip(grad L_i) + N(0, (length noise_multiplier)^2)) / b`` in every local
     step, where ``L_i`` is the method's own loss on example i only. A term that reads no example,
-    such as FedProx's, is part of each ``L_i``. Each of the client's training examples is in B with
-    probability q; its random numbers come from the operating system, like the noise. The task's
-    minibatches are not used.
+    such as FedProx's proximal term, is part of each ``L_i``. Each of the client's training examples
+    is in B with probability q. The random numbers for this selection and for the noise come from
+    the operating system. The task's minibatches are not used.
 
     Epsilon is for **adding or removing one example**. So a client's number of examples is private:
     b is an argument and the same for all clients, and all clients have equal weights. Clients
@@ -51,27 +51,27 @@ def per_example_gaussian(
     example costs at most twice epsilon, at ``(1 + e^epsilon) delta``.
 
     Clipped gradients and noise lie on one grid, so their sum is exact (`fgl.privacy.gaussian`).
-    Random numbers for dropout also come from the operating system. The division and the optimiser's
-    step read only the noisy sum from the client's data.
+    Random numbers for dropout also come from the operating system. From the client's data, the
+    division and the optimiser's step read only the noisy sum.
 
     Examples must be independent: the graphs of a collection, or the rows of a graph without edges.
-    A graph with edges raises an error, since a node then influences the gradients of its
-    neighbours, and an edge the gradients of all nodes that see it. A method also raises an error if
-    its loss is not the mean of its examples' losses (checked with made-up examples in each round),
-    or if its `receive` or `send` reads an example. Graphs are processed one after another, so
-    clients with graphs cannot train as one batch.
+    A graph with edges raises an error, since a node influences the gradients of its neighbours, and
+    an edge influences the gradients of all nodes that receive messages along it. A method also
+    raises an error if its loss is not the mean of its examples' losses (checked with made-up
+    examples in each round), or if its `receive` or `send` reads an example. Graphs are processed
+    one after another, so clients with graphs cannot train as one batch.
 
-    Only the noisy sums depend on an example, so no error and no absence reveals that it exists. If
-    the loss of an example raises, or its gradient is not finite, the example is left out; the
-    client's log has the number of such examples. Some answers of an example may be unknown (NaN).
-    Every example has the same weight, whatever its number of known answers.
+    Only the noisy sums depend on an example, so neither an error nor an absence reveals that the
+    example exists. If the loss of an example raises, or its gradient is not finite, the example is
+    left out; the client's log has the number of such examples. Some labels of an example may be
+    unknown (NaN). Every example has the same weight, regardless of its number of known labels.
 
     `privacy_spent` bounds the information about one example in all messages of a client.
 
     Args:
         method: the method; its optimiser runs the steps.
         length: the bound of an example's gradient, above 0.
-        noise_multiplier: the noise's standard deviation over `length`, above 0.
+        noise_multiplier: the noise's standard deviation divided by `length`, above 0.
         sample_rate: q, in (0, 1].
         expected_batch_size: b, above 0. Choose b from public knowledge, such as q times a client's
             usual number of examples, since b is public.
@@ -79,14 +79,15 @@ def per_example_gaussian(
         delta, unprotected: as for `local_gaussian`.
 
     Returns:
-        The method. It must be the outermost wrapper except for `secure_sum`. A loss term of a
-        wrapper around it would be ignored or have no noise, so a run of such a method raises an
+        The method. It must be the outermost wrapper except for `secure_sum`. A loss term of an
+        outer wrapper would be ignored or would have no noise, so a run of such a method raises an
         error.
 
     Raises:
         ValueError: if a number is out of range, the method's training has an `adjust` or a
-            `max_grad_norm`, or its model a batch norm; when called, for a graph with edges, for an
-            unsuitable method (see above), or as `clipped`.
+            `max_grad_norm`, or its model has a batch norm. The method's functions raise this error
+            for a graph with edges, for an unsuitable method (see above), and in the cases of
+            `clipped`.
 
     Example:
         >>> how = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.1, "num_steps": 5}

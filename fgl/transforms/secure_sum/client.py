@@ -1,4 +1,4 @@
-"""Client of a secure sum: it publishes keys, encrypts, masks its upload and reveals shares."""
+"""The client of a secure sum: it publishes keys, sends letters, masks, and reveals shares."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Client:
         return params, {**context, wire.ASKED: request, **first}
 
     def batches(self, graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
-        """The local steps in the masked round of an exchange; none in its other rounds."""
+        """The local steps in the masked round of an exchange; no steps in the other rounds."""
         trains = context[wire.ASKED]["phase"] == wire.MASKED
         return local_steps(self.method.train, graph, context) if trains else []
 
@@ -97,7 +97,7 @@ class Client:
         }
 
     def _said(self, pair: Tensor, graph: Graph) -> Params:
-        """This client's public keys, and in the signed mode its signature of them."""
+        """This client's public keys; in the signed mode also its signature of these keys."""
         by = self.terms.signed
         sign = {"signature": by.sign(signed.of_keys(pair), graph)} if by else {}
         return {"keys": pair, **sign}
@@ -124,7 +124,7 @@ class Client:
         return {"letters": letters}, exchange
 
     def _masked(self, message: Message, request: Params, exchange: Params) -> tuple[Params, Params]:
-        """The method's message, masked and in fixed point; empty if it is out of range."""
+        """The method's message, in fixed point and masked; empty if a value is out of range."""
         here, row = request["here"], _row(exchange["keys"], exchange)
         _check_among(here, row, self.terms.threshold, len(exchange["keys"]))
         letters = request["letters"].clone()
@@ -142,7 +142,7 @@ class Client:
     def _list(
         self, sent: Tensor, exchange: Params, message: Message, graph: Graph
     ) -> tuple[Params, Params]:
-        """A signature of the list of clients in the sum. A client signs one list per exchange."""
+        """A signature of the list of clients in the sum; there is only one per exchange."""
         keys = exchange["keys"]
         _check_among(sent, _row(keys, exchange), self.terms.threshold, len(keys))
         if bool((sent & ~exchange["here"]).any()):
@@ -200,7 +200,7 @@ def _told(state: State) -> Message:
 
 
 def _row(keys: Tensor, exchange: Params) -> int:
-    """A client's row in the list of keys, by its own keys."""
+    """A client's row in the list of keys, found by its own keys."""
     rows = _rows(keys, exchange)
     reject_if(len(rows) != 1, "the list of keys to have one's own once", len(rows))
     return rows[0]
@@ -223,5 +223,5 @@ def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:
 
 
 def of_seed(count: int) -> bytes:
-    """Bytes from torch's generator, which the run's seed determines: they protect nothing."""
+    """Bytes from torch's generator; the run's seed determines them, so they protect nothing."""
     return parts.as_bytes(torch.randint(256, (count,), dtype=torch.uint8))

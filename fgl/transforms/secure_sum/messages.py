@@ -1,4 +1,4 @@
-"""Messages between the clients and the server of a secure sum, and the terms they agree on."""
+"""Messages between the clients and the server of a secure sum, and the agreed terms."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Terms:
         bits, bound: bits and range of the fixed point.
         colluders: number of clients that may collude with the server.
         signed: the keys of signatures, in the signed mode.
-        models: whether clients send models; else only sums, see `fgl.federation.OfSums`.
+        models: whether clients send models. If not, they send only values to sum, see
+            `fgl.federation.OfSums`.
 
     Example:
         >>> Terms(threshold=3).names
@@ -70,7 +71,7 @@ class Terms:
         return ("model",) * self.models + ("num_examples", *self.equally)
 
     def about(self, keys: Tensor) -> bytes:
-        """The context to which letters and masks of one exchange are bound: terms and keys."""
+        """The context for the letters and masks of one exchange: the terms and all public keys."""
         spelled = repr((self.threshold, self.equally, self.bits, float(self.bound))).encode()
         if self.signed:
             spelled += b"%d " % self.colluders + self.signed.digest
@@ -79,9 +80,9 @@ class Terms:
     def check(self, number: int) -> None:
         """Raise unless the threshold is large enough for an exchange of `number` clients.
 
-        With a threshold of more than half, the server cannot request two secrets of a client
-        from two disjoint groups of clients. Overlapping groups are not excluded; against these,
-        `signed` requires a larger threshold.
+        If the threshold is more than half, the server cannot request a client's two secrets from
+        two disjoint groups of clients. Overlapping groups are not excluded; against these, `signed`
+        requires a larger threshold.
         """
         reject_if(
             2 * self.threshold <= number,
@@ -103,7 +104,7 @@ class Terms:
         )
 
     def limit(self, num_clients: int) -> int:
-        """The largest weight of a client; raise if it is 0, so no client could send."""
+        """The largest weight of a client; raise if it is 0, which allows no upload."""
         most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
         if most < 1:
             raise ValueError(
@@ -146,14 +147,14 @@ def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
 
 
 def phase_of(message: Message) -> Tensor:
-    """The phase that a message requests; training and costs read it only here."""
+    """The phase that a message requests; training and costs use only this function."""
     phase: Any = message.get("phase", START["phase"])
     check_kind("phase", phase, torch.int64, ())
     return phase  # type: ignore[no-any-return]
 
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
-    """The clients in the sum whose masks were requested in this round, if any."""
+    """The clients in the sum, if their masks were requested in this round; otherwise none."""
     current = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:

@@ -21,7 +21,7 @@ from . import signed
 
 
 class CannotSum(ValueError):
-    """An exchange ends without a sum.
+    """Error if an exchange ends without a sum.
 
     Example:
         >>> issubclass(CannotSum, ValueError)
@@ -120,7 +120,7 @@ class Server:
             return _restored(state), {**own, wire.ASKED: wire.at(wire.KEYS, summed=0)}
 
     def account(self, inbox: Inbox, state: State) -> State:
-        """The method's account after a request for shares, even if no sum followed."""
+        """Call the method's `account` after a request for shares, even if no sum followed."""
         summed = wire.told_shares(inbox, state, len(self.terms.rounds))
         if self.method.privacy.account is None:
             return state
@@ -276,7 +276,7 @@ def _check_public_keys(keys: Tensor) -> None:
 
 
 def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
-    """Number of clients in the exchange; raise if this client is no longer in the exchange."""
+    """Number of clients in the exchange; raise if this client has dropped out of the exchange."""
     clients = exchange["clients"].tolist() if "clients" in exchange else []
     here = exchange.get("signers", exchange.get("sent", exchange.get("here")))
     if clients and (client not in clients or not (here is None or here[clients.index(client)])):

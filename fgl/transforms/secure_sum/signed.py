@@ -2,8 +2,8 @@
 
 Keys are published with a signature, so that the server cannot invent clients. In one more round,
 the consistency check of Bonawitz et al. 2017, every client signs the list of clients in the sum. A
-client reveals its shares if at least `threshold` clients signed its own list. Two lists would need
-more signatures than there are clients, unless some clients sign both.
+client reveals its shares only if at least `threshold` clients signed the same list. For two
+different lists, more signatures than clients would be needed, unless some clients sign both lists.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Signatures:
             clients, a function from a client's graph to its key.
 
     Raises:
-        ValueError: for a key that does not have 32 bytes, or that two clients have.
+        ValueError: if a key does not have 32 bytes, or if two clients have the same key.
 
     Example:
         >>> own = bytes(range(32))
@@ -56,7 +56,7 @@ class Signatures:
     def read(
         cls, public: Sequence[str | PathLike[str]], own: str | PathLike[str] | None = None
     ) -> Signatures:
-        """Keys from files of ``ssh-keygen -t ed25519``; public keys are in client order.
+        """Read keys from files of ``ssh-keygen -t ed25519``; public keys are in client order.
 
         Raises:
             ValueError: for a key of another kind.
@@ -98,7 +98,7 @@ class Signatures:
 
 
 def of_keys(keys: Tensor) -> bytes:
-    """The text that a client signs with its keys."""
+    """The text that a client signs when it publishes its keys."""
     return b"fgl secure sum 1 signs keys " + parts.as_bytes(keys)
 
 
@@ -112,7 +112,7 @@ def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
 
 
 def message_digest(message: Message) -> bytes:
-    """A digest of the names, kinds and entries of a message's tensors."""
+    """A digest of the names, dtypes, shapes and entries of a message's tensors."""
     digest = hashlib.sha256()
     for path, tensor in sorted(leaves(message)):
         dense = tensor.detach().cpu().contiguous().flatten()

@@ -33,15 +33,15 @@ def secure_sum(
     bound: Positive = 1024.0,
     unprotected: bool = False,
 ) -> Method:
-    """Make the server learn only sums over clients, and no single client's upload.
+    """Make the server learn only sums over clients, but no individual upload.
 
     An honest server learns only ``sum_k n_k theta_k`` and ``sum_k n_k`` over the clients whose
     masked uploads arrive. With `signed`, the same holds for a dishonest server. A sum is an
-    exchange of four rounds of the run. Clients publish keys. They send each other encrypted shares
-    of their secrets, called letters. They train and send masked uploads. They reveal the shares
-    that remove the masks. So ``num_rounds=40`` gives ten rounds of the method: `summed_rounds`
-    joins the rounds of each exchange. Between two exchanges, outbox and states are those of the
-    method.
+    exchange of four rounds of the run. In the first, clients publish keys. In the second, they send
+    each other encrypted shares of their secrets, called letters. In the third, they train and send
+    masked uploads. In the fourth, they reveal the shares that remove the masks. So
+    ``num_rounds=40`` gives ten rounds of the method: `summed_rounds` joins the rounds of each
+    exchange. Between two exchanges, the outbox and the states are those of the method itself.
 
     Args:
         method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a
@@ -53,8 +53,8 @@ def secure_sum(
             own uploads and read its upload.
         colluders: number of clients that may show the server all their data, and with `signed` may
             help a dishonest server. In the worst case colluders are part of every sum.
-        signed: keys with which clients sign the server's list, in one more round. A server that
-            sends different lists gets no shares if twice the threshold exceeds the number of
+        signed: keys with which clients sign the server's list, in an additional round. A server
+            that sends different lists gets no shares if twice the threshold exceeds the number of
             clients of an exchange plus `colluders`.
         bits: bits of the fixed point's fraction; the last digit is ``2^-bits``.
         bound: largest size of a sent entry. A client with a larger entry sends no upload.
@@ -62,14 +62,15 @@ def secure_sum(
             experiment repeatable but protects nothing: a warning says so.
 
     Returns:
-        The method. If the threshold is missed, or the sum is impossible for clients within the
-        bound, all clients keep the old model and a warning gives the reason.
+        The method. If fewer clients than the threshold remain, or if the sum is too large for
+        clients that respect the bound, all clients keep the old model, and a warning gives the
+        reason.
 
     Raises:
         ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
-            `bits` and `bound` leave clients a largest weight of 0, or the method needs more than
-            means; the error names every reason. In a run, if the method sends other keys, or the
-            number of participants is below `threshold` or too large for it.
+            `bits` and `bound` allow only weights of 0, or the method's server needs more than
+            means; the error names every reason. A run raises this error if the method sends other
+            keys, or if the number of participants is below `threshold` or too large for it.
         TypeError: if `signed` is not a `Signatures`.
 
     Example:
@@ -151,11 +152,11 @@ def _check_rest(bits: int, bound: float, signed: Any) -> None:
 
 @typed
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
-    """Join the rounds of each exchange of a secure sum, as in the method's history without it.
+    """Join the rounds of each exchange, so that the history has one entry per sum.
 
     Bytes and seconds are added up; metrics are those after the sum. `dropped` has the participants
-    that are not in the sum, with the first reason. A client that only missed the last round is in
-    the sum. Rounds after the last complete exchange are left out.
+    that are not in the sum, each with the first reason. A client that missed only the last round is
+    still in the sum. Rounds after the last complete exchange are left out.
 
     Args:
         history: the history of a run of `secure_sum`.

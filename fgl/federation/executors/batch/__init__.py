@@ -1,1 +1,1 @@
-"""Clients as a dimension of tensors."""
+"""Training of several clients at the same time; clients are a dimension of the tensors."""

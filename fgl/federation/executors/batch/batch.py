@@ -1,4 +1,4 @@
-"""The batch executor: clients in this process, several of them as one batch."""
+"""The batch executor: clients in this process, of which several train as one batch."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .train_cohort import kind_of, train_cohort
 
 
 class Batch(Loop):
-    """Clients in this process, `clients_at_once` of them as one batch of tensors.
+    """Executor of clients in this process that trains `clients_at_once` of them as one batch.
 
-    Clients of similar size share a cohort, so that little padding is needed. Cohorts are kept from
-    round to round. A cohort whose contexts have different keys is split.
+    Clients of similar size form a cohort, so that little padding is needed. Cohorts are reused in
+    later rounds. A cohort whose contexts have different keys is split.
 
     Args:
         method: the method; its loss must run under `vmap`.
         clients: every client's graph.
-        clients_at_once: the largest cohort.
-        or_alone: whether clients that cannot be batched, and all clients after them, train one at a
-            time; `one_by_one` then has the reason. By default an error is raised.
+        clients_at_once: the largest number of clients in a cohort.
+        or_alone: whether clients train one at a time as soon as some of them cannot be batched;
+            `one_by_one` then has the reason. By default an error is raised.
         seed, states, score: as for `Loop`.
 
     Example:
@@ -60,9 +60,9 @@ class Batch(Loop):
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """Groups of equal count, of clients with similar size and equally old optimisers.
+        """Groups, of nearly equal length, of clients with similar sizes and equally old optimisers.
 
-        Clients with models of their own share a group only if these are of one kind.
+        Clients that have their own models share a group only if these models are of one kind.
         """
         if self.one_by_one:
             self.padding = 0.0
@@ -130,9 +130,9 @@ class Batch(Loop):
 
 
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
-    """Positions of clients whose contexts have the same keys, on both levels.
+    """Positions of the clients whose contexts have the same keys, also in nested dicts.
 
-    If parts of the model are clients' own, their shapes are the same too.
+    If clients have their own parts of the model, these parts also have the same shapes.
     """
     by_kind: dict[Any, list[int]] = {}
     for row, one in enumerate(ready):
@@ -148,7 +148,7 @@ def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
 
 
 def _ages(states: Mapping[int, State]) -> dict[int, tuple[tuple[str, float], ...]]:
-    """Entries and step counts of kept optimisers; one serves a cohort, so all must agree."""
+    """Entries and step counts of kept optimisers; a cohort has one optimiser, so all must agree."""
     kept_by: dict[int, Any] = {k: state.get("optimizer", {}) for k, state in states.items()}
     # A method may keep a tensor of its own under this name.
     optimizers = {k: {} if isinstance(own, Tensor) else own for k, own in kept_by.items()}

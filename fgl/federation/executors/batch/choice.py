@@ -32,7 +32,7 @@ FEWEST = 3  # clients that are worth a batch
 
 
 class Choice(NamedTuple):
-    """Number of clients that train as one batch, the reason, and whether no batch can train them.
+    """Number of clients that train as one batch, the reason, and whether batches are impossible.
 
     Example:
         >>> print(Choice(8, "together they fit the cache"))
@@ -56,33 +56,37 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 
     A client's working set in a step is estimated as ``4 P + D`` numbers. P is the number of trained
-    numbers. D is the number of its features and edges plus four times the outputs of all layers for
-    its nodes (of a series at each time of each window in a step), for the client that needs most.
-    The number of batches is the working set of all clients divided by the cache, rounded; so a
-    batch may need half a cache more. If D alone is a twelfth of the cache, one client keeps the
-    machine busy, and a batch would only leave the cache: all clients train one at a time. A batch
-    pads clients to the largest, so D is multiplied here by its ratio to the mean client's numbers.
-    If clients hold many graphs, this bound is three fifths of the cache, and below it at least ten
-    clients share a batch: products of dense weights take most of the time there, and the cache
-    helps them less.
+    parameters. D is the number of the client's features and edges, plus four times the number of
+    outputs of all layers for its nodes. For a series, outputs are counted at each time of each
+    window in a step. The client with the largest D determines the estimate.
 
-    Clients with models of their own are batched by the kind of model. The answer is then the
-    smallest over the kinds that have several clients.
+    The number of batches is the working set of all clients divided by the size of the cache,
+    rounded. So a batch may exceed the cache by half.
 
-    The answer is the same on every machine, since the cache's size is a constant and not measured.
-    If a loss does not run in a batch, the first round shows it, and `fgl.run` trains one client at
-    a time, see `Round.one_by_one`.
+    If D by itself reaches a twelfth of the cache, a single client uses all cores, and a batch would
+    not fit in the cache. In that case all clients train one at a time. A batch pads all clients to
+    the size of the largest client. So D is multiplied by its ratio to the mean client's D before
+    this comparison. If clients hold many graphs, the bound is three fifths of the cache, and below
+    it at least ten clients share a batch. In this case products with dense weights take most of the
+    time, and the cache matters less to them.
+
+    Clients that have their own models are batched by kind of model. The result is then the smallest
+    number over the kinds that several clients have.
+
+    The result is the same on every computer, since the cache size is a constant and is not
+    measured. If a loss does not work in a batch, the first round detects this, and `fgl.run` trains
+    one client at a time, see `Round.one_by_one`.
 
     Args:
         method: the method with the model and the optimiser.
         clients: the clients' graphs.
-        cache: size of the cache in bytes; default 64 MiB on a processor, 4 GiB on a GPU.
+        cache: size of the cache in bytes; default 64 MiB on a CPU, 4 GiB on a GPU.
 
     Returns:
         The `Choice`; 1 means one client at a time.
 
     Raises:
-        ValueError: for a cache that is not above 0.
+        ValueError: if `cache` is not above 0.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -120,7 +124,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
-    """The smallest choice over the kinds of models that several clients have."""
+    """The smallest choice over the kinds of model that several clients have."""
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)
@@ -134,7 +138,7 @@ def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None
 
 
 def _refused(method: Method, clients: Sequence[Graph]) -> str:
-    """The reason why no batch can train, if it is known before the first step, else ""."""
+    """The reason why clients cannot train as a batch, if known before the first step; else ""."""
     if len(clients) < 2:
         return "one client is no batch" if clients else "there is no client"
     sizes = {graph.num_nodes for graph in clients}
@@ -154,14 +158,14 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
 
 
 def _trained_bytes(method: Method) -> int:
-    """Bytes of the trained tensors, their gradients and two numbers of an optimiser for each."""
+    """Bytes of the trained tensors, their gradients, and two optimiser values per parameter."""
     tensors = {**dict(method.model.named_parameters()), **method.own.personal}
     names = trainable(method)
     return STEP * sum(t.numel() * t.element_size() for n, t in tensors.items() if n in names)
 
 
 def _data_bytes(method: Method, graph: Graph) -> int:
-    """Bytes of a client's features, edges and outputs of layers."""
+    """Bytes of a client's features, edges and layer outputs."""
     size = graph.x.dtype.itemsize
     entries = graph.x.nnz if isinstance(graph.x, SparseMatrix) else graph.x.numel()
     out = sum(p.shape[0] for p in method.model.parameters() if p.dim() == 2)
@@ -175,7 +179,7 @@ def _data_bytes(method: Method, graph: Graph) -> int:
 
 
 def _times(method: Method, graph: Graph) -> int:
-    """Number of times of a series that a step reads, window by window; 1 of a plain graph."""
+    """Number of time points of a series that a step reads over all windows; 1 for a plain graph."""
     if not graph.has("window_index"):
         return 1
     batch = graph

@@ -31,12 +31,12 @@ Part = Callable[[Member], Any]
 
 @dataclass(frozen=True)
 class Stacked:
-    """A value of every client, as one function of the current client.
+    """The values of all clients for one field, read through a function of the current client.
 
     Args:
         of: returns the current client's value, inside `vmap`.
-        tensors: the tensors that the value is made of.
-        fixed: everything else that it is made of.
+        tensors: the tensors in the value.
+        fixed: everything else in the value.
     """
 
     of: Part
@@ -48,7 +48,7 @@ class Stacked:
 
 
 def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
-    """The tensors in a value, and everything else: its structure and objects that are no tensors.
+    """The tensors in a value, and everything else: its structure and its other objects.
 
     Example:
         >>> taken_apart({"a": torch.tensor(1.0), "b": 2})
@@ -72,20 +72,20 @@ def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
 
 
 def _late(make: Callable[[], Part]) -> Part:
-    """A part that is made when a loss asks for it."""
+    """A part that is computed when a loss first reads it."""
     cached = cache(make)
     return lambda client: cached()(client)
 
 
 class Cohort:
-    """K graphs, padded to the largest one and stacked; their edges are block-diagonal operators.
+    """K graphs, padded to the largest graph and stacked; edges become block-diagonal operators.
 
     Args:
         graphs: the clients' graphs, with equal fields, features, classes, dtype and device.
-        clients: the clients' numbers for errors; default their positions.
+        clients: the clients' numbers in error messages; default their positions.
 
     Raises:
-        ValueError: if the graphs differ in kind.
+        ValueError: if the graphs have different kinds.
 
     Example:
         >>> graphs = [fgl.Graph(torch.ones(n, 2), torch.tensor([[0], [1]])) for n in (2, 4)]
@@ -132,10 +132,9 @@ class Cohort:
             self.parts["train_mask"] = self.parts["example_mask"]
 
     def of_step(self, batches: Sequence[Graph | None]) -> Cohort:
-        """The cohort of a step: a graph of each client, None for a client that takes no step.
+        """The cohort of a step: one graph per client, or None for a client that takes no step.
 
-        Graphs that are some windows of the clients' own series share what was stacked of the series
-        and its edges.
+        If the graphs are windows of the clients' series, they share the stacked series and edges.
         """
         first = next(graph for graph in batches if graph is not None)
         if not first.has("window_index"):
@@ -155,7 +154,7 @@ class Cohort:
         return self._stacked(name, [getattr(graph, name) for graph in self.graphs], pad=True)
 
     def _entries(self, name: str) -> Part:
-        """A field of the edges; padding comes after a client's own entries."""
+        """A field of the edges; padding follows a client's own entries."""
         return self._stacked(name, [graph.entries(name) for graph in self.graphs], pad=True)
 
     def _pairs(self) -> Part:
@@ -164,7 +163,7 @@ class Cohort:
         return lambda client: rows(client).T
 
     def _messages(self) -> Part:
-        """``edge_index [2, E]`` of the entries, whose padding joins the sink with itself."""
+        """``edge_index [2, E]`` of the entries; padded entries are loops at the sink."""
         patterns = [graph.adj.pattern for graph in self.graphs]
         shape = (len(patterns), 2, max(pattern.nnz for pattern in patterns))
         ends = self.index.new_full(shape, self.num_nodes)
@@ -183,7 +182,7 @@ class Cohort:
         return len(self.graphs)
 
     def _owners(self, graph: Graph) -> Tensor:
-        """The graph of every node; padding belongs to a graph that no client has."""
+        """The index of every node's graph; padded nodes belong to an extra graph."""
         out = graph.edge_index.new_full((self.num_nodes,), self.num_examples)
         out[: graph.num_nodes] = graph.batch  # type: ignore[assignment]
         return out
@@ -194,11 +193,11 @@ class Cohort:
         return isinstance(self.graphs[0].x, SparseMatrix)
 
     def known(self) -> list[Tensor]:
-        """The stacks that losses may use and that still exist, as arguments of `vmap`."""
+        """The stacks that losses may use and that are still in memory, as arguments of `vmap`."""
         return [stack for ref in self._lifted if (stack := ref()) is not None]
 
     def remember(self, stacks: Sequence[Tensor]) -> None:
-        """Add a stack to `known` by a weak reference: a context's stack is freed with its round."""
+        """Add stacks to `known` by weak references, so that they are freed after their round."""
         self._lifted = [weakref.ref(stack) for stack in (*self.known(), *stacks)]
 
     def graph(self, client: Member) -> Graph:
@@ -206,13 +205,13 @@ class Cohort:
         return _Member(self, client)
 
     def stack(self, name: str, values: Sequence[Any]) -> Stacked:
-        """A function that gives the current client's value inside `vmap`, from a value per client.
+        """A function that returns, inside `vmap`, the current client's entry of `values`.
 
         A value that all clients share is passed on unchanged. `Ragged` values are padded with
         zeros, and their mask excludes the padding.
 
         Raises:
-            TypeError: if a value is of another kind than the first client's.
+            TypeError: if a value has another type than the first client's value.
             ValueError: if shapes, keys or dtypes differ, and the values are not `Ragged`.
         """
         return self._stacked(name, values, pad=False)
@@ -253,7 +252,7 @@ class Cohort:
         )
 
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
-        """Raise if shapes differ: padding without a mask would enter the loss in silence."""
+        """Raise if shapes differ: without a mask, padding would silently change the loss."""
         for client, value in zip(self.clients, values, strict=True):
             shape: Any = getattr(value, "shape", None)
             want: Any = getattr(values[0], "shape", None)
@@ -303,16 +302,16 @@ class Cohort:
 
 
 def _joined(of: Part, parts: Iterable[Stacked]) -> Stacked:
-    """A value that is made of other values."""
+    """A value that is composed of other values."""
     parts = list(parts)
     tensors = [tensor for part in parts for tensor in part.tensors]
     return Stacked(of, tensors, [Stacked, *(each for part in parts for each in part.fixed)])
 
 
 class _Member(Graph):
-    """A graph inside `vmap`: batched tensors, padded nodes that are in no mask.
+    """A graph inside `vmap`: it has batched tensors, and masks exclude its padded nodes.
 
-    Its numbers of nodes, edges and training nodes are the client's own: tensors, not integers.
+    Its numbers of nodes, edges and training nodes are the client's own numbers, as tensors.
     """
 
     def __init__(self, cohort: Cohort, client: Member) -> None:
@@ -378,7 +377,7 @@ class _Member(Graph):
 
 @explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """The layers that mix examples, also padded ones: a batch of unequal clients may have none.
+    """Layers that mix examples, padding included: a batch of unequal clients must have none.
 
     Example:
         >>> len(batch_norms(torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1))))
@@ -403,7 +402,7 @@ def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
 
 
 def kind_of_graph(graph: Graph) -> dict[str, Any]:
-    """A key that must be equal for graphs to be stacked."""
+    """A key; only graphs with equal keys can be stacked."""
     names = (*EXAMPLE_FIELDS, *NODE_FIELDS, *EDGE_FIELDS[1:], *TIME_FIELDS)
     names = (*names, "edge_label_index", "batch")
     return {

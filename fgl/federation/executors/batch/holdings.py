@@ -1,4 +1,4 @@
-"""Holdings of a loss: the Python objects that it can reach, and whether they have changed.
+"""Holdings of a loss: the Python objects that the loss can reach, and a check for changes.
 
 A traced step repeats tensor operations and runs no Python code. So all other values that a loss
 depends on must stay unchanged: a counter, a flag of a module, a tensor in a closure.
@@ -54,13 +54,14 @@ MOST = 10_000  # objects, which are compared before every step
 
 
 class Holdings:
-    """The objects that some roots can reach: containers, closures, attributes, globals, tensors.
+    """The objects reachable from some roots: containers, closures, attributes, globals and tensors.
 
     Args:
         roots: a loss and its model.
 
     Attributes:
-        refused: the reason why a step of this loss cannot be repeated without Python; else empty.
+        refused: the reason why a step of this loss cannot be repeated without Python, or an empty
+            string.
 
     Example:
         >>> count = {"calls": 0}
@@ -88,7 +89,7 @@ class Holdings:
                 self.refused = f"its loss holds more than {MOST:,} objects"
 
     def unchanged(self) -> bool:
-        """Whether every object still holds what it held."""
+        """Whether no object has changed since the start."""
         try:
             return (
                 all(map(operator.is_, map(operator.getitem, self._of, self._keys), self._values))
@@ -101,11 +102,11 @@ class Holdings:
             return False
 
     def holds(self, value: Any) -> bool:
-        """Whether this object is one of them."""
+        """Whether this object is among the holdings."""
         return self._seen.get(id(value)) is value
 
     def _visited(self, value: Any) -> list[Any]:
-        """The objects that a value holds, if it was not seen before."""
+        """The objects that a value holds; none if the value was visited before."""
         if id(value) in self._seen or isinstance(value, LEAVES):
             return []
         self._seen[id(value)] = value
@@ -189,7 +190,7 @@ def _is_part(value: Any, name: str) -> bool:
 
 
 def _has_slots(kind: type) -> bool:
-    """Whether objects of a class keep values in slots, where no dict shows them."""
+    """Whether objects of a class have slots, whose values are not in the object's dict."""
     return any(
         "__slots__" in vars(each) for each in kind.__mro__ if not _of_library(each.__module__)
     )
@@ -200,7 +201,7 @@ def _of_library(module: str | None) -> bool:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """Names that a function and the functions inside it look up."""
+    """Names that a function and its nested functions look up."""
     yield from code.co_names
     for const in code.co_consts:
         if isinstance(const, types.CodeType):

@@ -1,4 +1,4 @@
-"""The check of padding: a client's loss must be equal in a batch and alone."""
+"""The check of padding: a client's loss must be the same in a batch and without a batch."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ GROUP = "edges of clients"  # and their numbers: a group whose clients were all 
 def check_padding(
     view: View, params: Sequence[Params], left: Sequence[int], checked: set[str]
 ) -> None:
-    """Compare the most padded client's loss in the batch with its loss alone, once per kind.
+    """Check for each kind of padding that the most padded client's loss does not depend on it.
 
-    They are compared in eval mode, and in training mode without dropout too, if the model has a
-    module that is neither torch's nor fgl's. If the model reads `edge_index`, all clients are
-    compared and gradients must be finite.
+    The client's loss in the batch is compared with its loss without a batch, in evaluation mode. If
+    the model has a module that is neither torch's nor fgl's, the losses are also compared in
+    training mode without dropout. If the model reads `edge_index`, the losses of all clients are
+    compared, and gradients must be finite.
 
     Args:
         view: the current step.
         params: each client's initial parameters.
         left: the clients that take this step.
-        checked: kinds of padding that were checked before, ``"nodes"`` or the path of a `Ragged` in
-            a context; new ones are added.
+        checked: kinds of padding that were checked before: ``"nodes"`` or the path of a `Ragged` in
+            a context. The call adds new kinds.
 
     Raises:
-        ValueError: if a loss that draws nothing differs for a padded client.
+        ValueError: if a loss without random numbers differs for a padded client.
     """
     if not view.is_new:
         return
@@ -61,7 +62,7 @@ def check_padding(
 
 
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
-    """Kinds of padding in a batch, each with the client of `left` that is padded most."""
+    """Kinds of padding in a batch, each with the client of `left` that has the most padding."""
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
     if cohort.graphs[0].edge_label_index is not None or cohort.graphs[0].has("window_index"):
         sizes["examples"] = [graph.num_examples for graph in cohort.graphs]
@@ -76,7 +77,7 @@ def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dic
 
 
 def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
-    """Compare in eval mode, and in training mode if the code of a module is not known here."""
+    """Compare in evaluation mode, and also in training mode if the code of a module is unknown."""
     modules = stand_in(view.method.model).modules()
     familiar = all(type(module).__module__.split(".")[0] in ("torch", "fgl") for module in modules)
     for training in (False,) if familiar else (False, True):
@@ -84,14 +85,14 @@ def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
 
 
 def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int]) -> None:
-    """Compare at perturbed parameters, or at the given ones if the loss is not finite there.
+    """Compare at perturbed parameters, or at the given ones if that loss is not finite.
 
-    If biases are 0, padded nodes give 0 too, which would hide the error.
+    With biases of 0, outputs at padded nodes would be 0 and hide an error.
     """
     names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
-        """Parameters, and the losses of the clients alone and padded."""
+        """Parameters, and the clients' losses without a batch and in the batch."""
         ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
         losses = _whole(view).losses(_stacks(view, at))
@@ -121,9 +122,10 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
 
 
 def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
-    """Raise if a gradient is finite for a client alone and not in the batch.
+    """Raise if a gradient is finite without a batch but not in the batch.
 
-    A padded graph may be divided by 0: its loss is left out, and its gradient is 0 times NaN.
+    A mean over a padded graph may divide by 0. Its loss is left out, but its gradient is 0 times
+    NaN.
     """
     names = trainable(view.method)
     with _aside(view):
@@ -152,7 +154,7 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _aside(view: View, training: bool = False) -> Iterator[None]:
-    """A context without torch's dropout, whose draws do not change those of training."""
+    """A context without torch's dropout; it does not change the random numbers of training."""
     device = view.cohort.graphs[0].device
     devices = [device] if device.type == "cuda" else []
     model = stand_in(view.method.model)
@@ -164,19 +166,19 @@ def _aside(view: View, training: bool = False) -> Iterator[None]:
 
 
 def _alone(view: View, at: Params, client: int, seed: int = 0) -> Tensor:
-    """The loss of a client alone; its changes of buffers are discarded."""
+    """The loss of a client without a batch; changes of buffers are discarded."""
     set_seed(seed)
     at = {name: value if value.requires_grad else value.clone() for name, value in at.items()}
     return view.method.loss(at, view.cohort.graphs[client], view.contexts[client])
 
 
 def _whole(view: View) -> View:
-    """The same step on all training examples of the clients."""
+    """The same step, but on all training examples of the clients."""
     return View(view.method, view.layout).at(view.cohort, view.contexts, None)
 
 
 def _stacks(view: View, at: Params) -> Params:
-    """The same parameters for every client, stacked as they are laid out."""
+    """The same parameters for every client, stacked in their memory layout."""
     return {
         name: value.detach().expand(len(view.cohort), *value.shape).clone()
         for name, value in view.layout.turn(at).items()
@@ -184,6 +186,6 @@ def _stacks(view: View, at: Params) -> Params:
 
 
 def _beside(value: Tensor) -> Tensor:
-    """A tensor changed by up to a tenth of its entries' mean size, or of 1 if all are 0."""
+    """A copy with random changes up to a tenth of the mean entry size, or of 1 if all are 0."""
     size = value.abs().mean()
     return value + 0.1 * torch.rand_like(value) * torch.where(size > 0, size, 1)

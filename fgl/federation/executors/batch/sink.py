@@ -1,8 +1,8 @@
-"""The sink: an extra node that takes padding and removed edges of a batch, for PyG's models.
+"""The sink: an extra node for the padded and removed edges of a batch, for PyG's models.
 
-PyG's code removes edges by masks, which cannot work under `vmap`. So padded edges, and edges that
-`Graph.with_adj` set to 0, become loops at the sink. Its features are 0, it belongs to an extra
-graph, and its row of the model's output is cut off.
+PyG's code removes edges by masks, which does not work under `vmap`. So padded edges, and edges that
+`Graph.with_adj` set to 0, become loops at the sink. The sink has features of 0 and belongs to an
+extra graph. Its row is removed from the model's output.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class SunkReading(Reading):
     Args:
         graph: the client's graph; its edge fields end with padding.
         edge_index: int64 ``[2, E]``; padding points to the sink.
-        num_nodes: largest number of nodes of a client, which is the sink's index.
-        num_graphs: largest number of graphs of a client, which is the index of the sink's graph;
-            None if clients have one graph.
-        zero: a batched int64 zero of each client.
+        num_nodes: largest number of nodes of any client; it is also the sink's index.
+        num_graphs: largest number of graphs of any client; it is also the index of the sink's
+            graph. None if each client has one graph.
+        zero: a batched int64 zero, one per client.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class SunkReading(Reading):
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """Call the model with masked edges at the sink, and cut off the sink's row."""
+        """Call the model with masked edges moved to the sink, and remove the sink's row."""
         hook = model.register_forward_hook(self._cut, prepend=True)
         try:
             with Filtered(self):
@@ -87,7 +87,7 @@ class SunkReading(Reading):
             hook.remove()
 
     def _cut(self, model: nn.Module, args: Any, out: Any) -> Any:
-        """The output without the sink's row, or without its graph's row if rows are graphs."""
+        """The output without the sink's row, or without the row of the sink's graph."""
         if isinstance(out, tuple):
             return tuple(self._cut(model, args, each) for each in out)
         if not isinstance(out, Tensor) or not out.dim():
@@ -103,9 +103,9 @@ class SunkReading(Reading):
 class Filtered(TorchFunctionMode):
     """A mode that makes PyG's operations on edges work under `vmap`, with fixed shapes.
 
-    A mask moves the other edges to the sink. The largest index is the largest possible one. Tensors
-    that a layer makes are made for each client. Rows are read and added as a whole, which is
-    faster.
+    A mask moves the excluded edges to the sink. The largest index is replaced by the largest
+    possible index. Tensors that a layer creates are created for each client. Rows are read and
+    added as a whole, which is faster.
     """
 
     def __init__(self, reading: SunkReading) -> None:
@@ -133,7 +133,7 @@ class Filtered(TorchFunctionMode):
         return out
 
     def _masked(self, values: Tensor, mask: Any) -> Tensor:
-        """All entries; edges that the mask leaves out become loops at the sink."""
+        """All entries; edges that the mask excludes become loops at the sink."""
         ends = values.dtype == torch.int64 and not self._is_field(values)
         return torch.where(mask, values, self.reading.sink) if ends else values
 
@@ -156,7 +156,7 @@ def _mask_of(key: Any) -> Tensor | None:
 
 
 def _reads_rows(x: Tensor, dim: int, index: Tensor) -> bool:
-    """Whether whole rows are read: a batch copies them, where its own kernel reads each entry."""
+    """Whether whole rows are read: these are copied, which is faster than reading each entry."""
     return dim in (0, -x.dim()) and x.is_floating_point() and index.dim() == 1
 
 

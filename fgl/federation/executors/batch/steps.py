@@ -45,7 +45,7 @@ class View:
         self._known: Mapping[tuple[int, ...], tuple[list[Any], Stacked]] = {}
 
     def at(self, cohort: Cohort, contexts: Sequence[Any], mask: Tensor | None) -> View:
-        """The view of a step; values that it shares with the step before are stacked once."""
+        """The view of a step; values shared with the previous step are not stacked again."""
         view = View(self.method, self.layout)
         view.cohort, view.contexts, view.mask = cohort, contexts, mask
         same = self.__dict__.get("cohort") is cohort
@@ -68,7 +68,7 @@ class View:
         return self._parts[key]
 
     def read(self) -> list[str]:
-        """The context entries that were read, if each client has its own context."""
+        """The entries that were read from the contexts, if each client has its own context."""
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
@@ -87,7 +87,7 @@ class View:
     def renewed(self) -> View:
         """The same step on copies of its mask and of the contexts' tensors.
 
-        Nothing that was derived from a tensor and kept is known for its copy.
+        Values that were derived from a tensor and cached are not cached for its copy.
         """
         view = type(self)(self.method, self.layout)
         memo: dict[int, Any] = {}
@@ -105,7 +105,7 @@ class View:
         return self.cohort.stack("context", self.contexts)(client)
 
     def losses(self, stacks: Params) -> Tensor:
-        """The clients' losses ``[K]``, each at the client's own parameters, which are stacked."""
+        """The clients' losses ``[K]``, each at the client's own row of the stacked parameters."""
 
         def loss(client: Member, mask: Tensor | None, local: Params) -> Tensor:
             graph = self.cohort.graph(client)
@@ -118,7 +118,7 @@ class View:
         return self._mapped("loss", loss, stacks)  # type: ignore[no-any-return]
 
     def hook(self, name: str, function: Hook) -> Hook:
-        """`Training.adjust` or `settle` for all clients, with stacks and each client's context."""
+        """Call `Training.adjust` or `settle` for all clients, with each client's context."""
         function = named(name, function)
 
         def one(client: Member, mask: Tensor | None, first: Params, second: Params) -> Params:
@@ -131,7 +131,7 @@ class View:
         return all_at_once
 
     def _mapped(self, name: str, function: Callable[..., Any], *trees: Params) -> Any:
-        """Map a function over the clients; an error names what `vmap` cannot do, and a way out."""
+        """Map a function over clients; an error names the unsupported operation and a remedy."""
         stacks = self.cohort.known()
         clients: list[Member] = []
 
@@ -161,7 +161,7 @@ class View:
 
 
 class Alone(View):
-    """The local step of one client, which `cohort` is the graph of; it runs without `vmap`."""
+    """The local step of one client, without `vmap`; `cohort` is the client's graph."""
 
     @classmethod
     def of(cls, method: Method, layout: Layout, graph: Graph, context: Any) -> Alone:
@@ -171,14 +171,14 @@ class Alone(View):
         return view
 
     def losses(self, stacks: Params) -> Tensor:
-        """The client's loss at its parameters and buffers."""
+        """The client's loss at the given parameters and buffers."""
         value = self.method.loss(self.layout.turn(stacks), self.cohort, self.contexts[0])
         check_scalar(value)
         return value
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """A context with copies of its tensors; what is shared stays shared."""
+    """A context with copies of its tensors; a tensor that occurs twice is copied only one time."""
     if id(value) in memo:
         return memo[id(value)]
     new = value
@@ -195,7 +195,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
 
 
 class _Context(Mapping[str, Any]):
-    """The context of a client inside `vmap`: an entry is stacked when the loss reads it."""
+    """The context of a client inside `vmap`; an entry is stacked when the loss first reads it."""
 
     def __init__(self, view: View, client: Member) -> None:
         self._view, self._client = view, client
@@ -213,13 +213,13 @@ class _Context(Mapping[str, Any]):
 
 
 class StepPlan:
-    """The steps of a cohort; a client with fewer steps repeats one and ignores the result.
+    """The steps of a cohort; a client with fewer steps repeats a step, whose result is ignored.
 
     Args:
         how: number of steps, or `how.batches`.
         cohort: the clients.
         contexts: one per client.
-        seeds: one per client, as when it trains alone.
+        seeds: one per client, the same seeds as without a batch.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class StepPlan:
     def at(self, step: int) -> tuple[Cohort, Sequence[Any], Tensor | None]:
         """The cohort of a step, its contexts, and training masks ``[K, num_nodes]`` or None.
 
-        If the contexts are equal to the contexts of the step before, they are the same list.
+        If the contexts equal those of the previous step, the same list is returned.
         """
         own = self.cohort.graphs
         pairs = [steps[min(step, len(steps) - 1)] if steps else None for steps in self.drawn]
@@ -268,6 +268,6 @@ class StepPlan:
 
 
 def _base(graph: Graph) -> Graph:
-    """The graph that `with_train_mask` was given, or the graph itself."""
+    """The graph that was passed to `with_train_mask`, or the graph itself."""
     base: Graph = graph.__dict__.get("masked", graph)
     return base

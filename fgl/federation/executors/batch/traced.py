@@ -1,8 +1,8 @@
 """Traced steps: a cohort's losses and gradients as a flat list of operations.
 
 A `Recorder` records the operations of one step, below `vmap` and autograd. Repeating the list gives
-the same bits and skips the Python of both. A list holds for one cohort; parameters, buffers,
-contexts and masks are its inputs.
+bit-identical results and avoids the Python overhead of both. A list is valid for one cohort. Its
+inputs are the parameters, buffers, contexts and masks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST = 4  # traces of a cohort; a loss that needs more changes too often
 
 
 class Step(NamedTuple):
-    """A local step: its graphs and contexts, parameters and buffers, those that are trained."""
+    """A local step: its view, parameters and buffers, and the names of the trained tensors."""
 
     view: View
     stacks: Params
@@ -43,10 +43,10 @@ class Step(NamedTuple):
 class Tracer:
     """The traced steps of a run, each checked against ordinary steps.
 
-    After `AFTER` ordinary steps of a cohort one step is recorded and repeated from then on. At its
-    first use and at its uses 2, 4, 8, ... the ordinary step is taken too, from the same random
-    state, and must give the same bits, in losses, gradients, buffers and the random state. A
-    difference, or an error, ends all tracing of the run: `why` then has the reason.
+    After `AFTER` ordinary steps of a cohort, one step is recorded; later steps repeat it. At uses
+    1, 2, 4, 8, ... of the recorded step, the ordinary step is also taken from the same random
+    state. Losses, gradients, buffers and the random state must then be bit-identical. A difference
+    or an error ends all tracing of the run, and `why` has the reason.
 
     Example:
         >>> tracer = Tracer()
@@ -80,7 +80,7 @@ class Tracer:
         return self._recorded(traces, step)
 
     def rest(self, graphs: Cohort | Graph) -> None:
-        """Let go of the last step's tensors, at the end of a round of a cohort or a client."""
+        """Release the last step's tensors, at the end of a round of a cohort or a client."""
         for trace in self._traces.get(graphs, ()):
             trace.last = None
 
@@ -99,7 +99,7 @@ class Tracer:
         return losses
 
     def _recorded(self, traces: list[Trace], step: Step) -> Tensor:
-        """Take an ordinary step; record it too if nothing but tensors has changed in it."""
+        """Take an ordinary step; also record it if it changed only tensors."""
         method = step.view.method
         holdings = Holdings([method.loss, stand_in(method.model)])
         if holdings.refused:
@@ -149,12 +149,12 @@ class Trace:
 
     Args:
         run: the operations, ``(*inputs) -> losses, *gradients``.
-        names: of the stacks that are inputs, the leaves first.
+        names: names of the stacks that are inputs, the leaves first.
         leaves: names of the leaves.
-        keys: entries of the contexts that the loss reads, if clients have contexts of their own.
-        form: the conditions on which the operations hold.
+        keys: entries of the contexts that the loss reads, if each client has its own context.
+        form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: inputs that the loss also holds itself, by their places: they must stay the same.
+        pinned: inputs, by position, that the loss also holds itself; they must stay the same.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Trace:
         self._shared: set[int] = set()  # gradients that are views of something else
 
     def inputs(self, step: Step) -> list[Tensor] | None:
-        """The inputs of the operations at this step; None if they do not hold for it."""
+        """The inputs of the operations at this step; None if the trace is invalid for it."""
         view, stacks = step.view, step.stacks
         if not self.holdings.unchanged():
             return None
@@ -191,7 +191,7 @@ class Trace:
         return inputs
 
     def _with_mask(self, inputs: list[Tensor], mask: Tensor | None) -> list[Tensor] | None:
-        """The inputs of the step before, with another mask."""
+        """The inputs of the previous step, with another mask."""
         place = len(self.names)
         if mask is None:
             return None if self.masked else inputs
@@ -211,7 +211,7 @@ class Trace:
         return losses
 
     def learn_aliases(self, inputs: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> None:
-        """Note gradients that share memory with an input or with each other: they are copied."""
+        """Note gradients that share memory with an input or each other; they are copied."""
         places = {each.untyped_storage().data_ptr() for each in inputs}
         for number, leaf in enumerate(leaves.values()):
             if leaf.grad is None:
@@ -224,14 +224,14 @@ class Trace:
 
 @dataclass(frozen=True)
 class Form:
-    """Conditions of a trace: the forms of its inputs, and objects that are no tensors."""
+    """Conditions of a trace: the forms of its inputs, and the objects that are not tensors."""
 
     tensors: Sequence[Any]
     fixed: Sequence[Any]
     settings: Any
 
     def fits(self, other: Form) -> bool:
-        """Whether the operations of one form hold for the other."""
+        """Whether operations recorded under one form are valid for the other form."""
         if len(self.fixed) != len(other.fixed):
             return False
         same = all(map(_same_object, self.fixed, other.fixed))
@@ -244,7 +244,7 @@ def _same_object(one: Any, other: Any) -> bool:
 
 
 def differentiated(step: Step) -> Tensor:
-    """The clients' losses ``[K]``, whose sum is differentiated: the leaves get their gradients."""
+    """Compute the clients' losses ``[K]`` and differentiate their sum; the leaves get gradients."""
     losses = step.view.losses(step.stacks)
     check_has_gradient(losses)
     losses.backward(scalar(1.0, losses.dtype, losses.device).expand_as(losses))
@@ -258,11 +258,11 @@ def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings
     Args:
         view: the step.
         stacks: parameters and buffers ``[K, ...]``.
-        leaves: names of those that are trained.
+        leaves: names of the trained stacks.
         holdings: the Python objects that must not change.
 
     Raises:
-        RuntimeError: if the loss cannot be recorded, since it reads a number from a tensor.
+        RuntimeError: if the loss cannot be recorded because it reads a number from a tensor.
     """
     names = [*leaves, *(name for name in stacks if name not in set(leaves))]
     keys = view.read()
@@ -311,7 +311,7 @@ def _copies(stacks: Params) -> Params:
 
 @contextmanager
 def _random_state(state: Tensor) -> Iterator[None]:
-    """A context with a random state of torch; the present one comes back afterwards."""
+    """A context with a given random state of torch; the current state is restored afterwards."""
     present = torch.get_rng_state()
     torch.set_rng_state(state)
     try:
@@ -322,7 +322,7 @@ def _random_state(state: Tensor) -> Iterator[None]:
 
 @contextmanager
 def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
-    """Note whether Python's or numpy's random state, or an object of the loss, changes inside."""
+    """A context that notes changes of Python's and NumPy's random states and of the loss."""
     before = _states()
     yield
     if _states() != before:
@@ -332,7 +332,7 @@ def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
 
 
 def _states() -> tuple[Any, ...]:
-    """The states of Python's and numpy's global generators."""
+    """The states of the global generators of Python and NumPy."""
     name, key, *rest = np.random.get_state()
     return random.getstate(), name, np.asarray(key).tobytes(), *rest
 

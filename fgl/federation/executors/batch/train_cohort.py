@@ -1,6 +1,6 @@
-"""Local training of a cohort: K clients as one, the clients being a tensor dimension.
+"""Local training of a cohort: K clients train together, as a dimension of the tensors.
 
-Optimisers are element-wise, so one on stacked parameters ``[K, ...]`` acts as K optimisers.
+Optimisers are element-wise, so one optimiser of stacked parameters ``[K, ...]`` acts as K.
 """
 
 from __future__ import annotations
@@ -52,25 +52,27 @@ def train_cohort(
     checked: set[str] | None = None,
     tracer: Tracer | None = None,
 ) -> list[Trained]:
-    """Train all clients of a cohort together; the result is as `train` of each client.
+    """Train all clients of a cohort together, with the results that `train` gives for each client.
 
-    ``torch.func.vmap`` of the loss over the clients, one backward, one optimiser on the stacked
-    parameters. A client with fewer minibatches than others stops early.
+    A step is one ``torch.func.vmap`` of the loss over the clients, one backward pass and one step
+    of an optimiser of the stacked parameters. A client with fewer minibatches than others stops
+    early.
 
     Args:
         method: the method; its loss must run under `vmap`, and its optimiser must be element-wise.
         params: each client's initial parameters; not changed.
         cohort: the clients' graphs.
-        contexts: the contexts from `method.receive`, one per client; a tensor object that all of
-            them share is passed on once.
-        seeds: one per client, for its minibatches. The first one decides dropout, augmentation and
-            all else that the loss draws, which differs from the draws of clients that train alone.
+        contexts: the contexts from `method.receive`, one per client. A tensor object that all
+            contexts share is not stacked.
+        seeds: one per client, for its minibatches. The first seed determines dropout, augmentation
+            and all other random numbers of the loss. These differ from the random numbers of
+            clients that train without a batch.
         optimizers: each client's optimiser state, after the same number of steps for all; default
             none.
         checked: kinds of padding that were checked before, see `check_padding`. If there is a new
-            kind and the loss draws nothing in eval mode, the most padded client's loss is compared
-            with its loss alone and the kind is added; default empty.
-        tracer: repeats traced steps where it has them; by default every step is an ordinary one.
+            kind and the loss uses no random numbers in evaluation mode, `check_padding` checks it
+            and the kind is added. Default empty.
+        tracer: repeats steps that it has traced; by default every step is an ordinary step.
 
     Returns:
         One `Trained` per client; their parameters are views of one stack.
@@ -78,7 +80,7 @@ def train_cohort(
     Raises:
         ValueError: if the clients cannot be stacked, the optimiser is not element-wise, or padded
             nodes get into the loss.
-        RuntimeError: if the loss cannot be mapped, naming the line and the operation.
+        RuntimeError: if the loss cannot be mapped; the error names the line and the operation.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -169,7 +171,7 @@ def _step(
     stepper: optim.Optimizer,
     tracer: Tracer | None = None,
 ) -> Tensor:
-    """Take a local step of all clients; returns their losses ``[K]`` before it."""
+    """Take a local step of all clients; return their losses ``[K]`` before the step."""
     how, layout = view.method.train, view.layout
     stepper.zero_grad()
     differentiate = differentiated if tracer is None else tracer.differentiate
@@ -187,10 +189,10 @@ def _step(
 
 
 def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """The client's optimiser, its groups as the factory makes them of one client's tensors.
+    """The optimiser, with the groups that the factory creates for one client's tensors.
 
     Raises:
-        ValueError: if the optimiser is not element-wise, or has hooks: they would see all clients.
+        ValueError: if the optimiser is not element-wise, or has hooks, which would see all clients.
     """
     alone = {name: params[name].detach().clone().requires_grad_() for name in leaves}
     optimizer = made(how.optimizer, alone)
@@ -249,7 +251,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise if a layer mixes nodes: it would mix in padded ones, and the sink of `edge_index`."""
+    """Raise if a layer mixes nodes, since it would include padded nodes and the sink."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):
@@ -261,7 +263,7 @@ def _check_model(model: nn.Module, cohort: Cohort) -> None:
 
 
 def _clip(leaves: Sequence[Tensor], max_norm: float) -> None:
-    """`torch.nn.utils.clip_grad_norm_` for every client on its own."""
+    """Apply `torch.nn.utils.clip_grad_norm_` to every client separately."""
     grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
     norms = torch.stack([grad.reshape(len(grad), -1).norm(dim=1) for grad in grads]).norm(dim=0)
     scale = (max_norm / (norms + 1e-6)).clamp(max=1.0)

@@ -1,1 +1,1 @@
-"""Remote clients, on their own machines."""
+"""Executor of remote clients, which run on their own computers."""

@@ -1,4 +1,4 @@
-"""A client on its own machine: its agreement with the server, training, kept states, scores."""
+"""A client on its own computer: agreement with the server, training, stored states and scores."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ LAST = 2**62  # number of a run or a round
 
 
 class Note(NamedTuple):
-    """The data that the server sends to a client beside its message.
+    """The data that the server sends to a client in addition to its message.
 
     Args:
-        run: number of the run; each new run has another one.
+        run: number of the run; each new run has a different number.
         seed: seed of the run.
         round: number of the round, from 0.
         client: number of this client.
-        base: the last round in which the server accepted this client's message; the client's state
-            after that round counts. -1 for the empty state.
+        base: the last round in which the server accepted this client's message. The client's state
+            after that round is the valid state. -1 means the empty state.
 
     Example:
         >>> Note(run=7, seed=0, round=3, client=1, base=2).base
@@ -56,7 +56,7 @@ class Note(NamedTuple):
     base: int
 
     def check(self) -> None:
-        """Raise a ValueError unless a run can have these numbers, since files are named by them.
+        """Raise a ValueError unless these numbers are valid, since file names contain them.
 
         Example:
             >>> Note(run=-7, seed=0, round=3, client=1, base=2).check()
@@ -68,14 +68,15 @@ class Note(NamedTuple):
 
 
 def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Values that must be equal at a server and its clients, so that results equal one process's.
+    """Values that must be equal at server and clients, so that results equal those of one process.
 
     Args:
-        method: the method; its initial model, its training and the names of its functions are used.
-        config: values, as JSON can hold them, that are hidden in these functions.
+        method: the method; the values include its initial model, its training and its functions'
+            names.
+        config: further settings, which are hidden inside these functions, as JSON values.
 
     Returns:
-        Values by name, as JSON can hold them, with the number of torch threads and versions.
+        JSON values by name, including the number of torch threads and the versions.
 
     Example:
         >>> sorted(agreement(fgl.fedavg(torch.nn.Linear(1, 1))))[-3:]
@@ -92,7 +93,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
 
 @torch.no_grad()
 def check_width(method: Method, graph: Graph, client: int) -> None:
-    """Refuse a client whose number of features the model does not take.
+    """Raise if the model does not accept the client's number of features.
 
     Raises:
         Refusal: with the number of features.
@@ -117,7 +118,7 @@ def check_width(method: Method, graph: Graph, client: int) -> None:
 
 
 def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
-    """Raise a ValueError that names the first difference between a client and its server.
+    """Raise a ValueError with the first difference between a client's and the server's values.
 
     Example:
         >>> check_agreement(2, {"threads": 2}, {"threads": 1})
@@ -133,9 +134,9 @@ def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]
 
 
 def plan(agreed: Mapping[str, Any]) -> str:
-    """A digest of all that a run does with a client's data, by which a site approves it.
+    """A digest of everything that a run does with a client's data; a site approves this digest.
 
-    It does not include threads and versions, so that machines may change.
+    It does not include threads and versions, so a site may change its computer.
 
     Example:
         >>> one = agreement(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -147,14 +148,15 @@ def plan(agreed: Mapping[str, Any]) -> str:
 
 
 def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
-    """Raise a ValueError if a site has a list of approved plans that lacks this one.
+    """Raise a ValueError if a site has a list of approved plans and this plan is not in the list.
 
-    A plan does not cover functions whose settings no builder recorded, so a list refuses them.
+    A plan does not cover functions whose settings no builder recorded. A site with a list therefore
+    rejects runs with such functions.
 
     Args:
-        path: path of the list, whose lines begin with a plan; None approves all.
-        plan: the run's plan. The ledger has the method as text, which stays at the site.
-        unknown: names of the method's functions whose settings are not known.
+        path: path of the list; each line begins with a plan. None approves all plans.
+        plan: the run's plan. The site's own ledger has the method as text.
+        unknown: names of the method's functions whose settings are unknown.
         state: the site's state folder, if it has one.
 
     Example:
@@ -181,18 +183,18 @@ def answer(
     shelf: Shelf,
     ledger: Ledger | None = None,
 ) -> tuple[Answer, bool]:
-    """Play a client's round as `Loop` does; also says whether the client keeps a state.
+    """Play a client's round as `Loop` does; also return whether the client keeps a state.
 
-    The reply is kept: the same question in the same round gets the same bits again and costs
-    nothing, also if another process of the site answers it at the same moment. The answer's `paid`
-    is the number of answers to this question that the ledger charged; 0 for a first answer. The new
-    state is stored beside the state that counts. Its `onward` entries are written to disk before
-    the reply is sent, in place of the old ones.
+    The reply is stored. If the same request is repeated in the same round, the client sends the
+    bit-identical reply, which has no privacy cost. This also holds if two processes of the site
+    answer simultaneously. The answer's `paid` is the number of answers to this request that the
+    ledger charged; 0 for a first answer. The new state is stored next to the valid state. Its
+    `onward` entries are written to disk before the reply is sent, and replace the old entries.
 
     Raises:
-        ValueError: if the state that counts is not on the shelf, the ledger's budget does not
-            afford an answer, or a client with noise gets another question in a past round; and all
-            that the method raises.
+        ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's
+            budget, or if a client with noise gets a different request for a past round. Errors of
+            the method are raised too.
 
     Example:
         >>> import tempfile
@@ -251,10 +253,10 @@ def answer(
 def joined(
     method: Method, graph: Graph, note: Note, shelf: Shelf, ledger: Ledger | None = None
 ) -> Answer:
-    """A client's message before the first round; it has no noise, and nothing of it is stored.
+    """A client's message before the first round; it has no noise and is not stored.
 
     Raises:
-        ValueError: if the ledger's budget does not afford it.
+        ValueError: if the message would exceed the ledger's budget.
 
     Example:
         >>> import tempfile
@@ -276,7 +278,7 @@ def joined(
 
 
 class _Reply(NamedTuple):
-    """An answer of a client, with the digest of its question."""
+    """An answer of a client, with the digest of the request."""
 
     asked: str
     keeps: bool
@@ -290,7 +292,7 @@ class _Reply(NamedTuple):
 
 
 def _again(reply: _Reply, ledger: Ledger) -> tuple[Answer, bool]:
-    """The same answer to the same question, which costs nothing."""
+    """The stored answer to a repeated request, which has no privacy cost."""
     ledger.again(num_bytes=len(reply.packed))
     answer = Answer(
         unpack(reply.packed), reply.losses, reply.num_examples, paid=ledger.paid(reply.asked)
@@ -299,7 +301,7 @@ def _again(reply: _Reply, ledger: Ledger) -> tuple[Answer, bool]:
 
 
 def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
-    """The reply to this question, if it was answered before."""
+    """The stored reply to this request, if there is one."""
     payload = shelf.read(note.round, "reply")
     if payload is None:
         return None
@@ -309,16 +311,16 @@ def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
 
 
 def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
-    """Everything on the shelf that an answer changes; equal marks mean that nobody answered."""
+    """Everything on the shelf that an answer changes; equal marks mean that there was no answer."""
     reply = shelf.read(note.round, "reply")
     question = None if reply is None else reply.partition(b"\n")[0]
     return shelf.rounds("reply"), question, shelf.read(0, "onward")
 
 
 def _clear(shelf: Shelf, note: Note) -> None:
-    """Delete old states and replies except for the last two: a server may resume one round back.
+    """Delete all states and replies except the last two, since a server may resume one round back.
 
-    The newest reply stays, since it shows how far the run has come.
+    The newest reply is never deleted, since it shows how far the run has come.
     """
     states, replies = shelf.rounds(), shelf.rounds("reply")
     older = [index for index in states if index < note.base]
@@ -352,7 +354,7 @@ def scores(
 def _loop(
     method: Method, graph: Graph, note: Note, shelf: Shelf, score: Score | None = None
 ) -> Iterator[Loop]:
-    """A loop of one client, with the state that counts; modes and random state are put back."""
+    """A loop of one client with the valid state; modes and random state are restored afterwards."""
     states = {note.client: to(_state(method, note, shelf), graph.device)}
     cuda = [graph.device] if graph.device.type == "cuda" else []
     with torch.random.fork_rng(cuda), in_mode(method.model, False):
@@ -362,7 +364,7 @@ def _loop(
 
 
 def _state(method: Method, note: Note, shelf: Shelf) -> State:
-    """The state of the round that counts, with the newest values of the `onward` entries."""
+    """The valid state, with the newest values of the `onward` entries."""
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
     if payload is None:
         raise Refusal(

@@ -1,4 +1,4 @@
-"""The executor of remote clients: it finds their nodes, asks them, and asks again in time."""
+"""The executor of remote clients: it finds their nodes, sends requests and repeats them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SLOWEST = 30.0  # seconds between two questions to an app that dies of each
 
 
 class _Refused(NamedTuple):
-    """A refused node: its client, -1 if unknown, and the reason."""
+    """A rejected node: its client (-1 if unknown) and the reason."""
 
     client: int
     why: str
@@ -37,7 +37,7 @@ class _Refused(NamedTuple):
 
 @dataclass
 class _Question:
-    """The contents for clients in one round, and their replies so far."""
+    """The requests to clients in one round, and the replies so far."""
 
     kind: str
     contents: Mapping[int, Any]
@@ -50,23 +50,24 @@ class _Question:
     times: Counter[int] = field(default_factory=Counter)  # how often a client was asked
 
     def open(self) -> list[int]:
-        """Clients without a reply that are not being asked."""
+        """Clients without a reply and without a pending request."""
         waiting = {client for client, _ in self.pending.values()}
         return [c for c in self.contents if c not in self.found and c not in waiting]
 
 
 class RemoteClients:
-    """Clients as remote nodes, each known by the id that its network gives it.
+    """Executor of clients at remote nodes; the network gives each node an id.
 
-    Its `states` hold no state of a client. For each client they have the run and the last round
-    whose message was accepted, after which the client's state counts; -1 if it keeps none.
+    Its `states` do not contain the clients' states. For each client they have the number of the
+    run, and the last round in which the client's message was accepted. The client's state after
+    that round is valid. The round is -1 if the client keeps no state.
 
     Args:
         post: sends messages to nodes.
         method: the method that server and clients run.
         seed: seed of the run.
         states: the states of the run so far.
-        config: values, as JSON can hold them, that must be equal at the clients.
+        config: JSON values that must be equal at the clients.
     """
 
     padding = 0.0
@@ -146,7 +147,7 @@ class RemoteClients:
         warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
-        """The content of a client's records, or the problem with them."""
+        """The answer in a client's records, or the problem with the records."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
@@ -159,15 +160,15 @@ class RemoteClients:
             return Answer(None, problem=reason(error), paid=self._paid(client, 0))
 
     def _paid(self, client: int, charged: int) -> int:
-        """The number of answers that a client can have paid for, at most its number of questions.
+        """Upper bound on the number of answers that cost a client privacy; at most its requests.
 
-        Without a charge from its ledger, each of its answers can have had other bits.
+        If its ledger reports no number, each of its answers may have been different.
         """
         times = max(self._times.get(client, 1), 1)
         return min(charged, times) if charged > 0 else times
 
     def _said(self, index: int, client: int, content: Any | str) -> Any:
-        """The note of an answer; raise if it answers another question."""
+        """The note of an answer; raise if it answers a different request."""
         if isinstance(content, str):
             raise ValueError(content)
         note = self.post.note(content)
@@ -184,7 +185,7 @@ class RemoteClients:
         return Note(self.run, self.seed, index, client, int(base))
 
     def _ask(self, kind: str, index: int, messages: Mapping[int, Message]) -> dict[int, Any | str]:
-        """Ask clients and wait; returns each client's content, or the reason why there is none."""
+        """Send requests and wait; return each client's content, or the reason why there is none."""
         agreed = json.dumps(self.agreement)
         notes = {k: {**self._note(index, k)._asdict(), "agreement": agreed} for k in messages}
         contents = self.post.letters(notes, messages)
@@ -202,7 +203,7 @@ class RemoteClients:
         return question.found
 
     def _meet_all(self) -> None:
-        """Wait until all clients are known, or the time is over, before the first question."""
+        """Before the first request, wait until all clients are known or the time is over."""
         end = time.monotonic() + self.post.timeout
         nobody = _Question("query", {}, end, end)
         while len(self.nodes) < self.num_clients and time.monotonic() < end:
@@ -212,7 +213,7 @@ class RemoteClients:
                 time.sleep(self.post.poll)
 
     def _look(self) -> None:
-        """List the connected nodes, and ask new nodes for their client."""
+        """List the connected nodes, and request the client number of new nodes."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -230,7 +231,7 @@ class RemoteClients:
             self._queries[number] = node, now
 
     def _push(self, question: _Question) -> None:
-        """Send the question to connected clients that have to be asked."""
+        """Send the request to connected clients without a pending request."""
         now = time.monotonic()
         clients: dict[int, int] = {}
         for client in question.open():
@@ -249,7 +250,7 @@ class RemoteClients:
                 question.trouble[client] = "the message could not be sent"
 
     def _pull(self, question: _Question) -> None:
-        """Read the replies; only the node that was asked can answer."""
+        """Read the replies; a reply is valid only from the node that received the request."""
         numbers = [*question.pending, *self._queries]
         for reply in self.post.pull(numbers) if numbers else ():
             if reply.number in self._queries:
@@ -266,7 +267,7 @@ class RemoteClients:
                     question.found[client] = self._too_large(reply.content) or reply.content
 
     def _give_up(self, question: _Question) -> None:
-        """Stop waiting for clients that are absent or late."""
+        """Stop waiting for absent and late clients."""
         hopeless = len(self._strangers) >= self.num_clients and not (self.nodes or self._queries)
         if time.monotonic() >= question.end or hopeless:
             for client in question.contents:
@@ -279,7 +280,7 @@ class RemoteClients:
                     question.found[client] = self._absent(client)
 
     def _too_large(self, content: Any) -> str:
-        """The reason not to read a reply, which takes its size several times; "" if none."""
+        """The reason why a reply is too large to be read; "" if it is not."""
         try:
             self.limits.check_bytes(self.method, *self.post.size(content))
         except Exception as error:  # a client may send anything
@@ -287,7 +288,7 @@ class RemoteClients:
         return ""
 
     def _absent(self, client: int) -> str:
-        """The reason why a client has no node; "" if it has one."""
+        """The reason why a client has no node; "" if it has a node."""
         if self.nodes.get(client) in self._there:
             return ""
         refused = [(node, each) for node, each in self._strangers.items()]
@@ -303,12 +304,12 @@ class RemoteClients:
         return "its node is not there"
 
     def _site(self, node: int) -> str:
-        """The name of a node for an operator: its own, or the last digits of its number."""
+        """The name of a node in reports: its registered name, or the last digits of its number."""
         name = next(iter(self._there.get(node, ())), "")
         return shortened(name) or f"node ...{str(node)[-6:]}"
 
     def _ask_again(self) -> None:
-        """Ask refused nodes for their client again; no round waits for the answer."""
+        """Contact rejected nodes again, without waiting for the answer."""
         waiting = {node for node, _ in self._queries.values()}
         again = {
             node: None
@@ -319,7 +320,7 @@ class RemoteClients:
             self._queries[number] = node, -math.inf
 
     def _meet(self, node: int, reply: Reply) -> None:
-        """Record which client a node is, once and for all."""
+        """Record permanently which client a node is."""
         if reply.error is not None and reply.error[0] in AGAIN:
             return
         site = self._site(node)
@@ -347,7 +348,7 @@ class RemoteClients:
         (self._scoring.add if answer.scores else self._scoring.discard)(client)
 
     def _greeting(self, node: int, reply: Reply, site: str) -> replies.Handshake:
-        """A node's answer to the question for its client; raise if it is none."""
+        """A node's answer with its client number; raise if the answer is invalid."""
         if reply.error is not None:
             raise ValueError(f"{site}: {reply.error[1]}")
         if reply.node != node:

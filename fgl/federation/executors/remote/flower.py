@@ -1,4 +1,4 @@
-"""The Flower executor: clients on their own machines, reached through Flower's SuperLink."""
+"""The Flower executor: clients on their own computers, reached through Flower's SuperLink."""
 
 from __future__ import annotations
 
@@ -53,24 +53,27 @@ def client_app(
     mods: Sequence[Any] = (),
     full_errors: bool = False,
 ) -> ClientApp:
-    """The Flower app of a client: it trains on its own graph, as in one process, and sends.
+    """The Flower app of a client: the client trains on its own graph, as in one process.
 
-    The site's node config sets what the site allows. ``state`` is a folder for the client's states,
-    its replies and the ledger; without it, states and replies are lost when the SuperNode ends, and
-    there is no ledger. ``epsilon`` (and ``delta``, default 1e-5) is the privacy budget for all of
-    its answers together. ``approved`` is a file with the plans of approved runs, one per line;
-    default all runs. It needs ``state``, and a run whose settings are all known. ``runs`` is the
-    number of runs that the folder keeps, default 20.
+    The site's node config defines what the site allows. ``state`` is a folder for the client's
+    states, its replies and the ledger. Without a folder, states and replies are lost when the
+    SuperNode ends, and there is no ledger. ``epsilon`` (and ``delta``, default 1e-5) is the privacy
+    budget for all answers of the site together. ``approved`` is a file with the plans of approved
+    runs, one per line; by default all runs are approved. The file requires ``state``, and all
+    settings of a run must be known. ``runs`` is the number of runs that the folder keeps, default
+    20.
 
     Args:
-        build: ``context -> method, graph, client``, from this machine's data and from the sizes in
-            the context's run config. A fourth value, if there is one, must be equal to the `config`
-            of the server's `fgl.run`.
+        build: ``context -> method, graph, client``, from this computer's data and from the sizes in
+            the context's run config. An optional fourth value must be equal to the `config` of the
+            server's `fgl.run`.
         score: ``method -> (params, graph) -> metrics``, the client's own score of the model that it
-            deploys, after each round; a rate is a pair of a sum and its divisor. Default none.
+            deploys, computed after each round. A rate is a pair of a sum and its divisor. Default
+            none.
         mods: Flower's mods around training; mods that read tensors need `per_tensor` of `Flower`.
-        full_errors: whether the server gets an error's message. By default it gets the stage and
-            the type only, since the message may quote the data; the SuperNode's log has all of it.
+        full_errors: whether the server gets an error's message. By default the server gets only the
+            stage and the type, since the message may quote the data. The SuperNode's log has the
+            whole error.
 
     Returns:
         The app to name in a Flower app's ``pyproject.toml``.
@@ -102,7 +105,7 @@ def client_app(
         return Message(_records(values), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
-        """The outermost mod: it turns any error inside into an answer."""
+        """The outermost mod: it converts an error in the app to an answer."""
         kind = message.metadata.message_type
         try:
             reply: Message = call_next(message, context)
@@ -120,7 +123,7 @@ def client_app(
 
 
 def _answered(question: Message, note: Note, reply: Answer, keeps: bool) -> Message:
-    """The reply with a client's message, in one array if the question came in one."""
+    """The reply with a client's message, as a single array if the request was a single array."""
     one, sent = "packed" in question.content.array_records["message"], reply.message or {}
     values = {"keeps": keeps, "num_examples": reply.num_examples, "losses": reply.losses}
     values |= {"paid": reply.paid} if reply.paid else {}
@@ -140,7 +143,7 @@ def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[
 def _asked(
     build: Build, message: Message, context: Context
 ) -> Iterator[tuple[Method, Graph, Note, Sent, Shelf, Ledger]]:
-    """A client's data and the question; the ledger records why it does not answer."""
+    """A client's data and the request; if there is no answer, the ledger records the reason."""
     method, graph, client, config = _built(build, context)
     values: Any = message.content.config_records["note"]
     note = Note(*(int(values[name]) for name in Note._fields))
@@ -223,7 +226,7 @@ def _records(values: Mapping[str, Any], arrays: ArrayRecord | None = None) -> Re
 
 
 def _arrays(sent: Sent, *, per_tensor: bool) -> ArrayRecord:
-    """A message as one of Flower's arrays, or one for each tensor."""
+    """A message as one Flower array, or as one array for each tensor."""
     if per_tensor:
         return ArrayRecord({path: Array(t.detach().cpu().numpy()) for path, t in leaves(sent)})
     data = pack(sent)
@@ -231,7 +234,7 @@ def _arrays(sent: Sent, *, per_tensor: bool) -> ArrayRecord:
 
 
 def _read(content: RecordDict) -> Sent:
-    """The message within Flower's records."""
+    """The message in Flower's records."""
     arrays = content.array_records["message"]
     if "packed" in arrays:
         return unpack(arrays["packed"].data)
@@ -252,16 +255,16 @@ class Flower:
 
     Args:
         grid: the grid that Flower passes to a ServerApp's main function.
-        num_clients: number of clients in the federation, including absent ones.
-        timeout: seconds that a round waits for answers, and that the first round waits for all
-            clients to register.
+        num_clients: number of clients in the federation, including absent clients.
+        timeout: seconds for which a round waits for answers, and for which the first round waits
+            until all clients have registered.
         names: for client 0, 1, ... the name, or the public key in hexadecimal digits, with which
-            its SuperNode is registered. By default a client is the first node that claims its
-            number.
+            its SuperNode is registered. By default, client k is the first node that claims the
+            number k.
         per_tensor: whether to send one array for each tensor, which Flower's own mods can read.
             This is slower and does not support bfloat16.
-        poll: seconds between two checks for answers; between two checks for nodes, ten times as
-            long.
+        poll: seconds between two checks for answers. The time between two checks for new nodes is
+            ten times as long.
     """
 
     grid: Grid
@@ -289,7 +292,7 @@ class Flower:
         """Do nothing: each client checks whether it can run the method."""
 
     def evaluate(self, method: Method, *, each: bool = False) -> None:
-        """None: the server has no score, since clients score their own models."""
+        """Return None: the server has no score, since clients score their own models."""
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         return {"clients": self.num_clients, "clients_at_once": 1}
@@ -357,7 +360,7 @@ class Flower:
 
 
 def _length(value: Any) -> int:
-    """Bytes of an entry of a record, about."""
+    """Approximate size in bytes of an entry of a record."""
     if isinstance(value, list):
         return sum(map(_length, value))
     return len(value) if isinstance(value, str | bytes) else 8

@@ -1,7 +1,8 @@
-"""A site's ledger: a line for each answer and each refusal, and the privacy budget they count for.
+"""A site's ledger: a line for each answer and each refusal, and the site's privacy budget.
 
-``ledger.jsonl`` lies in a site's state folder. At a megabyte it is moved to ``ledger-000001.jsonl``
-and so on, of which the newest ten stay; the new one begins with what was spent so far.
+The file ``ledger.jsonl`` is in a site's state folder. When it reaches a megabyte, it is renamed to
+``ledger-000001.jsonl``, and so on; the newest ten such files are kept. Each new file begins with
+the total spent so far.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ Uses = Counter[tuple[float, float]]  # (noise multiplier, sample rate): how ofte
 
 @typed
 class Ledger:
-    """The ledger of one question: it checks the site's budget, and records answers and refusals.
+    """The ledger for one request: it checks the site's budget, and records answers and refusals.
 
     Args:
-        folder: folder of the ledger; with None there is neither ledger nor budget.
-        about: values for each line of this question, as JSON can hold them: run, round, method.
+        folder: folder of the ledger; None for no ledger and no budget.
+        about: JSON values for each line of this request, such as run, round and method.
         epsilon: budget for all answers of this site in all runs together; default none.
         delta: the delta for which epsilon is computed.
 
     Raises:
-        ValueError: if a number is out of range, or a budget has no folder to survive in.
+        ValueError: if a number is out of range, or there is a budget but no folder.
 
     Example:
         >>> import tempfile
@@ -70,11 +71,11 @@ class Ledger:
         self.about, self.epsilon, self.delta = dict(about), epsilon, float(delta)
 
     def epsilon_after(self, costs: Mapping[str, float]) -> float:
-        """Epsilon of all answers so far and of one more answer with this cost."""
+        """Epsilon of all answers so far together with one more answer of this cost."""
         return self._epsilon(self._uses() + _uses(costs))
 
     def check(self, costs: Mapping[str, float]) -> None:
-        """Raise a ValueError if one more answer with this cost would exceed the budget."""
+        """Raise a ValueError if one more answer of this cost would exceed the budget."""
         if self.epsilon is not None:
             self._afford(costs)
 
@@ -84,10 +85,10 @@ class Ledger:
         Args:
             costs: the answer's privacy cost, see `Method.privacy.costs`.
             num_bytes: size of the answer.
-            question: digest of the question, by which `paid` counts.
+            question: digest of the request, for which `paid` counts the answers.
 
         Raises:
-            ValueError: if the budget does not afford it.
+            ValueError: if the answer would exceed the budget.
         """
         if self.folder is None:
             return
@@ -98,15 +99,16 @@ class Ledger:
             self._write({"bytes": num_bytes, "noise": kinds, **about, **self._spent(spent)})
 
     def paid(self, question: str) -> int:
-        """Number of charged answers to a question: 2 if a kill prevented the first from leaving.
+        """Number of charged answers to a request: 2 if a kill prevented the first from being sent.
 
-        It is 0 without a folder, since nothing is recorded, and after a full file was moved away.
+        The number is 0 if there is no folder, since nothing is recorded, and after a full file was
+        renamed.
         """
         lines = (json.loads(line) for line in self._lines().splitlines())
         return sum(line.get("question") == question for line in lines)
 
     def again(self, *, num_bytes: int) -> None:
-        """Record that a kept answer was sent again: the same bits cost nothing."""
+        """Record that a stored answer was sent again, which has no privacy cost."""
         self.note(bytes=num_bytes, again=True)
 
     @contextmanager
@@ -126,7 +128,7 @@ class Ledger:
                 self._write(what)
 
     def _afford(self, costs: Mapping[str, float]) -> float:
-        """Epsilon with one more answer, which must be within the budget."""
+        """Epsilon with one more answer; raise if it exceeds the budget."""
         before = self._uses()
         spent = self._epsilon(before + _uses(costs))
         if self.epsilon is not None and _uses(costs) and spent > self.epsilon:
@@ -147,12 +149,12 @@ class Ledger:
             return math.nan  # without the extra `private` a ledger has no epsilon
 
     def _spent(self, epsilon: float) -> dict[str, Any]:
-        """The spent epsilon for JSON, which has no infinity."""
+        """The spent epsilon as a JSON value; None if it is infinite."""
         return {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": self.delta}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """A context in which no other run of the site writes."""
+        """A context in which no other run of the site writes to the ledger."""
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with FileLock(self.folder / "ledger.lock", mode=0o600):
@@ -166,7 +168,7 @@ class Ledger:
         return self._path.with_name(f"ledger-{number:06d}.jsonl")
 
     def _lines(self) -> bytes:
-        """All complete lines; the answer of a line cut by a kill had not left the site."""
+        """All complete lines; the answer of a line that a kill cut off was not sent."""
         data = self._path.read_bytes() if self.folder and self._path.exists() else b""
         return data[: data.rfind(b"\n") + 1]
 
@@ -184,7 +186,7 @@ class Ledger:
         return uses
 
     def _write(self, what: Mapping[str, Any]) -> None:
-        """Append a line, on the disk before this returns."""
+        """Append a line; it is on the disk before the function returns."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **self.about, **what}).encode() + b"\n"
         before = self._lines()
@@ -195,7 +197,7 @@ class Ledger:
         disk.write_at(self._path, len(before), line)
 
     def _rotate(self, before: bytes) -> bytes:
-        """Begin another file with what was spent, once the full one has a copy."""
+        """Begin a new file with the total spent so far, after the full file was copied."""
         kinds = [[*kind, times] for kind, times in self._uses().items()]
         carried = json.dumps({"carried": True, "noise": kinds}).encode() + b"\n"
         names = (path.name for path in self._path.parent.glob("ledger-*.jsonl"))
@@ -210,7 +212,7 @@ class Ledger:
 
 
 def _uses(costs: Mapping[str, float]) -> Uses:
-    """The mechanisms in an answer; none if it does not depend on the data."""
+    """The mechanisms in an answer; empty if the answer does not depend on the data."""
     if not costs:
         return Counter()
     kind = float(costs["noise_multiplier"]), float(costs.get("sample_rate", 1.0))

@@ -1,4 +1,4 @@
-"""Replies of remote clients: how they arrive, read field by field; and a client's problems."""
+"""Replies of remote clients, which are checked field by field, and reports of clients' errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .. import Value
 
 
 class Reply(NamedTuple):
-    """A reply: the letter it answers, its node, and an error's code and message or a content."""
+    """A reply: the letter that it answers, its node, and either an error or a content."""
 
     number: str
     node: int
@@ -28,7 +28,7 @@ class Reply(NamedTuple):
 
 
 class Post(Protocol):
-    """An interface that carries letters to nodes and replies back; see `fgl.federation.Flower`."""
+    """An interface that sends letters to nodes and pulls replies; see `fgl.federation.Flower`."""
 
     @property
     def num_clients(self) -> int: ...
@@ -43,15 +43,15 @@ class Post(Protocol):
     def names(self) -> Sequence[str]: ...
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
-        """The registered nodes, and the verified names of each."""
+        """The registered nodes, and each node's verified names."""
         ...
 
     def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
-        """Make a content for each client."""
+        """Create a content for each client."""
         ...
 
     def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
-        """Send each node its content; returns the numbers of the accepted letters."""
+        """Send each node its content; return the numbers of the accepted letters."""
         ...
 
     def pull(self, numbers: Sequence[str]) -> Iterable[Reply]:
@@ -67,7 +67,7 @@ class Post(Protocol):
         ...
 
     def size(self, content: Any) -> tuple[int, int]:
-        """Sizes in bytes of the message in a content, and of the data beside it."""
+        """Sizes in bytes of the message in a content, and of the accompanying data."""
         ...
 
 
@@ -75,9 +75,9 @@ LOG = logging.getLogger("fgl")
 
 
 class Refusal(ValueError):
-    """The reason why a client does not answer, without any data, so that its server may read it.
+    """The reason why a client does not answer; it contains no data, so the server may read it.
 
-    For any other error only the type crosses the wire, since the message may quote the data.
+    For any other error only the stage and the type are sent, since the message may quote the data.
 
     Example:
         >>> told(Refusal("Expected round 3, but got 2"), "train")["text"]
@@ -87,7 +87,7 @@ class Refusal(ValueError):
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """A context that turns errors into a `Refusal`, for code whose messages quote no data.
+    """A context that converts errors to a `Refusal`, for code whose messages quote no data.
 
     Example:
         >>> with refusing():
@@ -103,7 +103,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def during(stage: str) -> Iterator[None]:
-    """A context that notes its stage in an error, unless an inner one did.
+    """A context that notes its stage in an error, unless an inner context has noted a stage.
 
     Example:
         >>> try:
@@ -125,8 +125,9 @@ def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
 
     Args:
         error: the error.
-        stage: the client's task; a stage noted in the error comes first, such as ``"loss"``.
-        full: whether to send the error's message. A `Refusal`'s is always sent.
+        stage: the client's task; if the error has a noted stage, such as ``"loss"``, that stage is
+            used.
+        full: whether to send the error's message. The message of a `Refusal` is always sent.
 
     Example:
         >>> told(ValueError("patient 7 has no age"), "train")
@@ -142,7 +143,7 @@ def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
 
 
 def logged(error: Exception, stage: str) -> None:
-    """Write the whole error to the site's log, for its operator."""
+    """Write the whole error to the site's log, for the site's operator."""
     where = vars(error).get("stage", stage)
     LOG.error("The client's %s failed; its server is told the type", where, exc_info=error)
 
@@ -151,7 +152,7 @@ def said(note: Mapping[str, Any], site: str) -> str:
     """A client's problem as text for the history; "" if the note has none.
 
     Args:
-        note: the note of a reply, which may hold anything.
+        note: the note of a reply; it is untrusted and may contain anything.
         site: name of the sender.
 
     Example:
@@ -170,7 +171,7 @@ Note = Mapping[str, Any]
 
 
 class Handshake(NamedTuple):
-    """A node's answer to the question for its client.
+    """A node's answer when the server requests its client number.
 
     Args:
         client: the client's number.
@@ -184,9 +185,10 @@ class Handshake(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The data beside an upload: whether the client keeps a state, its losses, its examples.
+    """The data that accompany an upload: whether the client keeps a state, losses, examples.
 
-    `paid` is the number of answers to this question that its ledger charged; 0 if it has none.
+    `paid` is the number of answers to this request that the client's ledger charged; 0 without a
+    ledger.
     """
 
     keeps: bool
@@ -199,7 +201,7 @@ def handshake(note: Note) -> Handshake:
     """Read a handshake.
 
     Raises:
-        ValueError: naming the first field that is missing, or of another kind.
+        ValueError: with the first field that is missing or has an invalid type.
 
     Example:
         >>> handshake({"client": "3", "agreement": "{}", "scores": True}).client
@@ -209,7 +211,7 @@ def handshake(note: Note) -> Handshake:
 
 
 def trained(note: Note) -> Told:
-    """Read the data beside an upload.
+    """Read the data that accompany an upload.
 
     Example:
         >>> trained({"keeps": False, "losses": [0.5], "num_examples": "7"})
@@ -228,8 +230,8 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
     """A client's score: numbers, or pairs of a sum and its divisor.
 
     Raises:
-        ValueError: if there are too many, a name is too long, or a value is no finite number. A
-            pair may have divisor 0 if its sum is 0.
+        ValueError: if there are too many metrics, a name is too long, or a value is not a finite
+            number. A pair may have divisor 0 if its sum is 0.
 
     Example:
         >>> score({"metrics": '{"rate": [3, 4]}'}, Limits())
@@ -241,7 +243,7 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
 
 
 def whole(note: Note, name: str) -> int:
-    """A whole number, which travels as digits."""
+    """A whole number, which is sent as digits."""
     value = _field(note, name)
     if not isinstance(value, str) or not re.fullmatch(r"-?\d{1,20}", value, re.ASCII):
         raise ValueError(f"Expected {name} to be a whole number, but got {brief(value)}")
@@ -257,7 +259,7 @@ def yes(note: Note, name: str) -> bool:
 
 
 def table(note: Note, name: str) -> Mapping[str, Any]:
-    """A dict, which travels as JSON."""
+    """A dict, which is sent as JSON."""
     value = _field(note, name)
     try:
         parsed = json.loads(value) if isinstance(value, str) else None

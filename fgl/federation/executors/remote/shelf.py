@@ -1,4 +1,4 @@
-"""A shelf: the place for a client's states and replies, in a folder or in memory."""
+"""A shelf: storage for a client's states and replies, in a folder or in memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ...saved.checkpoint import read_sealed, write_sealed
 
 
 class Shelf(Protocol):
-    """The place for a client's states and replies, by round: in a folder or in memory.
+    """Storage for a client's states and replies, by round, in a folder or in memory.
 
-    There is one item of the kind ``"onward"``, which never goes back, in round 0.
+    There is one item of the kind ``"onward"``, under round 0; it never returns to earlier values.
     """
 
     def read(self, index: int, kind: str = "state") -> bytes | None: ...
@@ -27,9 +27,9 @@ class Shelf(Protocol):
 
 
 class StateFolder:
-    """A shelf in a folder; each state is a file with a checksum, written whole or not at all.
+    """A shelf in a folder; each state is a file with a checksum, written completely or not at all.
 
-    Folders and files are for their owner alone.
+    Only their owner can read the folders and files.
 
     Example:
         >>> import tempfile
@@ -63,14 +63,14 @@ class StateFolder:
         self._path(index, kind).unlink(missing_ok=True)
 
     def alone(self) -> AbstractContextManager[Any]:
-        """A context in which no other process of the site writes."""
+        """A context in which no other process of the site writes to the shelf."""
         root = self.folder.parent.parent
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         return FileLock(root / "lock", mode=0o600)
 
 
 def make_room(root: str | Path, run: int, most: int) -> list[str]:
-    """Remove the least recently used folders of other runs, so that `most` runs remain.
+    """Remove the least recently used folders of other runs, so that at most `most` runs remain.
 
     Returns:
         Names of the removed folders.

@@ -1,4 +1,4 @@
-"""Packed messages: a message or a state as one string of bytes, and back without loss."""
+"""Packed messages: lossless conversion between a message or a state and a string of bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...method.message import Message, leaves
 
 
 def pack(message: Mapping[str, Any]) -> bytes:
-    """A message or a state as bytes: names in their order, dtypes, shapes and every bit.
+    """A message or a state as bytes, with its names in order, dtypes, shapes and exact values.
 
     The format is safetensors, which contains no code. Its header has the names and their
     nesting.
@@ -22,7 +22,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
         message: dict of dense tensors, at most one dict deep.
 
     Returns:
-        Bytes, about 80 more per tensor than `num_bytes` counts.
+        The bytes: per tensor about 80 more than the result of `num_bytes`.
 
     Raises:
         TypeError: for a sparse tensor.
@@ -46,7 +46,7 @@ def unpack(data: bytes) -> Message:
     """The message in bytes from `pack`; its tensors are on the CPU.
 
     Raises:
-        ValueError: if `pack` did not make the bytes.
+        ValueError: if the bytes are not a result of `pack`.
 
     Example:
         >>> unpack(b"something else")
@@ -72,7 +72,7 @@ def unpack(data: bytes) -> Message:
 
 
 def names(message: Mapping[str, Any]) -> list[list[Any]]:
-    """The names of a message in their order: ``[name, None]``, or ``[name, names within]``.
+    """The names of a message in order: ``[name, None]`` for a tensor, ``[name, names]`` for a dict.
 
     Example:
         >>> names({"model": {"w": torch.zeros(1)}, "n": torch.tensor(3)})
