@@ -185,7 +185,7 @@ class Damage:
         return self != Damage()
 
     def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
-        """The graph with damaged edges and features; evaluation uses these edges and features, too."""
+        """The graph with damaged edges and features, which evaluation also uses."""
         if self.missing_edges:
             graph = lose_edges(graph, self.missing_edges, generator=generator)
         if self.edge_noise:
@@ -323,7 +323,7 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """Mask of all edges between a random fraction of the linked node pairs, bool ``[num_edges]``."""
+    """Mask of the edges between a random fraction of the linked pairs, bool ``[num_edges]``."""
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
     drawn = torch.zeros(pair.numel(), dtype=torch.bool)

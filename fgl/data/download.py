@@ -1,4 +1,4 @@
-"""Downloads of files, with a size limit and a SHA-256; a file is written completely or not at all."""
+"""Downloads of files, with a size limit and a SHA-256; no file is ever written partially."""
 
 from __future__ import annotations
 

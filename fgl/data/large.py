@@ -144,7 +144,7 @@ def _edges(
     num_edges: int,
     generator: Generator,
 ) -> Tensor:
-    """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``, renumbered by `place`.
+    """At most `num_edges` distinct edges, no self-loops, int64 ``[2, *]``, renumbered by `place`.
 
     An edge stays within the first group (the community) with probability ``shares[0]``. It stays
     within the second group (the class) with a probability of at least ``shares[1]``. Otherwise it

@@ -70,7 +70,7 @@ def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
 
 @typed
 def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[Tensor]:
-    """Partition molecules by scaffold, without randomness; a scaffold belongs to exactly one client.
+    """Partition molecules by scaffold, without randomness; each scaffold belongs to one client.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. Each group goes
     to the client with the fewest molecules so far, or to the first such client.
