@@ -105,7 +105,7 @@ class FreeCells:
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw a column for each row that has an empty cell; a row's empty cells are equally likely.
+        """Draw a column for each row with an empty cell; a row's empty cells are equally likely.
 
         Args:
             rows: int64 ``[p]``; repeats are allowed.
@@ -205,7 +205,7 @@ class FreePairsLike:
     def __call__(
         self, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw pairs ``[2, p]`` in the order of the given pairs; for some there may be no free pair."""
+        """Draw pairs ``[2, p]`` in the order of the given pairs; skip those without a free pair."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
             num = len(own) if free.count else 0

@@ -175,8 +175,8 @@ def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
     """Edges and pairs of a relation, and their reverses if the relation is undirected.
 
     A relation is undirected if every message edge has its reverse, as after
-    `pair_split(is_undirected=True)`. If there are no message edges, it is undirected if the reverse
-    of no pair is another pair.
+    `pair_split(is_undirected=True)`. If there are no message edges, it is undirected if no pair is
+    the reverse of another pair.
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]
     if relation is not None:
