@@ -202,7 +202,7 @@ class Graph(Facts):
 
     @cached_property
     def reading(self) -> Reading:
-        """The graph's fields for models whose forward has an argument `edge_index`; computed once."""
+        """Fields of the graph for models whose forward takes an `edge_index`; computed once."""
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:

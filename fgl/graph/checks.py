@@ -43,7 +43,7 @@ def _check_values(values: Tensor) -> None:
 
 
 def check_constant(name: str, value: Tensor) -> None:
-    """Raise if a value requires a gradient, since only one training step could use its graph."""
+    """Raise if a value requires a gradient, since only models are trained."""
     if value.requires_grad:
         raise ValueError(
             f"Expected {name} to require no gradient, since only models are trained, "

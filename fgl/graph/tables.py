@@ -59,7 +59,7 @@ class Table(NamedTuple):
         return torch.tensor(read, dtype=torch.get_default_dtype())
 
     def times(self, name: str) -> Tensor:
-        """A column as int64 ``[n]`` if all values are integers, otherwise as float64 for precision."""
+        """A column as int64 ``[n]`` if all values are integers, otherwise as (precise) float64."""
         values = self.column(name)
         if all(_is_whole(value) for value in values):
             return torch.tensor([int(value) for value in values], dtype=torch.int64)

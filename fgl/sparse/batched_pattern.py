@@ -114,7 +114,7 @@ class PatternStack:
         return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
 
     def _joined(self, step: int) -> tuple[Tensor, Tensor]:
-        """Concatenate the parts' rows; each part is shifted by `step` columns from the previous part."""
+        """Concatenate the parts' rows; each part is `step` columns right of the previous part."""
         crow = torch.cat([self.start[:1], (self.crow[:, 1:] + self.start[:-1, None]).flatten()])
         return crow, torch.cat([part.col + i * step for i, part in enumerate(self.parts)])
 

@@ -210,7 +210,7 @@ class SparseMatrix:
         return SparseMatrix(self.pattern.incidence, value)
 
     def as_operator(self) -> SparseMatrix:
-        """The same matrix as an operator that a GCN does not normalise; `gcn_norm` returns it as is.
+        """The same matrix as an operator that a GCN does not normalise: its `gcn_norm` is itself.
 
         Example:
             >>> operator = SparseMatrix.from_dense(torch.eye(2) / 2).as_operator()
