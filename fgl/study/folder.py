@@ -126,7 +126,7 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
     Args:
         folder: the study's folder.
-        plan: the plan; its stages are replaced by the stages in the folder.
+        plan: the plan; its stages become the smaller stages in the folder, followed by `tries`.
         tries: the requested total number of trials.
 
     Returns:

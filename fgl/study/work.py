@@ -105,7 +105,7 @@ def available_memory() -> float | None:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """A context in which torch uses one thread, as in all workers, so the order of sums is fixed."""
+    """A context in which torch uses one thread, as in all workers, for a fixed order of sums."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
