@@ -167,7 +167,7 @@ def _list(folder: Path) -> dict[str, Any]:
 
 
 def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Tensor:
-    """Read an array that ``client.json`` lists as a tensor."""
+    """Read an array listed in ``client.json``, as a tensor."""
     path = _path(folder, name, entry)
     if check and _sha256(path) != entry["sha256"]:
         raise ValueError(

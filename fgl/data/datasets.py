@@ -58,11 +58,11 @@ def load(
     heterophilous graph has ten official splits; `split` selects one. CiteSeer has 15 ids without a
     row of features. As in PyG, these nodes get zero features and class 0; they are in no mask.
     ``"dblp_four_area"`` is a typed graph. Its node types are papers (8920 columns), authors (1) and
-    conferences (20), in this order. Its relations are ``(paper, by, author)``, ``(paper, at,
-    conf)`` and their reverses. ``"chickenpox"`` and ``"england_covid"`` are time series, ``x
-    [num_nodes, num_times, 1]`` and ``y [num_nodes, num_times]``, with edges as in their files. Each
-    edge of ``"england_covid"`` belongs to a day (`edge_time`). ``"metr-la-like"`` is a synthetic
-    series of METR-LA's size. `fgl.data.splits.windows` splits such series.
+    conferences (20), in this order. Its relations are ``(paper, by, author)``,
+    ``(paper, at, conf)`` and their reverses. ``"chickenpox"`` and ``"england_covid"`` are time
+    series, ``x [num_nodes, num_times, 1]`` and ``y [num_nodes, num_times]``, with edges as in their
+    files. Each edge of ``"england_covid"`` belongs to a day (`edge_time`). ``"metr-la-like"`` is a
+    synthetic series of METR-LA's size. `fgl.data.splits.windows` splits such series.
 
     Args:
         name: name of the dataset.

@@ -24,13 +24,13 @@ def dirichlet_partition(
 ) -> list[Tensor]:
     """Assign examples to clients of equal size with different class distributions (GPFL).
 
-    With n examples, a client gets ``floor(n / num_clients)`` examples, and the first ``n mod
-    num_clients`` clients get one more. The class distribution of a client is ``p_i ~
-    Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the other
-    entries. This is done only once, so with three or more classes another entry may exceed `cap`
-    afterwards. In each step, a random client that is not full draws a class from its distribution,
-    and draws again if no example of this class is left. The client gets the last remaining example
-    of the class.
+    With n examples, a client gets ``floor(n / num_clients)`` examples, and the first
+    ``n mod num_clients`` clients get one more. The class distribution of a client is
+    ``p_i ~ Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the
+    other entries. This is done only once, so with three or more classes another entry may exceed
+    `cap` afterwards. In each step, a random client that is not full draws a class from its
+    distribution, and draws again if no example of this class is left. The client gets the last
+    remaining example of the class.
 
     The rule does not cover the case in which no class in a client's distribution has examples left.
     In that case all classes with remaining examples are equally likely.
@@ -40,7 +40,8 @@ def dirichlet_partition(
         num_clients: number of clients, at most n.
         alpha: concentration. With a small value each client has mostly one class; with a large
             value the clients are similar.
-        cap: largest probability of a class in a client's distribution, before the excess is spread.
+        cap: largest probability of a class in a client's distribution; the excess is spread as
+            above.
         seed: random seed.
 
     Returns:
@@ -111,9 +112,9 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape or a negative class, `num_clients` is not in ``[1,
-            n]``, `alpha` is not positive, or `alpha` is so small or large that a probability is
-            NaN.
+        ValueError: if `y` has another shape or a negative class, `num_clients` is not in
+            ``[1, n]``, `alpha` is not positive, or `alpha` is so small or large that a probability
+            is NaN.
 
     Example:
         >>> y = torch.arange(2).repeat(20)

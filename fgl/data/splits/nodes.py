@@ -68,8 +68,8 @@ def class_capped_split(
 
     Args:
         graph: a graph with labels.
-        train_per_class: largest number of training nodes per class; default ``floor(0.6 num_nodes /
-            num_classes)``.
+        train_per_class: largest number of training nodes per class; default
+            ``floor(0.6 num_nodes / num_classes)``.
         num_val: number of validation nodes; default ``round(0.2 num_nodes)``.
         num_test: largest number of test nodes; default all remaining nodes.
         seed: random seed.
