@@ -201,8 +201,8 @@ def neighbour_sums(
     sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v receives the
     total. With two hops, each client also sends its parts for its own nodes that are neighbours of
     other clients' nodes, and receives the sums and degrees of its nodes' neighbours at other
-    clients. Features of individual nodes are not sent, except if v has only one such neighbour:
-    then the part is the scaled features of that neighbour. The paper encrypts the parts. This
+    clients. Features of individual nodes are not sent, with one exception: if v has only one such
+    neighbour, the part equals that neighbour's features, scaled. The paper encrypts the parts. This
     function encrypts them only if `total` does, as `fgl.transforms.secure_rows` does.
 
     Args:

@@ -101,7 +101,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process in its own session, so that Ctrl-C interrupts only this process."""
+        """Start the process in its own session, so that Ctrl-C interrupts only its parent."""
         place = os.pathsep.join(self.path)
         env = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": place}
         with self.log.open("ab") as log:

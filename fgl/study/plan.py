@@ -114,7 +114,7 @@ class Plan:
     Args:
         methods, settings: methods and settings by name.
         local: alternative search spaces of local training; each trial uses one of them.
-        stages: total numbers of trials after the first call of `fgl.study`, after the second call,
+        stages: total numbers of trials: after the first call of `fgl.study`, after the second call,
             and so on.
         tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for each test seed
             and uses only this seed.

@@ -178,7 +178,7 @@ class Study:
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
-        """Megabytes sent in a run; NaN if nothing is sent (only local training, or one client)."""
+        """Megabytes sent in a run; NaN if nothing is sent (only local training or one client)."""
         runs = [r for r in self._tests[setting, method].values() if r["status"] == "finished"]
         sent = [sum(run["report"]["bytes"]) / 1e6 for run in runs]
         silent = all(run["report"]["bytes_up"] == 0 or run["alone"] for run in runs)

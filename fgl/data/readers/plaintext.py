@@ -137,10 +137,10 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
     its conference, and relations 2 and 3 are their reverses. The training mask contains only the
     authors with an area.
 
-    For `fgl.nn.Hetero`: ``columns={"paper": 8920, "author": 1, "conf":
-    20}``, and relations ``("paper", "by", "author"), ("paper", "at", "conf"), ("author", "rev_by",
-    "paper"), ("conf", "rev_at", "paper")``. Features are sparse; as the dense matrix that PyG's
-    models need, they would take 1 GB.
+    For `fgl.nn.Hetero`: ``columns={"paper": 8920, "author": 1, "conf": 20}``, and relations
+    ``("paper", "by", "author"), ("paper", "at", "conf"), ("author", "rev_by", "paper"), ("conf",
+    "rev_at", "paper")``. Features are sparse; as the dense matrix that PyG's models need, they
+    would take 1 GB.
 
     Raises:
         ValueError: for a missing or malformed file.

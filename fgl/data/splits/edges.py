@@ -45,7 +45,7 @@ class EdgeSplit:
 
     @property
     def trains_only(self) -> bool:
-        """Whether no edge was held out, because edges or pairs without an edge were too few."""
+        """Whether no edge was held out, because there were too few edges or unlinked pairs."""
         return self.val_edges.shape[1] + self.test_edges.shape[1] == 0
 
 

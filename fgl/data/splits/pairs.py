@@ -43,8 +43,8 @@ def split_by_time(
     The model reads only the message edges, all of which are earlier than any pair. Training pairs
     are earlier than validation pairs, and validation pairs are earlier than test pairs. No edge is
     both a message edge and a pair, since a model could then copy the pair's label from the features
-    of the edge. Edges with equal times are in the same window. If several windows are possible, it
-    is the latest one.
+    of the edge. Edges with equal times are always in the same window; at a boundary between
+    windows, they are in the later window.
 
     Without `y`, the task is to predict the first edge between two nodes. Self-loops and later edges
     between the same two nodes do not become pairs, since the first edge reveals later edges. They

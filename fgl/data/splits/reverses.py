@@ -85,10 +85,11 @@ def _shares(
 def copying_relations(
     edges: Tensor, relation: Tensor, only: int, num_nodes: int
 ) -> dict[int, float]:
-    """Find relations that contain most edges of `only` unreversed; see `turned_relations`.
+    """Find relations that have most edges of `only`, in the same direction.
 
     Returns:
         ``{b: share}``: the fraction of the distinct edges of relation `only` that are also in b.
+        `turned_relations` defines "most".
 
     Example:
         >>> edges = torch.tensor([[0, 1, 0, 1, 3], [2, 3, 2, 3, 0]])
