@@ -25,12 +25,12 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     left out of the round's mixes, and the client keeps the last model that it received. A client
     that never took part gets the mean, as in the public code.
 
-    The public code has three variants. This is the code's ``fedaux``; the variant
-    of its README, ``fedpub_aux``, also trains masks of all weights. In the public code ``fedaux`` adds the distance to the
-    received model to the loss, but computes it from tensors without a gradient. This term changes
-    no parameter and is left out here. The published settings are a width of 256, Adam with a rate
-    of .01, a weight decay of 5e-4 and moments that the client keeps, one epoch in each of 100
-    rounds, sigma 10 and dropout .7.
+    The public code has three variants. This is the code's ``fedaux``; the variant of its README,
+    ``fedpub_aux``, also trains masks of all weights. In the public code ``fedaux`` adds the
+    distance to the received model to the loss, but computes it from tensors without a gradient.
+    This term changes no parameter and is left out here. The published settings are a width of 256,
+    Adam with a rate of .01, a weight decay of 5e-4 and moments that the client keeps, one epoch in
+    each of 100 rounds, sigma 10 and dropout .7.
 
     Args:
         fedavg: FedAvg of a model with the parameter `vector`; the server only averages.
