@@ -126,7 +126,7 @@ def load_graphs(
     a degree of 63 or more. Edges are undirected, without self-loops and repeats. If
     ``NAME_graph_attributes.txt`` exists instead of ``NAME_graph_labels.txt``, the targets are its
     numbers instead of classes. The datasets of `load_molecules` can also be loaded; they have float
-    targets. ``NAME_edge_attributes.txt`` is not read; a warning says so.
+    targets. ``NAME_edge_attributes.txt`` is not read; if the file exists, a warning says so.
 
     Args:
         name: name of the collection.

@@ -66,7 +66,7 @@ def large_graph(
 
     Args:
         num_nodes: number of nodes.
-        num_edges: number of undirected edges; each edge is two columns of `edge_index`.
+        num_edges: number of undirected edges; each edge has two columns in `edge_index`.
         num_classes: number of classes.
         num_features: number of columns of `x`.
         homophily: approximate fraction of edges within a class; strays and hubs limit it.

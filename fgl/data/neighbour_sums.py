@@ -199,11 +199,12 @@ def neighbour_sums(
     All rows go through the server, each with the id of its node; a row is dense and has the dtype
     of `x`. Suppose a node v of one client has neighbours u at a second client. The second client
     sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v receives the
-    total. With two hops, each client also sends its parts for its own nodes that are neighbours of
-    other clients' nodes, and receives the sums and degrees of its nodes' neighbours at other
-    clients. Features of individual nodes are not sent, with one exception: if v has only one such
-    neighbour, the part equals that neighbour's features, scaled. The paper encrypts the parts. This
-    function encrypts them only if `total` does, as `fgl.transforms.secure_rows` does.
+    total. With two hops, each client also sends its parts of the sums for its own nodes that are
+    neighbours of other clients' nodes. In return it receives the sums and degrees of its nodes'
+    neighbours at other clients. Features of individual nodes are not sent, with one exception: if v
+    has only one such neighbour, the part equals that neighbour's features, scaled. The paper
+    encrypts the parts. This function encrypts them only if `total` does, as
+    `fgl.transforms.secure_rows` does.
 
     Args:
         graph: the whole graph.

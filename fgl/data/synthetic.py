@@ -208,7 +208,7 @@ def small_graphs(
 ) -> tuple[list[Graph], Tensor]:
     """Generate small graphs of two classes: rings of 8 to 23 nodes with short or long chords.
 
-    A chord begins at a third of the nodes. It ends at the node two steps further along the ring in
+    A third of the nodes are starts of chords. A chord ends two steps further along the ring in
     class 0 (triangles), and three steps further in class 1 (squares). Features are one-hot kinds of
     nodes; kind 0 is more frequent in class 0. Neither chords nor features are enough to determine
     the class with certainty.

@@ -226,7 +226,7 @@ class Skew:
     """Property in which clients differ, instead of a partition: label distribution, mean feature,
     or mean degree."""
     skew_alpha: Positive = 0.5
-    """Concentration of the Dirichlet distribution; with small values, clients differ more."""
+    """Concentration of the Dirichlet distribution; the smaller it is, the more clients differ."""
     unseen: Natural = 0
     """Number of last clients that never train; they are scored with other clients' models."""
 

@@ -62,7 +62,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """Fraction of each relation's edges whose reverses are in another relation, if it has edges."""
+    """Fraction of each relation's edges whose reverse is in another relation; {} without edges."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
