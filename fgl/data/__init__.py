@@ -1,4 +1,4 @@
-"""Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
+"""Datasets, synthetic graphs, partitions into clients, and training, validation and test splits."""
 
 from . import partitions, splits
 from .client_folder import open_client, save_client

@@ -1,4 +1,4 @@
-"""Catalogue of the public datasets: the reader, home and checksums of each.
+"""Catalogue of the public datasets: the reader, the address and the checksums of each dataset.
 
 A file may be compressed as ``FILE.xz`` if the catalogue also has the checksum of the compressed
 file.
@@ -29,7 +29,7 @@ Reader = Callable[..., Content]  # takes a folder, a name and the reader's optio
 
 
 class Entry(NamedTuple, Generic[Content]):
-    """A dataset; `url` is a folder or a zip file. `how` says how to get files without a `url`."""
+    """A dataset; `url` is a folder or a zip file. Without a `url`, `how` tells how to get it."""
 
     read: Reader[Content]
     sha256: dict[str, str]
@@ -65,7 +65,7 @@ def _read_cora_full(folder: Path, _: str) -> Graph:
 
 
 def _read_polblogs(folder: Path, name: str) -> Graph:
-    """Read the blogs as an undirected graph, as papers do; names and directories are ignored."""
+    """Read the blogs as an undirected graph, as in papers; ignore the blogs' names and sources."""
     return read_gml(folder, name, ignore=("label", "source", "directed"))
 
 

@@ -93,15 +93,16 @@ def open_client(
 
     Args:
         folder: a folder that `save_client` wrote, or one with the same layout.
-        mapped: whether dense features stay in their file, as with `map_features`. The operating
-            system loads the used parts into memory. Changes of `x` are not written to the file.
-        check: whether to verify the SHA-256 of the files, which reads every file one time.
+        mapped: whether dense features stay in their file, as with `map_features`. In that case the
+            operating system loads only the parts that are used. Changes to `x` are not written to
+            the file.
+        check: whether to verify the SHA-256 of the files, which requires reading every file once.
 
     Raises:
-        FileNotFoundError: if the list, or a file in it, is missing.
-        ValueError: if the list cannot be read or has a newer version; if a file is not a regular
-            file, or its checksum, size, dtype or shape differs from the list or from its header
-            (the error names the array); or if the content is not a valid `Graph`.
+        FileNotFoundError: if ``client.json``, or a file that it lists, is missing.
+        ValueError: if ``client.json`` cannot be read or has a newer version; if a file is not a
+            regular file; if its checksum, size, dtype or shape differs from ``client.json`` or from
+            the file's header (the error names the array); or if the content is not a valid `Graph`.
 
     Example:
         >>> import tempfile
@@ -166,7 +167,7 @@ def _list(folder: Path) -> dict[str, Any]:
 
 
 def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Tensor:
-    """Read an array of the list as a tensor."""
+    """Read an array listed in ``client.json``, as a tensor."""
     path = _path(folder, name, entry)
     if check and _sha256(path) != entry["sha256"]:
         raise ValueError(
@@ -183,7 +184,7 @@ def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Te
 
 
 def _path(folder: Path, name: str, entry: Any) -> Path:
-    """Path of a listed file; raises if the path is outside the folder."""
+    """Path of a listed file; raise an error if the path is outside the folder."""
     keys = ("file", "dtype", "shape", "sha256")
     if not isinstance(entry, dict) or any(key not in entry for key in keys):
         raise ValueError(f"Expected {name} of {folder / LIST} to have {keys}, but got {entry!r}")
@@ -209,7 +210,7 @@ def _loaded(path: Path, mapped: bool) -> np.ndarray[Any, Any]:
 
 
 def _check_file(path: Path) -> None:
-    """Raise unless a path is a regular file, since reading a named pipe would wait for ever."""
+    """Raise unless a path is a regular file, since reading a named pipe could block forever."""
     reject_if(not stat.S_ISREG(path.stat().st_mode), f"{path} to be a regular file", "another kind")
 
 

@@ -19,8 +19,8 @@ def first_copies(graph: Graph) -> Tensor:
     """Mask of the graphs in a collection that are not copies of an earlier graph.
 
     A copy has the same edges and the same features of nodes and edges. The order of its nodes and
-    its label do not matter. ``random_split(graph, among=first_copies(graph))`` leaves copies out,
-    so that no test graph has a copy among the training graphs.
+    its label do not matter. ``random_split(graph, among=first_copies(graph))`` excludes later
+    copies, so that no test graph is a copy of a training graph.
 
     Args:
         graph: the collection.
@@ -37,7 +37,7 @@ def first_copies(graph: Graph) -> Tensor:
         >>> first_copies(fgl.Graph(x, edges, batch=batch))
         tensor([ True, False,  True])
 
-    Source: Ivanov et al. 2019, https://arxiv.org/abs/1910.12091, on copies in usual collections
+    Source: Ivanov et al. 2019, https://arxiv.org/abs/1910.12091, on copies in common collections
     """
     if graph.batch is None:
         raise ValueError("Expected a collection, but got a graph without batch: see fgl.Graph.join")
@@ -53,7 +53,8 @@ def fingerprints(graph: Graph) -> Tensor:
     """Hash of each graph in a collection; graphs with equal features and edges have equal hashes.
 
     The order of a graph's nodes does not matter. Two different graphs have the same hash if four
-    steps of neighbourhood aggregation cannot distinguish them, or otherwise with probability 2^-64.
+    steps of neighbourhood aggregation cannot distinguish them. Otherwise their hashes are equal
+    with a probability of 2^-64.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])

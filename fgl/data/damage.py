@@ -1,4 +1,4 @@
-"""Damaged clients: exact fractions of their edges, features and labels are missing or invalid."""
+"""Damaged clients: exact fractions of their edges, features and labels are removed or corrupted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Draws = torch.Generator | None
 def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Remove ``round(share n)`` of the n training examples of a graph from its training mask.
 
-    Examples without a known label (only NaN) are not counted in n.
+    Examples whose label is unknown (all NaN) are not counted in n.
 
     Args:
         graph: a graph or a collection. Without a training mask all examples are training examples.
@@ -103,7 +103,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients overlap in training nodes of one graph, with one class per node.
+    """Whether clients share training nodes of one graph in which each node has one class.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -157,7 +157,7 @@ Features = Callable[[Graph], Graph] | None
 @typed
 @dataclass(frozen=True)
 class Damage:
-    """Missing and invalid data of every client before training.
+    """Kinds and amounts of damage that every client's data gets before training.
 
     Example:
         >>> Damage(label_noise=0.3).any
@@ -185,7 +185,7 @@ class Damage:
         return self != Damage()
 
     def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
-        """The graph with damaged edges and features, which are also used during evaluation."""
+        """The graph with damaged edges and features, which evaluation also uses."""
         if self.missing_edges:
             graph = lose_edges(graph, self.missing_edges, generator=generator)
         if self.edge_noise:
@@ -210,7 +210,7 @@ class Damage:
 def damaged(
     graphs: Sequence[Graph], how: Damage, *, seed: int = 0, features: Features = None
 ) -> list[Graph]:
-    """The clients' graphs with damaged edges, features and labels, damaged in this order.
+    """The clients' graphs, in which first edges, then features and then labels are damaged.
 
     Clients may overlap and share training nodes of one graph (`node_id`). In that case changed
     labels are drawn per node: the fraction refers to the training nodes of all clients, and a node
@@ -222,8 +222,8 @@ def damaged(
         how: the kinds and amounts of damage.
         seed: random seed.
         features: a function that computes features from a graph's edges, such as `degree_features`.
-            It is called after edges and before features are damaged. By default a graph keeps its
-            features.
+            It is called after edges and before features are damaged. By default features are not
+            recomputed.
 
     Returns:
         The damaged graphs; the given graphs if nothing is damaged and `features` is None.
@@ -268,11 +268,11 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
 @typed
 def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Move ``round(share m)`` of the m edges of a graph to two other nodes.
+    """Move ``round(share m)`` of the m edges of a graph, each to two other nodes.
 
     A moved edge joins two nodes that no edge joined before. Each of its directions keeps its
-    weight, features and time. In a collection an edge stays within its graph. In an almost complete
-    graph fewer edges are moved.
+    weight, features and time. In a collection an edge stays within its graph. If too few pairs of
+    nodes are unlinked, as in an almost complete graph, fewer edges are moved.
 
     Args:
         graph: an undirected graph or a collection, without relations, since a relation joins nodes
@@ -323,7 +323,7 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """Mask of the edges in a random fraction of the linked pairs, bool ``[num_edges]``."""
+    """Mask of the edges between a random fraction of the linked pairs, bool ``[num_edges]``."""
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
     drawn = torch.zeros(pair.numel(), dtype=torch.bool)
@@ -336,8 +336,8 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
     """Set ``int(share k)`` of the k nonzero features of each node to 0.
 
-    With one-hot features (k = 1) either all nodes or no nodes lose their feature. A warning is
-    given if no node loses a feature.
+    With one-hot features (k = 1), all nodes lose their feature if `share` is 1; otherwise no node
+    does. A warning is given if no node loses a feature.
 
     Args:
         graph: a graph or a collection.
@@ -367,7 +367,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries left after removing ``int(share count)`` of each row; `row` is sorted."""
+    """Mask of the entries left after removing ``int(share count)`` per row; `row` is sorted."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each

@@ -1,4 +1,4 @@
-"""Datasets by name: a dataset is downloaded one time, checked and read."""
+"""Datasets by name: a dataset is downloaded once, checked by SHA-256, and read."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def load(
     `large_graph` with the sizes of ogbn-arxiv and ogbn-products. ``"cora"``, ``"citeseer"``,
     ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``, ``"polblogs"``,
     ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are read from `root`, or
-    downloaded to it. ``"dblp"`` is read only from `root`, since the published file has another
-    format. Any other name is a folder in `root`. Its files, in the folder itself or in its
-    subfolder ``raw``, must have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark or the
-    heterophilous graphs (``NAME.npz``, such as roman_empire, amazon_ratings and questions),
+    downloaded to it. ``"dblp"`` is never downloaded, only read from `root`, since the published
+    file has another format. Any other name is a folder in `root`. Its files, in the folder itself
+    or in its subfolder ``raw``, must have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark
+    or the heterophilous graphs (``NAME.npz``, such as roman_empire, amazon_ratings and questions),
     GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``),
     ``NAME.gml``, or OGB's (``edge.csv.gz`` and others in ``raw``, and ``split`` next to ``raw``)
     for ogbn-arxiv and ogbn-products.
@@ -55,14 +55,14 @@ def load(
     the features are one-hot degrees with 64 columns; the last column means a degree of 63 or more.
     Masks are None, unless the files have a public split. Planetoid's split has 20 training nodes
     per class, 500 validation nodes and 1000 test nodes. Wiki-CS has twenty splits and a
-    heterophilous graph has ten official splits; `split` selects one. CiteSeer's 15 ids without a
-    row get zero features and class 0, as in PyG, and are in no mask. ``"dblp_four_area"`` is a
-    typed graph. Its node types are papers (8920 columns), authors (1) and conferences (20), in this
-    order. Its relations are ``(paper, by, author)``, ``(paper, at, conf)`` and their reverses.
-    ``"chickenpox"`` and ``"england_covid"`` are time series, ``x [num_nodes, num_times, 1]`` and
-    ``y [num_nodes, num_times]``, with edges as in their files. Each edge of ``"england_covid"``
-    belongs to a day (`edge_time`). ``"metr-la-like"`` is a synthetic series of METR-LA's size. See
-    `fgl.data.splits.windows`.
+    heterophilous graph has ten official splits; `split` selects one. CiteSeer has 15 ids without a
+    row of features. As in PyG, these nodes get zero features and class 0; they are in no mask.
+    ``"dblp_four_area"`` is a typed graph. Its node types are papers (8920 columns), authors (1) and
+    conferences (20), in this order. Its relations are ``(paper, by, author)``,
+    ``(paper, at, conf)`` and their reverses. ``"chickenpox"`` and ``"england_covid"`` are time
+    series, ``x [num_nodes, num_times, 1]`` and ``y [num_nodes, num_times]``, with edges as in their
+    files. Each edge of ``"england_covid"`` belongs to a day (`edge_time`). ``"metr-la-like"`` is a
+    synthetic series of METR-LA's size. `fgl.data.splits.windows` splits such series.
 
     Args:
         name: name of the dataset.
@@ -72,8 +72,8 @@ def load(
         dense: whether `x` is a Tensor instead of a `SparseMatrix`.
         split: index of a split in the files, from 0; default the first split.
         targets: the node attribute in ``NAME.gml`` that holds the class; default ``"value"``.
-        ignore: names of unread content (attributes, arrays, weights of edges, files) that no
-            warning should name. All other unread content is named in a warning.
+        ignore: names of unread content (attributes, arrays, edge weights or files) that warnings
+            should not mention. A warning names all other unread content.
 
     Returns:
         The graph. Its x is a float32 `SparseMatrix`, or a Tensor if the features in the file are
@@ -121,22 +121,23 @@ def load_graphs(
     ``"synthetic"`` is `small_graphs`. Any other name, such as Yeast, is a folder in `root`. The
     folder or its subfolder ``raw`` holds ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and
     ``NAME_graph_labels.txt``. Features are the columns of ``NAME_node_attributes.txt``, followed by
-    the one-hot labels of ``NAME_node_labels.txt`` (occurring labels in ascending order). If both
-    files are missing, the features are one-hot degrees with 64 columns; the last column means a
-    degree of 63 or more. Edges are undirected, without self-loops and repeats. If
-    ``NAME_graph_attributes.txt`` exists instead of ``NAME_graph_labels.txt``, its numbers are the
-    targets instead of classes. Molecules are as in `load_molecules`, with float targets.
-    ``NAME_edge_attributes.txt`` is not read; a warning says so.
+    the one-hot labels of ``NAME_node_labels.txt`` (the labels that occur, in ascending order). If
+    both files are missing, the features are one-hot degrees with 64 columns; the last column means
+    a degree of 63 or more. Edges are undirected, without self-loops and repeats. If
+    ``NAME_graph_attributes.txt`` exists instead of ``NAME_graph_labels.txt``, the targets are its
+    numbers instead of classes. The datasets of `load_molecules` can also be loaded; they have float
+    targets. ``NAME_edge_attributes.txt`` is not read; if the file exists, a warning says so.
 
     Args:
         name: name of the collection.
         root: a folder of datasets, as for `load`.
         attributes: whether the features include the nodes' attributes.
         edge_labels: whether to append, for each label in ``NAME_edge_labels.txt``, the number of
-            the node's edges with this label. A network that reads no edge features can use these
-            counts. An edge is counted at both ends, for each of its labels; self-loops are not
-            counted.
-        ignore: names of unread content, such as ``"edge_attributes"``, that no warning should name.
+            the node's edges with this label. These counts are useful for networks that do not read
+            edge features. An edge is counted at both ends, for each of its labels; self-loops are
+            not counted.
+        ignore: names of unread content, such as ``"edge_attributes"``, that warnings should not
+            mention.
 
     Returns:
         The graphs and their targets. A graph's x is a float32 Tensor ``[num_nodes, num_features]``
@@ -188,9 +189,9 @@ def load_molecules(
 ) -> Molecules:
     """Load molecules as graphs, with their measured targets and their SMILES strings.
 
-    ``"esol"`` (log solubility) and ``"freesolv"`` (energy of hydration) have one number each,
-    ``"tox21"`` has twelve binary labels, ``"clintox"`` two and ``"bace"`` one, with 1 for yes and 0
-    for no. These datasets are read from `root`, or downloaded to it, and checked by SHA-256. Any
+    ``"esol"`` (log solubility) and ``"freesolv"`` (energy of hydration) have one number per
+    molecule. ``"tox21"`` has twelve binary labels (1 or 0), ``"clintox"`` has two, and ``"bace"``
+    has one. These datasets are read from `root`, or downloaded to it, and checked by SHA-256. Any
     other name is a folder in `root`. The folder or its subfolder ``raw`` holds ``NAME.csv``, which
     has a header, a column ``smiles``, and a column of numbers for each target. An unknown value is
     empty, NA or NaN. Columns that only number the rows, as pandas writes them, are left out, and a
@@ -204,7 +205,7 @@ def load_molecules(
     Args:
         name: name of the dataset.
         root: a folder of datasets, as for `load`.
-        targets: names of the target columns; default all other columns.
+        targets: names of the target columns; default all columns except `smiles` and `ignore`.
         smiles: name of the column of SMILES strings.
         ignore: names of columns that are left out.
 
@@ -230,7 +231,7 @@ def load_molecules(
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Keep the options that are not None, since not every reader accepts every option."""
+    """Drop options that are None, since not every reader accepts every option."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -276,7 +277,7 @@ def _read(
 
 
 def _accepting(read: Reader[Content], name: str, options: Mapping[str, Any]) -> Reader[Content]:
-    """The reader, if it accepts these options."""
+    """Return the reader; raise an error if it does not accept these options."""
     unknown = [option for option in options if option not in inspect.signature(read).parameters]
     if unknown:
         raise ValueError(
@@ -294,7 +295,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
-    """Hint for a name that the other function loads, or whose files the user must provide."""
+    """Hint about a name that the other function loads, or whose files the user must provide."""
     if name.startswith("ogbn-") and entries is catalogue.GRAPHS:
         return (
             ": it is not downloaded, for its checksums are not known; put the folders raw and "

@@ -1,4 +1,4 @@
-"""Downloads of files with a size limit and a SHA-256; a file is written completely or not."""
+"""Downloads of files, with a size limit and a SHA-256; no file is ever written partially."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def download(
 
     The content is written to a temporary file next to `path`, which is then renamed. An interrupted
     download therefore leaves no file. If tqdm is installed and stderr is a terminal, a bar shows
-    the progress; otherwise a line is printed after ten seconds.
+    the progress; otherwise a line is printed if the download takes more than ten seconds.
 
     Args:
         url: any address that `urllib` can open, including ``file://``.
@@ -87,7 +87,7 @@ def download_members(
 
 
 def verify(path: Path, sha256: str) -> None:
-    """Raise a ValueError unless the file has this checksum, an OSError if it cannot be read."""
+    """Raise a ValueError for a wrong checksum, or an OSError if the file cannot be read."""
     with check_disk(f"{path} to be a file one can read"), path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     _compare(str(path), sha256, checksum)
@@ -95,7 +95,7 @@ def verify(path: Path, sha256: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file that replaces `path` after the block; on an error `path` is unchanged."""
+    """Open a temporary file that replaces `path` after the block, unless an error occurs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:
@@ -110,7 +110,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def _fetch(
     url: str, path: Path, sha256: str | None, title: str, target: Path, max_bytes: int
 ) -> Path:
-    """Write the body of a response to `path`; a bar shows `title`, an error names `target`."""
+    """Write a response's body to `path`; progress bars show `title`, and errors name `target`."""
     with ExitStack() as stack:
         try:
             source = stack.enter_context(urlopen(url, timeout=60))
@@ -155,7 +155,7 @@ def _write(
 
 
 def _block(name: str, source: IO[bytes]) -> bytes:
-    """Read the next block; replace an error of the connection by a one-sentence error."""
+    """Read the next block; replace a connection error with a one-sentence error."""
     try:
         return source.read(1 << 16)
     except (OSError, HTTPException) as error:
@@ -164,7 +164,7 @@ def _block(name: str, source: IO[bytes]) -> bytes:
 
 @contextmanager
 def _whole(url: str) -> Iterator[None]:
-    """Replace an error of a zip file by a one-sentence error."""
+    """Replace an error about a zip file with a one-sentence error."""
     try:
         yield
     except DAMAGES as error:

@@ -1,4 +1,4 @@
-"""Features of nodes: normalised rows, degrees, features on disk, and one space for all clients."""
+"""Node features: normalised rows, degrees, features on disk, and a common space for clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEGREES = 64
 
 @typed
 def normalize_features(graph: Graph) -> Graph:
-    """Rows of the features divided by their sums, as in Kipf & Welling's GCN.
+    """The graph with each row of features divided by its sum, as in Kipf & Welling's GCN.
 
     Args:
         graph: a graph with non-negative features. A row of zeros is left unchanged.
@@ -54,8 +54,8 @@ def normalize_features(graph: Graph) -> Graph:
 def degree_features(graph: Graph) -> Graph:
     """The graph with one-hot degrees as features, for nodes that have no features.
 
-    Degrees are counted in the given graph only. For a graph of training edges they therefore reveal
-    no held-out edge; degrees in the whole graph would reveal such edges.
+    Degrees are counted in the given graph only. Degrees in a graph of training edges therefore do
+    not reveal held-out edges, whereas degrees in the whole graph would.
 
     Args:
         graph: a graph with both directions of every edge.
@@ -89,11 +89,11 @@ ROWS = 2**16  # rows that are copied at a time
 
 @typed
 def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
-    """The graph with its features mapped from a file, of which only used parts are in memory.
+    """The graph with its features mapped from a file; only the used parts are in memory.
 
     The values do not change, so all results are the same. The file holds only the rows and must
-    exist while the graph is used. If a file of that name is already mapped, its users keep the old
-    content. Changes of `x` are not written to the file.
+    exist while the graph is used. If a file of that name is already mapped, graphs that use it keep
+    the old content. Changes to `x` are not written to the file.
 
     Args:
         graph: a graph with dense features on the CPU.
@@ -130,7 +130,7 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
 
 @typed
 def one_space(graphs: Sequence[Graph]) -> list[Graph]:
-    """Graphs of several datasets with common features and classes, so that one network fits all.
+    """Graphs of several datasets with equal numbers of features and classes, for one network.
 
     Features are padded with zeros to the largest width. Classes get consecutive numbers over all
     datasets: the first class of a dataset follows the last class of the previous dataset.
@@ -150,8 +150,8 @@ def one_space(graphs: Sequence[Graph]) -> list[Graph]:
         >>> [(own.x.shape, own.y.tolist(), own.num_classes) for own in made]
         [(torch.Size([2, 3]), [0, 1], 4), (torch.Size([2, 3]), [2, 3], 4)]
 
-    Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288, in which clients have
-    different first and last layers instead (here: `fgl.methods.fedper` with `models`)
+    Source: "cross_domain" of OpenFGL, https://arxiv.org/abs/2408.16288, in which clients instead
+    have different first and last layers (in this library: `fgl.methods.fedper` with `models`)
     """
     if not graphs or any(own.y is None or not own.num_classes for own in graphs):
         raise ValueError("Expected graphs to have classes, each of them, but got none")

@@ -32,7 +32,7 @@ def from_hetero(
     targets: Collection[str] | None = None,
     ignore: Collection[str] = (),
 ) -> Graph:
-    """Convert PyG's `HeteroData` to one graph, see `typed_graph`.
+    """Convert PyG's `HeteroData` to one typed graph, as described in `typed_graph`.
 
     Args:
         data: the `HeteroData`. Node types may have `x`, `y` and masks, or ids such as ``train_idx``
@@ -40,8 +40,8 @@ def from_hetero(
             and `edge_time`. One edge type may have ``edge_label``, as after `RandomLinkSplit`. In
             that case the examples are the pairs in its ``edge_label_index``, or its edges if it has
             none.
-        both: whether each relation gets a reverse.
-        split: which one of masks ``[n, splits]``, from 0.
+        both: whether to add a reverse of each relation.
+        split: column of masks ``[n, splits]`` to use, from 0.
         targets: node types whose `y` and masks are read, if several types have `y`. All named types
             must share the same classes. Default all types.
         ignore: names of fields that are not read.
@@ -87,7 +87,7 @@ Fields = dict[str, dict[Any, Any]]  # field name -> type of nodes or edges -> va
 
 
 def _fields(data: Any, ignore: Collection[str]) -> Fields:
-    """Each field by the types of nodes or edges that have it.
+    """Dict from each field to the types of nodes or edges that have the field.
 
     Raises:
         ValueError: if a field has no equivalent in a typed graph and is not ignored.
@@ -119,7 +119,7 @@ def _keys(data: Any, of: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _nodes(data: Any, x: Mapping[str, Any]) -> dict[str, Any]:
-    """Features of each type of nodes, or the number of its nodes."""
+    """Features of each node type, or its number of nodes if it has no features."""
     nodes = {of: pyg.narrowed(x.get(of, data[of].num_nodes)) for of in data.node_types}
     for of, own in nodes.items():
         if own is None:
@@ -138,7 +138,7 @@ def _read_adj(fields: Fields) -> None:
 
 
 def _read_masks(data: Any, fields: Fields, split: int | None) -> None:
-    """Choose one split of each mask, and add masks of the types that have ids instead."""
+    """Choose one split of each mask, and build masks for types that have ids instead."""
     for name in MASKS:
         fields[name] = {of: pyg.one_split(name, mask, split) for of, mask in fields[name].items()}
     for of in data.node_types:
@@ -180,7 +180,7 @@ def _of_types(name: str, masks: dict[Any, Any], types: Collection[str], all_: bo
 
 
 def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
-    """The labelled pairs of one relation, with node ids of the whole graph, and their labels."""
+    """The labelled pairs of one relation, as node ids of the whole graph, and the pairs' labels."""
     copies = {(end, f"rev_{name}", start) for start, name, end in fields["edge_label"]}
     relations = [of for of in fields["edge_label"] if of not in copies]  # ToUndirected copies them
     if len(relations) > 1:
@@ -212,8 +212,8 @@ def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
         options: options of `from_hetero` for ``HeteroData``, or of `Graph.from_pyg` for ``Data``.
 
     Returns:
-        The graph of `train`. Its `edge_label_index` holds the pairs of all three parts, `y` their
-        labels, and three masks the part of each pair.
+        The graph of `train`. Its `edge_label_index` holds the pairs of all three parts, `y` holds
+        their labels, and the three masks mark the part of each pair.
 
     Raises:
         ValueError: if a part has no ``edge_label`` or has other nodes; if a pair is in two parts;
@@ -290,7 +290,7 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     Args:
         graph: the result of ``from_hetero(like)``, or a part of it.
         like: the original `HeteroData`. It defines the types and relations, and which of them have
-            features, labels, masks, and edge features and times. Its values are not read.
+            features, labels, masks, edge features or edge times. Its values are not read.
 
     Returns:
         A new object of the class of `like`. Nodes of a type keep the graph's order; features are
@@ -302,7 +302,7 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     Raises:
         TypeError: if `like` has no types.
         ValueError: if the graph has no types, its types differ from the types of `like`, its
-            examples are pairs, or a reverse relation has the name of a relation in `like`.
+            examples are pairs, or a reverse relation has the same name as a relation in `like`.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -341,7 +341,7 @@ def _write_nodes(stored: Any, like: Any, graph: Graph, own: Tensor, columns: ran
 
 
 def _write_edges(data: Any, like: Any, graph: Any, place: Tensor) -> None:
-    """Write each relation; `place` is the index of each node among the nodes of its type."""
+    """Write each relation; `place` holds the index of each node among the nodes of its type."""
     attr, types = graph.edge_attr, graph.edge_type
     widths = [0 if attr is None else _width(like[of], "edge_attr", 0) for of in like.edge_types]
     blocks = _blocks("edge_attr", 0 if attr is None else attr.shape[1], widths)
@@ -372,7 +372,7 @@ def _width(stored: Any, name: str, otherwise: int) -> int:
 
 
 def _blocks(name: str, width: int, widths: Sequence[int]) -> list[range]:
-    """Column ranges of the types, which lie side by side."""
+    """Range of columns of each type; the types' columns are adjacent."""
     reject_if(sum(widths) != width, f"{name} to have {sum(widths)} columns", width)
     return [range(*ends) for ends in pairwise([0, *accumulate(widths)])]
 
@@ -385,7 +385,7 @@ def _cut(x: Tensor | SparseMatrix, rows: Tensor, columns: range) -> Tensor:
 
 
 def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
-    """Names of relations, then the names of reverses if the graph has any."""
+    """Names of the relations, followed by the names of reverse relations if the graph has any."""
     reverses = [(target, f"rev_{name}", source) for source, name, target in named]
     count = int(edge_type.max()) + 1 if len(edge_type) else 0
     reject_if(count > 2 * len(named), f"{len(named)} relations, or twice as many", count)
@@ -398,7 +398,7 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
 
 
 def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) -> None:
-    """Raise if the ends of an edge do not have the node types of its relation."""
+    """Raise unless the ends of each edge have the node types of the edge's relation."""
     expected = [node_types.index(name) for name in (relation[0], relation[2])]
     if (types != types.new_tensor(expected)[:, None]).any():
         raise ValueError(f"Expected edges of {relation} to join these types, but got others")

@@ -53,19 +53,20 @@ def large_graph(
 
     The size of the class with rank r is proportional to ``r ** -skew``. Each class consists of
     communities of about `community_size` nodes. A node's weight is ``u ** (-1 / tail) - 0.8`` with
-    u uniform in (0, 1]; its expected degree is proportional to this weight, up to `max_degree`. An
-    edge joins two nodes of one community, two nodes of one class, or any two nodes; its ends are
-    drawn with probabilities proportional to the weights. A hub is joined to at most half of its
-    community and to at most half of its class; its other edges leave them. Stray nodes take the
-    class of a random node but keep their edges. Node ids are random. Features are normal with mean
-    ``signal * centre[y]``, and the centres are standard normal.
+    u uniform in (0, 1]; its expected degree is proportional to this weight, but at most
+    `max_degree`. An edge joins two nodes of one community, two nodes of one class, or any two
+    nodes; its ends are drawn with probabilities proportional to the weights. A hub is joined to at
+    most half of its community and to at most half of its class; its other edges lead to nodes
+    outside its community or class. Stray nodes take the class of a random node but keep their
+    edges. Node ids are random. Features are normal with mean ``signal * centre[y]``, and the
+    centres are standard normal.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
     of ogbn-products. Generating the second graph takes 7 GB of memory and one minute.
 
     Args:
         num_nodes: number of nodes.
-        num_edges: number of undirected edges; each edge is two columns of `edge_index`.
+        num_edges: number of undirected edges; each edge has two columns in `edge_index`.
         num_classes: number of classes.
         num_features: number of columns of `x`.
         homophily: approximate fraction of edges within a class; strays and hubs limit it.
@@ -75,7 +76,8 @@ def large_graph(
         max_degree: largest expected degree.
         community_size: approximate number of nodes per community.
         skew: exponent of the class sizes; 0 gives classes of equal size.
-        signal: distance scale of the classes' mean features, in standard deviations of a feature.
+        signal: factor for the distances between the classes' mean features, in standard deviations
+            of a feature.
         seed: random seed.
 
     Returns:
@@ -142,7 +144,7 @@ def _edges(
     num_edges: int,
     generator: Generator,
 ) -> Tensor:
-    """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``, renamed by `place`.
+    """At most `num_edges` distinct edges, no self-loops, int64 ``[2, *]``, renumbered by `place`.
 
     An edge stays within the first group (the community) with probability ``shares[0]``. It stays
     within the second group (the class) with a probability of at least ``shares[1]``. Otherwise it

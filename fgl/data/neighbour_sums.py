@@ -1,6 +1,7 @@
 """Sums of neighbours' features over all clients, which FedGCN exchanges before training.
 
-`borders` returns the edges that a partition cuts, and `asked_rows` each client's part of the sums.
+`borders` returns the edges that a partition cuts. `asked_rows` returns graphs that compute each
+client's part of the sums.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class Borders(NamedTuple):
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
     """Find the edges that come into each client from other clients, for a disjoint partition.
 
-    An undirected edge is stored as two edges, one into each of its ends, so both clients get one of
-    them. An edge from a node that no client holds is not returned, but the degree includes it.
+    An undirected edge is stored as two edges, one into each of its ends, so each of the two clients
+    gets one edge. An edge from a node that no client holds is not returned, but is included in the
+    degree.
 
     Args:
         graph: the whole graph.
@@ -180,7 +182,7 @@ class NeighbourSums(NamedTuple):
 def neighbour_sums(
     graph: Graph, parts: Sequence[Tensor], *, hops: Literal[0, 1, 2], total: Total | None = None
 ) -> NeighbourSums:
-    """Add up the features of each node's neighbours, including neighbours at other clients.
+    """Sum the features of each node's neighbours, including neighbours held by other clients.
 
     Let ``P = D^-1/2 (A + I) D^-1/2`` be the normalised adjacency of the whole graph. The new
     features are rows of ``P X``. The new edges are entries of P, including self-loops, with the
@@ -190,18 +192,19 @@ def neighbour_sums(
     - ``hops=0``: nothing is exchanged; each client computes P from its own subgraph.
     - ``hops=1``: a client gets the rows of ``P X`` for its own nodes. Its first convolution gives
       the same result as on the whole graph; its second convolution uses only its own nodes.
-    - ``hops=2``: a client also gets the rows of its nodes' neighbours. They become nodes in no
-      mask, with their edges into the client's own nodes. Two convolutions give the same result as
-      on the whole graph.
+    - ``hops=2``: a client also gets the rows of its nodes' neighbours. These neighbours become
+      nodes in no mask, with their edges into the client's own nodes. Two convolutions give the same
+      result as on the whole graph.
 
     All rows go through the server, each with the id of its node; a row is dense and has the dtype
-    of `x`. Take a node v of one client that has neighbours u at another client. The second client
+    of `x`. Suppose a node v of one client has neighbours u at a second client. The second client
     sends its part ``sum_u x_u / sqrt(d_u)`` of the sum of v, and the client of v receives the
-    total. With two hops, each client also sends its parts for its own nodes that are neighbours of
-    other clients' nodes, and receives the sums and degrees of its nodes' neighbours at other
-    clients. Single features are not sent, but if v has only one such neighbour, the part is that
-    neighbour's features, scaled. The paper encrypts the parts; this function does not, unless
-    `total` does: `fgl.transforms.secure_rows`.
+    total. With two hops, each client also sends its parts of the sums for its own nodes that are
+    neighbours of other clients' nodes. In return it receives the sums and degrees of its nodes'
+    neighbours at other clients. Features of individual nodes are not sent, with one exception: if v
+    has only one such neighbour, the part equals that neighbour's features, scaled. The paper
+    encrypts the parts. This function encrypts them only if `total` does, as
+    `fgl.transforms.secure_rows` does.
 
     Args:
         graph: the whole graph.
@@ -210,8 +213,8 @@ def neighbour_sums(
         total: a function that adds up the requested rows from the graphs of `asked_rows`. It
             returns the rows for each client (float64 ``[rows, F + 1]``) and the number of bytes
             sent. With two hops, clients also request the rows of their neighbours at other clients.
-            The last column of a row is the degree of its node. The sums leave out nodes that no
-            client holds. By default the rows are added without encryption.
+            The last column of a row is the degree of its node. Nodes that no client holds are not
+            included in the sums. By default the rows are added without encryption.
 
     Raises:
         ValueError: if `hops` is not 0, 1 or 2, if parts are not disjoint, or if `total` is given
@@ -310,7 +313,7 @@ def _exchanged(
 
 
 def _num_bytes(graph: Graph, cut: Sequence[Borders], hops: int) -> int:
-    """The bytes of the exchange that `neighbour_sums` describes."""
+    """Number of bytes sent in the exchange that `neighbour_sums` describes."""
 
     def different(*columns: Tensor) -> int:
         return int(torch.stack(columns).unique(dim=1).shape[1])

@@ -70,17 +70,18 @@ def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
 
 @typed
 def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[Tensor]:
-    """Partition molecules by scaffold, without randomness: one scaffold belongs to one client.
+    """Partition molecules by scaffold, without randomness; each scaffold belongs to one client.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. Each group goes
-    to the client with the fewest molecules so far; of several such clients, to the first.
+    to the client with the fewest molecules so far, or to the first such client.
 
     Args:
         scaffolds: scaffold of each molecule, as returned by `murcko_scaffolds`, or any other ids.
         num_clients: number of clients.
 
     Returns:
-        One sorted int64 tensor of molecules per client; every molecule is in exactly one.
+        One sorted int64 tensor of molecule ids per client; every molecule belongs to exactly one
+        client.
 
     Raises:
         ValueError: if `num_clients` is not positive, or larger than the number of distinct

@@ -39,15 +39,15 @@ def csbm(
     Every class has communities of equal size. An edge joins nodes of one community, of two
     communities in one class, or of two classes. Every node is the first end of one edge; the other
     ends are drawn with probabilities proportional to Pareto weights of the nodes. Stray nodes keep
-    their edges, but take the class of a random node. A word of a node is drawn from the word set of
-    its class, from the word set of its community, or from all words. The sets are random and
-    overlap. In a draw from all words, low ids are more frequent.
+    their edges, but take the class of a random node. Each word of a node is drawn from the word set
+    of its class, from the word set of its community, or from all words. The word sets are random
+    and overlap. If a word is drawn from all words, low ids are more likely.
 
     The defaults resemble Cora in size, classes, degree, homophily and words per node. Neither the
-    words by themselves nor the edges by themselves determine the classes well, so methods can
-    differ in accuracy. We measured test accuracy with `class_capped_split`, 5 Louvain clients and
-    graph seeds 0 to 2. Logistic regression on the words has 60 to 63 %, FedAvg with a GAT has 86 %
-    after 50 to 60 rounds.
+    words nor the edges suffice to determine the classes well, so methods can differ in accuracy. We
+    measured test accuracy with `class_capped_split`, 5 Louvain clients and graph seeds 0 to 2.
+    Logistic regression on the words reaches 60 to 63 %, and FedAvg with a GAT reaches 86 % after 50
+    to 60 rounds.
 
     Args:
         num_nodes: number of nodes.
@@ -60,8 +60,8 @@ def csbm(
         strays: fraction of the nodes that take the class of a random node.
         tail: exponent of the Pareto weights; a larger exponent gives more equal degrees.
         num_features: number of words.
-        words_per_node: mean of the Poisson number of words drawn per node; a repeated word is one
-            feature.
+        words_per_node: mean number of words drawn per node (Poisson-distributed); a repeated word
+            sets its feature only once.
         words_per_set: number of words in the set of each class and of each community.
         topic: fraction of the words drawn from the set of the class.
         flavour: fraction of the words drawn from the set of the community.
@@ -194,7 +194,7 @@ def _words(
     num_features: int,
     generator: Generator,
 ) -> Tensor:
-    """A word for each column of `group`: from its first set, its second set, or all words."""
+    """A word for each column of `group`: from the first set, the second set, or all words."""
     chance = torch.rand(2, group.shape[1], generator=generator, dtype=torch.float64)
     kind = torch.bucketize(chance[0], chance.new_tensor(shares), right=True)
     index = (chance[1] * sets.shape[1]).long()
@@ -208,7 +208,7 @@ def small_graphs(
 ) -> tuple[list[Graph], Tensor]:
     """Generate small graphs of two classes: rings of 8 to 23 nodes with short or long chords.
 
-    A chord begins at a third of the nodes. It ends at the node two steps further along the ring in
+    A third of the nodes are starts of chords. A chord ends two steps further along the ring in
     class 0 (triangles), and three steps further in class 1 (squares). Features are one-hot kinds of
     nodes; kind 0 is more frequent in class 0. Neither chords nor features are enough to determine
     the class with certainty.
@@ -248,8 +248,8 @@ def small_molecules(
 ) -> tuple[list[Graph], Tensor, list[str]]:
     """Generate synthetic molecules with a chain and perhaps a ring, and a float target for each.
 
-    The columns of the features are as in ``torch_geometric.utils.from_smiles``. Only these are set:
-    atomic number, degree, ring membership, and the type of a bond. The target is the sum of 0.3 for
+    The columns of the features are as in ``torch_geometric.utils.from_smiles``. Only four of them
+    are set: atomic number, degree, ring membership and bond type. The target is the sum of 0.3 for
     every atom, -1 for every nitrogen, -1.5 for every oxygen and 1 for every double bond.
 
     Args:
@@ -258,7 +258,8 @@ def small_molecules(
 
     Returns:
         The graphs with x ``[num_nodes, 9]`` and edge_attr ``[num_edges, 3]``; y float32
-        ``[num_graphs]``; and the scaffolds, strings that name the atoms of the ring.
+        ``[num_graphs]``; and the scaffold of each molecule, a string that names the atoms of the
+        ring.
 
     Example:
         >>> graphs, y, scaffolds = small_molecules(3)
@@ -340,8 +341,9 @@ def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
     """Generate papers, authors and conferences of four areas, as a typed graph like DBLP's.
 
     Each author and each conference has one area. A quarter of an author's papers belong to another
-    area. A paper has one to three authors and five of 100 words, two of which are words of its
-    area. A paper appears at a conference of its area, or with probability 0.1 at any conference.
+    area. A paper has one to three authors. It has five of 100 words; two of the five are words of
+    its area. A paper appears at a conference of its area, or with probability 0.1 at any
+    conference.
 
     Args:
         num_papers: number of papers. There is one author for every two papers, and there are twelve

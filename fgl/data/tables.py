@@ -43,14 +43,14 @@ def from_tables(
 
     A table is an object with ``table[name]``, such as a pandas or polars ``DataFrame`` or a dict of
     lists, or it is the path of a CSV file with a header. Row i of `nodes` is node i of the graph,
-    so ``zip(nodes["id"], predictions)`` pairs names with predictions.
+    so ``zip(nodes["id"], predictions)`` pairs each node's name with its prediction.
 
     Args:
         edges: table with a row for each edge.
         nodes: table with a row for each node.
         source, target: columns of `edges` with the names of the source and target nodes.
         id: column of `nodes` with the names of the nodes.
-        x: numeric columns of `nodes`; without columns `x` is a column of ones.
+        x: numeric columns of `nodes`; if no columns are given, `x` is a column of ones.
         y: column of `nodes` with labels (integers, or strings with `classes`) or floats. A missing
             float is an unknown target.
         classes: the values of `y`, in the order of their labels.
@@ -60,7 +60,7 @@ def from_tables(
         train_mask, val_mask, test_mask: columns of `nodes` that are true or 1 for nodes in the
             mask.
         is_undirected: whether each row of `edges` is an edge in both directions.
-        ignore: unread columns that no warning should name; a warning names all other unread
+        ignore: unread columns that warnings should not mention; a warning names all other unread
             columns.
 
     Raises:
@@ -130,7 +130,7 @@ def typed_tables(
         edge_attr: dict from relation to numeric columns.
         edge_time: dict from relation to the column with times; all relations have times, or none.
         both: whether to add a reverse of each relation, as another relation.
-        ignore: unread columns that no warning should name.
+        ignore: unread columns that warnings should not mention.
 
     Raises:
         ValueError: as `from_tables` and `typed_graph`.
@@ -236,7 +236,7 @@ def _length(columns: Mapping[str, list[Any]]) -> int:
 
 
 def _numeric(values: Sequence[str]) -> list[Any]:
-    """Convert strings to integers, floats or bools if all nonempty strings are such values."""
+    """Convert strings to integers, floats or bools if all nonempty strings have that form."""
     for kind in (int, float, _boolean):
         try:
             return [kind(value) if value else None for value in values]
@@ -273,7 +273,7 @@ def _ends(edges: Any, source: str, target: str, above: Table, below: Table) -> t
 
 
 def _check_once(table: Table, ends: Tensor) -> None:
-    """Raise if an undirected edge is listed in both directions, since it would count twice."""
+    """Raise if an undirected edge is listed in both directions, since it would be added twice."""
     pairs = {(s, t) for s, t in ends.t().tolist() if s != t}
     double = next(((s, t) for s, t in pairs if (t, s) in pairs), None)
     if double is not None:

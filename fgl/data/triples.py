@@ -40,8 +40,8 @@ def load_triples(folder: str | os.PathLike[str]) -> tuple[Graph, Names, Names]:
         OSError: if a file cannot be read.
 
     Warns:
-        UserWarning: if a triple is in two files, since training can then reveal its label; and if a
-            triple occurs twice in one file, in which case one copy is read.
+        UserWarning: if a triple is in two files, since training can reveal its label in that case;
+            and if a triple occurs twice in one file, in which case only one copy is read.
 
     Example:
         >>> folder = getfixture("tmp_path")
@@ -106,7 +106,7 @@ def relation_partition(graph: Graph, num_clients: Count, *, seed: int = 0) -> li
     """Partition a knowledge graph by relation: a client has all triples of its relations.
 
     Relations are assigned at random; the clients' numbers of relations differ by at most one. A
-    client has the entities of its triples.
+    client has all entities that occur in its triples.
 
     Args:
         graph: with `edge_type`, and with `edge_label_type` if it has pairs.

@@ -34,10 +34,10 @@ def typed_graph(
 ) -> Graph:
     """Join nodes and edges of several types into one graph with `node_type` and `edge_type`.
 
-    Types and relations are numbered in their order. Nodes are sorted by type. The features are one
-    sparse matrix in which each type has its own columns, so one linear map of this matrix *is* a
-    separate linear map for each type. In the same way, each relation has its own columns of edge
-    features.
+    Types and relations are numbered in the order of the dicts. Nodes are sorted by type. The
+    features are one sparse matrix in which each type has its own columns, so one linear map of this
+    matrix is equivalent to a separate linear map for each type. In the same way, each relation has
+    its own columns of edge features.
 
     Args:
         nodes: dict from type to features ``[n_t, d_t]``, or to a number of nodes, whose only
@@ -107,8 +107,8 @@ def typed_graph(
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
     """Add to each part the nodes of shared types that are adjacent to its own nodes.
 
-    For example, every client gets the conferences of its papers, instead of each conference
-    belonging to one client.
+    For example, every client gets all conferences of its papers; otherwise each conference would
+    belong to only one client.
 
     Args:
         graph: with `node_type`.
@@ -222,7 +222,7 @@ def _check_names(name: str, value: Mapping[Any, Any] | None, allowed: Mapping[An
 def _of_nodes(
     name: str, values: Mapping[str, Tensor] | None, sizes: Mapping[str, int]
 ) -> Tensor | None:
-    """Join the types' fields into one field; types without it get False, 0 or NaN."""
+    """Join a field of all types into one field; types without the field get False, 0 or NaN."""
     if not values:
         return None
     first = next(iter(values.values()))
@@ -280,8 +280,8 @@ def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
     """A graph whose relations are meta-paths over the relations of a typed graph.
 
     Relation k has an edge from u to v if there is a path from u to v whose edges have the types
-    ``paths[k]`` in this order: the pattern of ``A_{r_m} ... A_{r_1}``. Several such paths give one
-    edge, and a path from u to u gives a self-loop.
+    ``paths[k]`` in this order: the pattern of ``A_{r_m} ... A_{r_1}``. Several such paths between
+    the same nodes give only one edge, and a path from u to u gives a self-loop.
 
     Args:
         graph: with `edge_type`.

@@ -1,4 +1,4 @@
-"""Edge lists without self-loops and repeats, undirected or not; the largest component."""
+"""Edge lists without self-loops and repeats, undirected or directed; and the largest component."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def largest_component(graph: Graph) -> Graph:
         graph: a graph, whose edges are taken as undirected.
 
     Returns:
-        The induced subgraph with `node_id`; its nodes keep their order. If the graph is connected,
-        the graph itself. Of several largest components, the one with the smallest node id is
-        chosen.
+        The induced subgraph with `node_id`; its nodes keep their order. A connected graph is
+        returned itself. If several components are largest, the component with the smallest node id
+        is returned.
 
     Raises:
         ValueError: if the graph has no node.

@@ -55,11 +55,11 @@ class Bar:
 
 @typed
 def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, Result], bool]:
-    """A callback that ends a run after `patience` rounds without a better validation.
+    """A callback that ends a run after `patience` rounds without a better validation score.
 
     Args:
-        patience: number of rounds to wait for a better validation.
-        select: the metric that determines the best round, with a minus before it if smaller is
+        patience: number of rounds to wait for a better validation score.
+        select: the metric that determines the best round, preceded by a minus sign if smaller is
             better; see `fgl.federation.best_round`.
 
     Returns:
@@ -82,8 +82,8 @@ def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Resul
 
     Args:
         name: text before the number.
-        device: device of the clients. On a GPU, the peak of its tensors is printed; otherwise, the
-            peak of this process.
+        device: device of the clients. For a GPU, the peak memory of its tensors is printed;
+            otherwise, that of this process.
 
     Returns:
         A callback for `fgl.run`.
@@ -105,7 +105,7 @@ def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Resul
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """Peak memory so far in bytes, of a GPU's tensors or of this process; None if unknown."""
+    """Peak memory so far, in bytes, of a GPU's tensors or of this process; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:

@@ -1,4 +1,4 @@
-"""A command line from a `main`: its flags, presets and help; the one file that imports tyro."""
+"""A command line from a `main`: its flags, presets and help. Only this file imports tyro."""
 
 from __future__ import annotations
 
@@ -35,27 +35,28 @@ def cli(
 ) -> Any:
     """Call `main` with arguments from the command line.
 
-    The flags follow from the types of `main`'s parameters. Each field of a dataclass, also of a
-    nested dataclass, has its own flag; ``weight_decay`` becomes ``--weight-decay``. The help texts
-    come from docstrings: the strings below a dataclass' fields and the ``Args`` of a function. The
-    preset of a dataset provides defaults for flags that are not on the command line. If one of the
-    arguments is a `Run`, its report contains the recipe (the file of `main`), the dataset and the
-    other flags.
+    The flags are derived from the types of `main`'s parameters. Each field of a dataclass, even of
+    a nested dataclass, has its own flag; ``weight_decay`` becomes ``--weight-decay``. The help
+    texts come from docstrings: the strings below a dataclass's fields and the ``Args`` section of a
+    function. The preset of a dataset provides defaults for flags that are not on the command line.
+    If one of the arguments is a `Run`, its report contains the recipe (the file of `main`), the
+    dataset and the other flags.
 
     Args:
         main: a function with type hints, or a dict from names to such functions. For a dict, the
-            first word of the command selects the function (``task`` in the report's config). A
-            parameter must be documented in only one of the functions.
-        presets: dataset to flag to value; if `main` is a dict, name in `main` to such presets.
+            first word of the command selects the function (``task`` in the report's config). It is
+            sufficient to document a parameter in one of the functions.
+        presets: dict from each dataset to a dict from flags to values. If `main` is a dict, a dict
+            from its names to such presets.
         argv: the command line, by default the program's.
-        words: words of the command before `argv`, for the help.
+        words: words of the command before `argv`, which the help shows.
 
     Returns:
         The result of `main`.
 
     Raises:
-        SystemExit: after ``--help``; with code 2 for an invalid flag, any ValueError before the
-            first round, or an OSError; with code 130 for an interrupt.
+        SystemExit: after ``--help``; with code 2 after an invalid flag, any ValueError before the
+            first round, or an OSError; and with code 130 after an interrupt.
         ImportError: if tyro is not installed.
         TypeError: if two flags have the same name, or if a flag has neither a type nor a default.
         ValueError: for a preset with an unknown flag or an invalid value.
@@ -103,7 +104,7 @@ def _check_tasks(presets: Mapping[str, Any], mains: Mapping[str, Main]) -> None:
 def _origin(
     main: Main, arguments: Mapping[str, Any], flags: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The recipe, dataset and other flags of a command for its report; empty without a `Run`."""
+    """The recipe, dataset and other flags of a command, for its report; empty without a `Run`."""
     if not any(isinstance(value, Run) for value in arguments.values()):
         return {}
     recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
@@ -117,7 +118,7 @@ def _origin(
 
 @explained
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
-    """A decorator that adds the keyword-only parameters of `builder` to a `main`'s ``**options``.
+    """A decorator for a `main` whose ``**options`` are the keyword-only parameters of `builder`.
 
     Args:
         builder: function that builds a method, such as `fgl.methods.fedprox`. The ``Args`` of its
@@ -146,7 +147,7 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
 
 
 def defaults_of(main: Main, presets: Presets | None, dataset: str) -> dict[str, Any]:
-    """The value of each flag for a command that gives only the dataset."""
+    """The value of each flag for a command in which only the dataset is given."""
     return flat(_usual(_parameters(main)[1], presets, dataset)[0])
 
 
@@ -225,7 +226,7 @@ def _number(info: Any) -> Any:
 
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
-    """The builder whose options a main accepts, and its fixed options; see `takes_options_of`."""
+    """The builder whose options a main accepts, and the fixed options; see `takes_options_of`."""
     builder, decided = main.__dict__.get("options_of", (None, {}))
     return builder, decided
 
@@ -269,7 +270,7 @@ def _sources(main: Main) -> list[tuple[Main, inspect.Parameter]]:
 
 
 def _is_function(kind: Any) -> bool:
-    """Whether values of a type can be functions."""
+    """Whether a value of this type can be a function."""
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     functions = (types.FunctionType, collections.abc.Callable)  # of a default, of a hint
     return any(each in functions or typing.get_origin(each) in functions for each in kinds)
@@ -286,9 +287,10 @@ def _published(settings: Any) -> Iterator[Presets]:
 def _usual(
     defaults: dict[str, Any], presets: Presets | None, dataset: str | None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The arguments of a main for a command with only the dataset, and presets of all datasets.
+    """A main's arguments for a command with only the dataset, and the presets of all datasets.
 
-    Presets are the values used in published tables. A recipe's presets override a setting's.
+    Presets are the values used in published tables. Presets of a recipe override presets of a
+    setting.
     """
     places: dict[str, str] = {}
     for name, place, _ in leaves(defaults):
@@ -321,13 +323,13 @@ def _spelled(dataset: str, table: Presets) -> str:
 
 
 def _about(main: Main) -> str:
-    """The description of a main: the first docstring line of it, of its method, or of its file."""
+    """The description of a main: the first docstring line of the main, its method or its file."""
     sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")
 
 
 def _refuse(program: str, error: Exception, flags: Mapping[str, Any]) -> NoReturn:
-    """Print the invalid flag and the reason, and exit with the code for an invalid command."""
+    """Print the invalid flag and the reason, and exit with the code for invalid commands."""
     name = vars(error).get("argument", "")
     text = f"{option(name)}: {error}" if name in flags else str(error)
     print(f"{program}: error: {text}\nFor all flags, run {program} --help", file=sys.stderr)

@@ -26,17 +26,17 @@ def spread(
 
     Args:
         run: a result or a round, such as ``result.history[-1]``. For a result, the round with the
-            best validation is used, or without validation the last round.
-        metric: name of a metric that clients have, without a client's suffix such as ``/3``.
-        groups: the group of each client, such as its region; default no groups.
+            best validation score is used, or the last round if there is no validation.
+        metric: name of a metric of individual clients, without a client's suffix such as ``/3``.
+        groups: the group of each client, such as its region. By default there are no groups.
         lower: whether smaller is better; by default True if the metric is a loss, rmse or mae.
 
     Returns:
         ``mean`` over clients with equal weights; ``worst`` and ``worst_client``; ``tenth``, the
         tenth percentile counted from the worst client, with linear interpolation; ``deviation``,
         the standard deviation with the number of clients as divisor; ``clients``, the number of
-        clients that have the metric; ``groups``, the mean of each group. All values are NaN if the
-        metric of a client is NaN.
+        clients that have the metric; and ``groups``, the mean of each group. All values are NaN if
+        any client's metric is NaN.
 
     Raises:
         ValueError: if no client has the metric, or if `groups` does not have one entry per client.
@@ -65,7 +65,7 @@ def spread(
 
 
 def round_of(result: Result) -> Round:
-    """The round with the best validation; the last round if there is no validation.
+    """The round with the best validation score; the last round if there is no validation.
 
     Example:
         >>> round_of(fgl.Result({}, {}, {}, [Round(0, [0]), Round(1, [0])])).round
@@ -77,7 +77,7 @@ def round_of(result: Result) -> Round:
 
 
 def of_clients(record: Round, metric: str) -> dict[int, float]:
-    """Client to value of a metric, for the clients that have this metric.
+    """Dict from each client that has this metric to the metric's value.
 
     Example:
         >>> of_clients(Round(0, [0], metrics={"auc": 0.5, "auc/3": 0.5}), "auc")
@@ -97,7 +97,7 @@ def of_clients(record: Round, metric: str) -> dict[int, float]:
 
 
 def _by_group(values: dict[int, float], groups: Sequence[Hashable]) -> dict[Hashable, float]:
-    """The mean of each group, over its clients that have the metric."""
+    """The mean of each group over those of its clients that have the metric."""
     if len(groups) <= max(values):
         raise ValueError(
             f"Expected groups to have one for each client, at least {max(values) + 1}, but got "

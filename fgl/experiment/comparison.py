@@ -1,4 +1,4 @@
-"""Comparisons: several methods on the same data, over seeds, as a table."""
+"""Comparisons: several methods on the same data over several seeds, as a table."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Setting(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The results of several methods over seeds; prints as a table.
+    """The results of several methods over seeds; it is printed as a table.
 
     Args:
-        reports: the report of each run, by method and seed: see `fgl.experiment.report`, with
-            ``"seconds"`` and ``"bytes"``, one number per round.
+        reports: the report of each run, by method and seed; see `fgl.experiment.report`. Each
+            report also has ``"seconds"`` and ``"bytes"`` with one number per round.
         metric: the metric that is compared.
-        at: the compared round: ``"best_val"`` for each run's round with the best validation, or
+        at: the compared round: ``"best_val"`` for each run's round with the best validation score;
             ``"last"`` or ``"mean_last5"`` if there is no validation.
 
     Example:
@@ -84,7 +84,7 @@ class Comparison:
         return to_latex(self.lines, self.metric, self.at)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table and all reports as a dict with JSON's types, except for NaN.
+        """The table and all reports as a dict of JSON types; the dict may contain NaN.
 
         Returns:
             ``{"metric", "at", "lines", "reports"}``; a line has the fields of a row of the table.
@@ -108,22 +108,23 @@ def compare(
     callbacks: Callbacks | None = None,
     **how: Any,
 ) -> Comparison:
-    """Run each method with each seed; a seed determines data, partition, initial model, training.
+    """Run each method with each seed of the data, partition, initial model and training.
 
     Args:
-        methods: name to a function that builds the method. Its argument is the task's FedAvg
-            (``fgl.methods.scaffold``), or the whole task if its parameter is called `task`
-            (``lambda task: fgl.methods.fedprox(task.fedavg, mu=0.1)``). It may also return another
-            task, whose FedAvg is run (``fgl.tasks.centralized``). All methods are compared with the
-            first method.
+        methods: dict from names to functions that build methods. The argument of a function is the
+            task's FedAvg (``fgl.methods.scaffold``), or the whole task if the parameter is called
+            `task` (``lambda task: fgl.methods.fedprox(task.fedavg, mu=0.1)``). The function may
+            also return another task, whose FedAvg is run (``fgl.tasks.centralized``). All methods
+            are compared with the first method.
         setting: a setting that loads a task for each seed, such as
             ``fgl.tasks.Nodes(dataset="cora")``, or a function ``seed -> task``.
         num_rounds: number of rounds of each run.
         seeds: seeds of data, partition, initial model and training.
         metric: the metric to compare; default the test metric that belongs to the task's `select`.
-        at: the round to compare: ``"best_val"``, the round with the best validation, ``"last"``, or
-            ``"mean_last5"`` for a task without validation; default the first of these that exists.
-        patience: stop a run after this number of rounds without a better validation.
+        at: the round to compare: ``"best_val"``, the round with the best validation score;
+            ``"last"``; or ``"mean_last5"`` for a task without validation. The default is the first
+            of these that exists.
+        patience: stop a run after this number of rounds without a better validation score.
         checkpoint: a folder with a subfolder for each run, from which the comparison resumes.
         callbacks: function ``(name, seed) -> callbacks`` that returns the callbacks of one run,
             such as a logger.
@@ -133,8 +134,8 @@ def compare(
         The `Comparison`.
 
     Raises:
-        ValueError: for no method, no seed, the same seed twice, an unknown metric, or two methods
-            with the same folder name, and as `fgl.run`.
+        ValueError: if there is no method or no seed, a seed occurs twice, the metric is unknown, or
+            two methods have the same folder name; and as for `fgl.run`.
         TypeError: for a task instead of a setting, or a function that does not return a method.
 
     Example:
@@ -200,7 +201,7 @@ class Counting:
 
 
 def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
-    """The seeds; raise if methods, setting or seeds cannot be run."""
+    """The seeds; raise if the methods, the setting or the seeds are invalid."""
     if not isinstance(methods, Mapping) or not methods:
         raise ValueError(
             'Expected methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}, '
@@ -242,7 +243,7 @@ SAME = ", whose data are the same for every seed: lambda seed: task says that th
 
 
 def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
-    """The folder of each method; its name has only safe characters."""
+    """The folder of each method; names of folders have only safe characters."""
     if checkpoint is None:
         return None
     folders = {name: Path(checkpoint) / re.sub(r"[^\w.=,+-]+", "_", name) for name in methods}

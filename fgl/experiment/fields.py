@@ -15,7 +15,7 @@ def members(settings: Any) -> dict[str, Any]:
 
 
 def leaves(settings: Any, *path: str) -> Iterator[tuple[str, str, Any]]:
-    """Name, path (such as ``"task.local.lr"``) and value of each flag."""
+    """The name, path (such as ``"task.local.lr"``) and value of each flag."""
     for name, value in members(settings).items():
         if dataclasses.is_dataclass(value):
             yield from leaves(value, *path, name)
@@ -29,7 +29,7 @@ def flat(settings: Any) -> dict[str, Any]:
 
 
 def changed(settings: Any, values: Mapping[str, Any]) -> Any:
-    """A copy of the arguments with other values for some flags, also in nested dataclasses."""
+    """A copy of the arguments with other values for some flags, even in nested dataclasses."""
     new = {
         name: changed(own, values) if dataclasses.is_dataclass(own) else values.get(name, own)
         for name, own in members(settings).items()

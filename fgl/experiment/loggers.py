@@ -32,7 +32,7 @@ class TensorBoard:
         self.folder, self._make = os.fspath(folder), tensorboard.SummaryWriter
 
     def begin(self, result: Result) -> None:
-        """Open a file; rounds that a resumed run repeats replace the earlier rounds."""
+        """Open a file; if a resumed run repeats rounds, these replace the earlier rounds."""
         self._writer = self._make(self.folder, purge_step=len(result.history) or None)
         self._writer.add_text("method", f"`{result.method}`")
 
@@ -153,7 +153,7 @@ def described(result: Result) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    """A parameter as a shortened text; MLflow does not accept long texts."""
+    """A parameter as text, shortened because MLflow does not accept long texts."""
     return (value if isinstance(value, str) else json.dumps(value))[:500]
 
 

@@ -1,4 +1,4 @@
-"""Plots of runs: metrics by round and by bytes, spread over seeds, and dropped clients."""
+"""Plots of runs: metrics by round and by bytes, their spread over seeds, and dropped clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Runs = Result | Sequence[Result]
 
 @dataclass(frozen=True)
 class Curve:
-    """Data of one run for a plot: each metric by round, the bytes and the dropped clients."""
+    """Data of one run for a plot: each metric, the bytes and the dropped clients of each round."""
 
     metrics: Mapping[str, Sequence[float | None]]
     bytes: Sequence[int]
@@ -34,7 +34,7 @@ class Curve:
     best: int | None
 
     def megabytes(self) -> list[float]:
-        """Megabytes sent until the end of each round."""
+        """Megabytes sent up to the end of each round."""
         return [total / 1e6 for total in itertools.accumulate(self.bytes)]
 
 
@@ -50,20 +50,21 @@ def plot(
     """Draw runs: each metric by round and by megabytes sent, and the dropped clients.
 
     Several runs with the same name are drawn as their mean, with a band of one standard deviation.
-    A single run has a dot at the round with the best validation. A run that stopped early is
-    included in the means of its own rounds only.
+    A single run has a dot at the round with the best validation score. A run that stopped early is
+    included only in the means of the rounds that it completed.
 
     Args:
         what: a result; a comparison; or a dict from names to a result or a list of results (one per
             seed).
-        metrics: names of the metrics. The default is the comparison's metric; otherwise all metrics
-            that begin with ``test_``; otherwise all metrics of the first run. ``"train_loss"`` is
-            `Round.loss`.
+        metrics: names of the metrics. The default is the comparison's metric. Without a comparison,
+            it is all metrics that begin with ``test_``, or all metrics of the first run if there
+            are none. ``"train_loss"`` is `Round.loss`.
         title: title of the figure.
-        path: file to write; the file extension determines the format. Default no file.
-        clients: whether to draw a dot for each client and a line for the mean over clients instead;
-            this needs runs with ``each=True``. The values are from the round with the best
-            validation, or without validation from the last round.
+        path: file to write; the file extension determines the format. By default no file is
+            written.
+        clients: whether to draw, instead of curves, a dot for each client and a line for the mean
+            over clients; this needs runs with ``each=True``. The values are from the round with the
+            best validation score, or from the last round if there is no validation.
 
     Returns:
         The matplotlib figure. A notebook shows it at the end of a cell.
@@ -177,7 +178,7 @@ def save(figure: Any, path: Path) -> None:
 
 
 def _curves(what: Any) -> dict[str, list[Curve]]:
-    """The curves to draw: name in the legend to curves."""
+    """The curves to draw, as a dict from names in the legend to curves."""
     if isinstance(what, Comparison):
         reports = what.reports.items()
         return {name: list(map(_of_report, runs.values())) for name, runs in reports}
@@ -265,7 +266,7 @@ def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[floa
 
 
 def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
-    """Draw the mean over runs of the dropped clients per round and of the drops per client."""
+    """Draw the dropped clients per round and the drops per client, each as a mean over runs."""
     rounds = Counter(index for run in runs for index, _ in run.dropped)
     clients = Counter(client for run in runs for _, client in run.dropped)
     longest = max(len(run.bytes) for run in runs)

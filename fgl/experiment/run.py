@@ -1,4 +1,4 @@
-"""Settings of a run: number of rounds, seed, checkpoint folder, report file and others."""
+"""Settings of a run: number of rounds, seed, checkpoint folder, report file and other settings."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class Run:
             task: the task, with clients, scores and the metric that determines the best round.
             recipe: the recipe's name for the report; default from the command line.
             dataset: the dataset's name for the report; default from the command line.
-            config: further settings for the report, which must be equal when a checkpoint is
-                resumed. In the report they come before the flags of a command.
+            config: further settings for the report; they must not change if a checkpoint is
+                resumed. In the report they precede the flags of a command.
             evaluate: the evaluation function; default the task's.
             watch: metrics of the server's state, as for `fgl.run`.
 
@@ -193,7 +193,7 @@ class _Beginning:
 def command(origin: dict[str, Any]) -> Iterator[None]:
     """A context that gives each `Run` the command line's ``recipe``, ``dataset`` and ``config``.
 
-    The run sets ``began`` before its first round. Later errors are not caused by a flag.
+    The run sets ``began`` before its first round, since later errors are not caused by a flag.
     """
     token = _ORIGIN.set(origin)
     try:
@@ -206,7 +206,7 @@ def command(origin: dict[str, Any]) -> Iterator[None]:
 
 
 def _check_file(name: str, path: Path) -> None:
-    """Raise before the run, and not hours later, if a file cannot be written to this path."""
+    """Raise before the run, instead of hours later, if no file can be written to this path."""
     existing = next(place for place in (path, *path.absolute().parents) if place.exists())
     problems = {
         f"the folder {path}": path.is_dir(),
@@ -244,7 +244,7 @@ def _check_at_once(value: Any) -> None:
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
-    """Print a line per metric, and a line about messages that were not used, if any."""
+    """Print a line per metric, and a line about unused messages if there are any."""
     for metric, values in summary["metrics"].items():
         if "/" in metric:  # a metric of a single client
             continue

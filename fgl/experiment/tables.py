@@ -18,14 +18,14 @@ class Line:
     Args:
         method: name of the method.
         mean, deviation: mean and sample standard deviation of the metric over seeds.
-        difference, error: difference from the first method with the same seed, averaged over seeds,
-            and the standard error of this mean.
+        difference, error: the mean over seeds of the difference from the first method with the same
+            seed, and the standard error of this mean.
         bytes: bytes sent up and down in a run, averaged over seeds.
         seconds: seconds of all rounds of a run, averaged over seeds.
         seeds: number of seeds.
 
-    Undefined numbers are NaN, such as the deviation for a single seed or the first method's
-    difference.
+    Undefined numbers, such as the deviation for a single seed or the difference of the first
+    method, are NaN.
 
     Example:
         >>> Line("FedAvg", 0.81, 0.01, seeds=5).mean
@@ -78,7 +78,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Rows of cells as plain text in columns; the columns `right` are right-aligned.
+    """Rows of cells as plain text in columns; the columns in `right` are right-aligned.
 
     Example:
         >>> print(aligned([["a", "b"], ["10", "2"]], right=[0]))

@@ -17,13 +17,13 @@ from ..kinds import explained
 def choose_names(
     about: str, argv: Sequence[str] | None = None, **tables: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Read the first words of a command line, one from each table.
+    """Read the first words of a command line, one word from each table.
 
     Args:
         about: description of the program for ``--help``.
         argv: the command line; default the program's.
-        tables: kind of word to a dict from each possible word to an object with a docstring. The
-            first line of the docstring is the help text.
+        tables: dict from each kind of word to a dict from the possible words to objects. The first
+            line of an object's docstring is the word's help text.
 
     Returns:
         The chosen words, and the rest of the command line.
@@ -82,7 +82,7 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def first_line(documented: Any) -> str:
-    """The first line of a docstring, also behind a `functools.partial`, or ""."""
+    """The first line of the docstring, even of a function in a `functools.partial`; or ""."""
     if isinstance(documented, functools.partial):
         documented = documented.func
     return _plain((inspect.getdoc(documented) or "").split("\n")[0])

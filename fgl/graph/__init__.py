@@ -1,4 +1,4 @@
-"""`Graph`: one graph or a collection of graphs, whose fields are checked on creation."""
+"""`Graph`: one graph or a collection of graphs; its fields are checked on creation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .windows import check_no_series, check_windows, read, select_windows
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Graph(Facts):
-    """A graph with node features, and with a client's data about its nodes, edges and examples.
+    """A graph with node features, and with data about its nodes, edges and examples.
 
     `y` and the masks have a row for each example. By default the examples are the nodes. With
     `batch`, the object is a collection of graphs and the examples are the graphs, so
@@ -46,29 +46,29 @@ class Graph(Facts):
         y: class labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or float targets
             ``[num_examples]`` or ``[num_examples, t]``, with NaN for unknown values: see
             `fgl.targets`. With windows, float ``[num_nodes, num_times]``.
-        num_classes: number of classes; by default the largest label plus one, with a warning if
-            smaller labels do not occur.
+        num_classes: number of classes; by default the largest label plus one, with a warning if a
+            smaller label does not occur.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
         node_id: int64 ``[num_nodes]``, ids of the nodes in the original graph, if this is a
             subgraph.
         edge_weight: float ``[num_edges]``.
         batch: index of each node's graph, int64 ``[num_nodes]``, sorted, from 0 without gaps. Every
-            graph has a node, and no edge joins two graphs.
+            graph has at least one node, and no edge joins two graphs.
         backend: kernels that multiply `adj` and sparse features, ``"torch"`` or ``"torch_sparse"``
-            (torch-sparse and torch-scatter, the extra `sparse`). Default: the backend of sparse
-            features, otherwise ``"torch"``.
+            (torch-sparse and torch-scatter, the extra `sparse`). Default: the backend of the
+            features if they are sparse, otherwise ``"torch"``.
         edge_attr: float ``[num_edges, d]``, edge features.
         edge_type: int64 ``[num_edges]``, at least 0, the relation of each edge.
         edge_time: int64 or float ``[num_edges]``.
         node_type: int64 ``[num_nodes]``, at least 0.
         edge_label_index: int64 ``[2, num_examples]``, pairs of nodes, which are the examples.
         edge_label_type: int64 ``[num_examples]``, the relation of each pair.
-        z: int64 ``[num_nodes]``, at least 0, such as atomic numbers.
-        pos: float ``[num_nodes, d]``, positions.
+        z: int64 ``[num_nodes]``, at least 0, integers of the nodes, such as atomic numbers.
+        pos: float ``[num_nodes, d]``, positions of the nodes.
         u: float ``[num_graphs, d]``, features of the graphs in a collection.
         scale: float ``[num_nodes, 2 * (num_features + 1)]``, means of the features and of `y`,
-            followed by their standard deviations. Models read standardised windows, and their
-            output is converted back to the units of `y`.
+            followed by their standard deviations. If given, models read standardised windows, and
+            their output is converted back to the units of `y`.
         window_index: int64 ``[num_examples, steps]``, the times of `x` in each window.
         horizon_index: int64 ``[num_examples, h]``, the times of `y` that are the targets of each
             window; they are later than the times in `window_index`.
@@ -147,10 +147,10 @@ class Graph(Facts):
 
     @cached_property
     def pool(self) -> SparseMatrix:
-        """Matrix ``[num_graphs, num_nodes]``, 1 for a graph's nodes: ``pool @ h`` sums over nodes.
+        """Matrix ``[num_graphs, num_nodes]``, 1 for a graph's nodes; ``pool @ h`` sums each graph.
 
-        It also works under `vmap`. There, padding nodes are in no graph, and padding graphs are
-        empty.
+        It also works under `vmap`; in that case padding nodes are in no graph, and padding graphs
+        are empty.
         """
         with outside():
             nodes = torch.arange(self.num_nodes + 1, device=self.device)
@@ -177,8 +177,8 @@ class Graph(Facts):
     def entries(self, name: str) -> Tensor:
         """Edge field in the order of the entries of `adj`, ``[adj.nnz, ...]``.
 
-        The method also works inside a batch of clients, in which smaller clients have padding at
-        the end.
+        The method also works inside a batch of clients; in that case the fields of smaller clients
+        are padded at the end.
 
         Raises:
             ValueError: if the graph has no such edge field, or `adj` was replaced by a matrix with
@@ -202,7 +202,7 @@ class Graph(Facts):
 
     @cached_property
     def reading(self) -> Reading:
-        """Fields of the graph for models whose forward has `edge_index`; computed once."""
+        """Fields of the graph for models whose forward takes an `edge_index`; computed once."""
         return Reading(self)
 
     def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
@@ -220,7 +220,7 @@ class Graph(Facts):
         return other
 
     def replace(self, **changes: Any) -> Graph:
-        """A checked copy with some fields changed; with float targets it has no `num_classes`."""
+        """A checked copy with some fields changed; `num_classes` is dropped for float targets."""
         y = changes.get("y")
         if isinstance(y, Tensor) and y.is_floating_point():
             changes.setdefault("num_classes", None)
@@ -270,7 +270,7 @@ class Graph(Facts):
         node_id: Tensor | None = None,
         **fields: Tensor,
     ) -> Graph:
-        """Append new nodes, which are neither training, validation nor test nodes.
+        """Append new nodes, which are not training, validation or test nodes.
 
         New nodes are in no mask. Their label is the placeholder 0, or NaN for float targets. If the
         graph has no training mask, the result gets a training mask of the old nodes. Features
@@ -284,7 +284,8 @@ class Graph(Facts):
                 weights, the other edges get weight 1.
             node_id: int64 ``[m]``, ids of the new nodes; without it the result has no `node_id`.
             fields: `edge_attr`, `edge_type` and `edge_time` of the new edges and `node_type` of the
-                new nodes. Exactly the fields that the graph has are required.
+                new nodes. Each of these fields is required if the graph has it, and is not allowed
+                otherwise.
 
         Raises:
             TypeError, ValueError: as for a `Graph`; if the graph is a collection; or if a required
@@ -308,9 +309,9 @@ class Graph(Facts):
     def select(self, graphs: Tensor) -> Graph:
         """The collection of the graphs with the ids `graphs` (int64 ``[m]``), in that order.
 
-        The result is neither sorted nor checked again, so time is O(size of the result). Edges are
-        sorted by target. For a time series, `graphs` are ids of windows, and the result shares the
-        series and its edges.
+        The result is not sorted or checked again, so this takes time O(size of the result). Edges
+        are sorted by target. For a time series, `graphs` are ids of windows, and the result shares
+        the series and its edges.
 
         Example:
             >>> batch = torch.tensor([0, 1, 1])
@@ -330,7 +331,7 @@ class Graph(Facts):
 
     @classmethod
     def join(cls, graphs: Sequence[Graph], y: Tensor | None = None, **fields: Any) -> Graph:
-        """Join graphs without `batch` into one collection with a target and masks for each graph.
+        """Join graphs without `batch` into one collection, with targets and masks per graph.
 
         Features become dense. Fields of nodes and edges are kept, but labels and masks of the nodes
         are dropped; `fields` may give masks with a row for each graph. If only some graphs have
@@ -368,7 +369,7 @@ class Graph(Facts):
     def from_pyg(
         cls, data: Any, *, split: int | None = None, ignore: Collection[str] = ()
     ) -> Graph:
-        """Convert a ``torch_geometric.data.Data`` or `Batch`, or an object with equal attributes.
+        """Convert a ``torch_geometric.data.Data`` or `Batch`, or an object with such attributes.
 
         Args:
             data: an object whose fields have the names of a `Graph`'s fields. ``y [n, 1]`` becomes
@@ -376,7 +377,7 @@ class Graph(Facts):
                 pairs in ``edge_label_index``, or of the edges if there are no such pairs. ``adj_t``
                 is converted to edges, ``train_idx`` and similar ids to masks, and float64 features
                 to the default dtype.
-            split: column of masks ``[n, splits]``, from 0.
+            split: column of masks ``[n, splits]`` to use, from 0.
             ignore: names of fields that are not read.
 
         Raises:
@@ -413,13 +414,13 @@ class Graph(Facts):
 
         Args:
             graph: a ``networkx.Graph``, ``DiGraph``, ``MultiGraph`` or ``MultiDiGraph``.
-            x: node attributes with numbers or rows of numbers; without attributes `x` is a column
-                of ones.
+            x: node attributes with numbers or rows of numbers; if no attributes are given, `x` is a
+                column of ones.
             y: node attribute with labels (integers, or strings with `classes`) or floats.
             edge_weight, edge_attr, edge_time: numeric edge attributes.
             classes: the values of `y`, in the order of their labels.
-            ignore: unread attributes that no warning should name; a warning names all other unread
-                attributes.
+            ignore: unread attributes that warnings should not mention; a warning names all other
+                unread attributes.
 
         Raises:
             ValueError: if a node or edge lacks an attribute, or labels are strings and `classes` is

@@ -43,7 +43,7 @@ def _check_values(values: Tensor) -> None:
 
 
 def check_constant(name: str, value: Tensor) -> None:
-    """Raise if a value requires a gradient, since a second step could not use it again."""
+    """Raise if a value requires a gradient, since only models are trained."""
     if value.requires_grad:
         raise ValueError(
             f"Expected {name} to require no gradient, since only models are trained, "
@@ -58,7 +58,7 @@ def check_index(
     bound: int | None,
     hint: str = "",
 ) -> None:
-    """Raise unless `index` is int64, of this shape (None: any size), in ``[0, bound)``.
+    """Raise unless `index` is int64, has this shape (None: any size) and is in ``[0, bound)``.
 
     `hint` is appended to the error about a negative index.
     """
@@ -73,7 +73,7 @@ def check_index(
 
 
 def has_shape(value: Any, shape: tuple[int | None, ...]) -> bool:
-    """Whether a tensor or an array has this shape, in which None is any size."""
+    """Whether a tensor or an array has this shape; None in the shape allows any size."""
     return len(value.shape) == len(shape) and all(
         want in (None, size) for want, size in zip(shape, value.shape, strict=True)
     )
@@ -112,7 +112,7 @@ def check_roles(masks: dict[str, Tensor]) -> None:
 
 
 def check_pairs(pairs: Tensor | None, pair_type: Any, batch: Any, num_nodes: int) -> None:
-    """Raise unless pairs are in a single graph without `batch`, and pair types have pairs."""
+    """Raise if pairs are in a graph with `batch`, or if there are pair types but no pairs."""
     if pairs is not None:
         check_index("edge_label_index", pairs, (2, None), num_nodes)
         reject_if(batch is not None, "edge_label_index or batch", "both")

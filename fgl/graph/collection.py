@@ -81,7 +81,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
     """Select graphs of a collection, in the order of `graphs`.
 
     The new adjacency matrix and its transpose are cut out of the collection's block-diagonal
-    matrices. A block's entries are contiguous in both of these, so sorting is not necessary.
+    matrices. A block's entries are contiguous in both matrices, so sorting is not necessary.
     """
     ptr, adj = graph.ptr, graph.adj
     turned, order = adj.pattern.transpose
@@ -122,7 +122,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
 def _ranges(
     first: Tensor, parts: Tensor, count: Tensor, total: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Members of the ranges from ``first[parts]``, the shift of each range, and new starts."""
+    """Members of the ranges that begin at ``first[parts]``, each range's shift, and new starts."""
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first[parts]
     members = torch.arange(total, device=first.device)
@@ -189,7 +189,7 @@ def _examples(graph: Any, new: int) -> dict[str, Tensor]:
 
 
 def _more(graph: Any, fields: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Concatenate the fields without a default of the old and the new nodes and edges."""
+    """For old and new nodes and edges, concatenate the fields that have no default."""
     names = [*present(graph, UNFILLED)]
     reject_if({*fields} != {*names}, f"new nodes and edges to come with {names}", list(fields))
     return {name: torch.cat([getattr(graph, name), fields[name]]) for name in names}

@@ -45,7 +45,7 @@ def unscored(graph: Any) -> Tensor:
 
 
 class Facts:
-    """Counts and masks of a `Graph`, and its labels."""
+    """Counts, masks and labels of a `Graph`."""
 
     x: Any
     edge_index: Tensor
@@ -90,8 +90,8 @@ class Facts:
     def num_train(self) -> int:
         """Number of training examples with a known target.
 
-        Without a training mask every example is a training example. Without `y`, targets are not
-        required. A window is counted one time for each node.
+        Without a training mask every example is a training example. Without `y`, all training
+        examples are counted. A window is counted once for each node.
         """
         answers = self.y if self.y is not None and self.y.is_floating_point() else None
         read = [each for each in (self.train_mask, answers) if each is not None]
@@ -109,13 +109,13 @@ class Facts:
 
     @property
     def _answered(self) -> Tensor:
-        """Mask of the known training targets."""
+        """Mask of the training targets that are known."""
         _, y, mask = by_answer(self, self.training_mask)
         return answered(mask, y)
 
     @property
     def training_mask(self) -> Tensor:
-        """Mask of the training examples, bool; without a training mask, all real examples."""
+        """Bool mask of the training examples; without a training mask, of all real examples."""
         return self.example_mask if self.train_mask is None else self.train_mask
 
     @property
@@ -134,7 +134,7 @@ class Facts:
 
     @property
     def num_outputs(self) -> int:
-        """Number of a model's outputs per example: the classes, or the columns of a float `y`.
+        """Number of model outputs per example: number of classes, or of columns of a float `y`.
 
         Raises:
             ValueError: if the graph has no `y` and no number of classes.
@@ -210,7 +210,7 @@ class Facts:
 
     @property
     def node_mask(self) -> Tensor:
-        """Mask of the real nodes; only in a batch of clients are some nodes padding."""
+        """Mask of the real nodes; nodes can be padding only in a batch of clients."""
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 
     @property
@@ -272,7 +272,7 @@ FROM = {
 
 
 def kind_of(value: object) -> str:
-    """Name of a value's type, with the call that converts such a value to a graph if it exists.
+    """Name of a value's type, and the call that converts such values to graphs, if one exists.
 
     Example:
         >>> kind_of([1, 2])

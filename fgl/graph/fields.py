@@ -23,7 +23,7 @@ FLOATS = (
 
 
 class Field(NamedTuple):
-    """Description of a field: owner of its rows, dtype, shape, and default for a missing row.
+    """Description of a field: owner of its rows, dtype, shape, and default for missing rows.
 
     `numbers` is ``"float"``, ``"int64"``, ``"bool"`` or, for times, ``"float or int64"``. If a
     field has no default, either all joined graphs have it or none of them.
@@ -89,7 +89,7 @@ def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
 
 
 def inside(pairs: Tensor, position: Tensor) -> Tensor:
-    """Ids of the columns of ``[2, *]`` whose two ends have a position of at least 0."""
+    """Ids of the columns of ``[2, *]`` in which both ends have a position of at least 0."""
     has = position >= 0
     return (has[pairs[0]] & has[pairs[1]]).nonzero().squeeze(1)
 
@@ -98,7 +98,8 @@ def learned(graph: Any, **values: Tensor) -> Any:
     """A copy of a graph in which the given features or weights are allowed to require gradients.
 
     Args:
-        graph: a graph with the same values without a gradient, which were checked on creation.
+        graph: a graph with the same values, which do not require gradients and were checked on
+            creation.
         values: the fields that may require a gradient.
 
     Example:
@@ -183,7 +184,7 @@ def _check_classes(y: Any, num_examples: int, num_classes: int | None) -> None:
 
 
 def counted_classes(y: Tensor) -> int:
-    """The largest label plus one; warns of the number of smaller labels that do not occur.
+    """The largest label plus one; warn about the number of smaller labels that do not occur.
 
     A single label, as in a small graph of a collection, causes no warning.
 

@@ -1,4 +1,4 @@
-"""Neighbours as a table with an equal number of slots for every node, and their features."""
+"""Neighbours as a table with the same number of slots for every node, and their features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Ten
 
 
 def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
-    """Dense features of the nodes in a table; an empty slot has zeros.
+    """Dense features of the nodes in a table, with zeros for an empty slot.
 
     Args:
         graph: the graph with the features.

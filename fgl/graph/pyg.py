@@ -136,7 +136,7 @@ def _times_nodes(time: Any, x: Any, edge_index: Any) -> bool:
 
 
 def hint(unread: Collection[str], *, of_nodes: bool = False) -> str:
-    """Hint how to read fields of nodes or edges that have other names in a `Graph`."""
+    """Hint about how to read node or edge fields that have other names in a `Graph`."""
     if of_nodes and {"time", "t"} & {*unread}:
         return "a Graph has times of edges alone, and a column of x holds those of nodes; "
     if {"time", "t"} & {*unread}:
@@ -168,7 +168,7 @@ def _answers(data: Any, fields: dict[str, Any], ignore: Collection[str]) -> dict
 
 
 def pairs_of(labels: Tensor, pairs: Tensor | None, edge_index: Tensor | None) -> Tensor:
-    """Pairs of nodes that ``edge_label`` describes: `edge_label_index`, or else the edges."""
+    """Pairs of nodes that ``edge_label`` describes: `edge_label_index`, or the edges without it."""
     pairs = edge_index if pairs is None else pairs
     if pairs is None or pairs.shape[1:] != labels.shape[:1]:
         got = "none" if pairs is None else f"{pairs.shape[1]} edges"
@@ -192,7 +192,7 @@ def narrowed(value: Any) -> Any:
 
 
 def edges_of(adj_t: Any) -> dict[str, Tensor]:
-    """The edges in ``adj_t``, the output of `ToSparseTensor`, whose rows are targets.
+    """The edges in ``adj_t``, the output of `ToSparseTensor`; its rows are targets.
 
     Its values become `edge_weight`, or `edge_attr` if each edge has several values. If all values
     are 1, they are dropped.
@@ -257,7 +257,7 @@ def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | Non
 
 
 def pyg_fields(graph: Any) -> dict[str, Any]:
-    """Attributes for PyG's data with the same content; features become dense."""
+    """Attributes of a PyG object with the graph's content; features become dense."""
     fields = {name: value for name in READ if (value := getattr(graph, name)) is not None}
     if isinstance(graph.x, SparseMatrix):
         fields["x"] = graph.x.to_dense()

@@ -17,7 +17,7 @@ MISSING = (None, "")
 
 
 class Table(NamedTuple):
-    """Columns by name, and a name of each row for errors.
+    """Columns by name, and a name for each row, which errors mention.
 
     Args:
         of: kind of the rows, ``"node"`` or ``"edge"``.
@@ -34,7 +34,7 @@ class Table(NamedTuple):
     columns: Mapping[str, Sequence[Any]]
 
     def column(self, name: str) -> list[Any]:
-        """The values of one column; raises unless each row has a value."""
+        """The values of one column; raise an error unless each row has a value."""
         values = self.column_with_gaps(name)
         for row, value in zip(self.rows, values, strict=True):
             if _is_missing(value):
@@ -59,7 +59,7 @@ class Table(NamedTuple):
         return torch.tensor(read, dtype=torch.get_default_dtype())
 
     def times(self, name: str) -> Tensor:
-        """A column as int64 ``[n]`` if all values are integers, else as float64 for precision."""
+        """A column as int64 ``[n]`` if all values are integers, otherwise as (precise) float64."""
         values = self.column(name)
         if all(_is_whole(value) for value in values):
             return torch.tensor([int(value) for value in values], dtype=torch.int64)
@@ -89,7 +89,7 @@ class Table(NamedTuple):
         return fields
 
     def labels(self, name: str, classes: Sequence[Hashable] | None, argument: str) -> Tensor:
-        """A column as int64 ``[n]``: indices into `classes`, or the integers without `classes`."""
+        """A column as int64 ``[n]``: indices into `classes`; without `classes`, its integers."""
         values = self.column(name)
         if classes is not None:
             place = {each: i for i, each in enumerate(classes)}
@@ -129,7 +129,7 @@ class Table(NamedTuple):
         return self.labels(name, classes, "classes")
 
     def warn_unread(self, read: Collection[str], ignore: Collection[str]) -> None:
-        """Warn of columns that are neither read nor ignored."""
+        """Warn about columns that are neither read nor ignored."""
         left = [name for name in self.columns if name not in read and name not in ignore]
         if left:
             warn(

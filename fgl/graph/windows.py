@@ -58,7 +58,7 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise if a graph is a time series, since `what` would lose times.
+    """Raise if a graph is a time series, since the operation `what` would lose times.
 
     Raises:
         ValueError: naming `what`.
@@ -94,7 +94,7 @@ def _scale(graph: Any) -> tuple[Tensor, Tensor]:
 
 
 def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any, Any, Any]:
-    """Reshape a model's output, `y` and a mask of examples to one row per row of targets.
+    """Reshape a model's output, `y` and a mask of examples to one row per target row.
 
     A window has a row of targets for each node, so an output ``[w, num_nodes, horizons]`` becomes
     ``[w * num_nodes, horizons]``.
@@ -120,8 +120,8 @@ def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tup
     """A function from a mask to a model's output, `y` and a mask, with a row for each target row.
 
     Args:
-        graph: the graph. The model is called one time for the whole graph. For a time series it is
-            called for batches of the windows in the mask, and the returned mask is None.
+        graph: the graph. The model is called once for the whole graph. For a time series it is
+            called for each batch of the windows in the mask, and the returned mask is None.
         output_of: ``graph -> output``.
     """
     if not graph.has("window_index"):
@@ -142,7 +142,7 @@ def asked(graph: Any, output_of: Callable[[Any], Any]) -> Callable[[Tensor], tup
 
 
 def select_windows(graph: Any, rows: Tensor) -> Any:
-    """The same series with some of its windows, int64 ``[m]``; unchecked.
+    """The same series with only the given windows (ids, int64 ``[m]``), without checks.
 
     The series, the edges and results computed from them are shared, not copied.
     """

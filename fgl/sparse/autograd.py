@@ -1,6 +1,6 @@
 """Helpers of the sparse `autograd.Function` classes.
 
-They make a call cheap, since a small sparse product takes less time than `Function.apply`.
+They reduce the cost of a call, since `Function.apply` takes more time than a small sparse product.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """Call ``function.apply(*args)``, or inside `vmap` its rule, without flattening the arguments.
+    """Call ``function.apply(*args)``, or inside `vmap` its rule; do not flatten the arguments.
 
     The arguments must be tensors or constants. The result must be a tensor or a tuple of tensors.
     """
@@ -58,14 +58,14 @@ def mapped(function: Any, *args: Any) -> Any:
 
 
 def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """A rule's argument with its batch as the first dimension, expanded if it has no batch."""
+    """A rule's argument with the batch as first dimension; it is expanded if it has no batch."""
     if dim is None:
         return tensor.expand(size, *tensor.shape)
     return tensor.movedim(dim, 0) if dim else tensor
 
 
 def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
-    """The rule of a second `vmap` inside the `vmap` over the members: one call per element."""
+    """The rule for a second `vmap` inside the `vmap` over the members: one call per element."""
     parts = [
         arg.unbind(dim) if dim is not None else [arg] * info.batch_size
         for arg, dim in zip(args, in_dims, strict=True)
@@ -74,7 +74,7 @@ def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) ->
 
 
 def positional(forward: Callable[..., T]) -> Callable[..., T]:
-    """Mark a forward without defaults, so that `apply` does not inspect its signature."""
+    """Mark a forward that has no defaults, so that `apply` does not inspect its signature."""
     forward.__signature__ = _Positional()  # type: ignore[attr-defined]
     return forward
 

@@ -42,7 +42,7 @@ class MatrixStack:
         self._derived: dict[str, MatrixStack] = {}
 
     def of(self, member: Member) -> SparseMatrix:
-        """Return a member's matrix, inside `vmap`."""
+        """Return the matrix of one member inside `vmap`."""
         return _StackedMatrix(self, member)
 
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:

@@ -1,8 +1,9 @@
 """Batched patterns: a stack of patterns, and the view of one member inside `vmap`.
 
 Inside a `vmap` over the members, each member has its own `SparseMatrix`. The tensors of this matrix
-are batched and padded to the largest member. Products use the whole stack and run one time on the
-block-diagonal matrix. Padding entries belong to no row, so products, sums and softmax skip them.
+are batched and padded to the largest member. A product is computed for the whole stack at once,
+with the block-diagonal matrix. Padding entries belong to no row, so products, sums and softmax skip
+them.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class PatternStack:
         return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
 
     def _joined(self, step: int) -> tuple[Tensor, Tensor]:
-        """Concatenate the parts' rows; each part is shifted by `step` columns against the last."""
+        """Concatenate the parts' rows; each part is `step` columns right of the previous part."""
         crow = torch.cat([self.start[:1], (self.crow[:, 1:] + self.start[:-1, None]).flatten()])
         return crow, torch.cat([part.col + i * step for i, part in enumerate(self.parts)])
 
@@ -225,7 +226,7 @@ class StackedPattern(Pattern):
         return torch.where(self.ones(torch.bool), value, 0)
 
     def owned(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A product's arguments, at least one of which is batched over the members."""
+        """The arguments of a product; at least one of them is batched over the members."""
         if any(isinstance(arg, Tensor) and _batched(arg) for arg in args):
             return args
         first = args[0].expand(len(self.stack.parts), *args[0].shape)
@@ -251,10 +252,10 @@ class Member:
 
     Args:
         index: int64, batched by `vmap` over the members.
-        batched: parts that are already batched, by the `id` of their stack.
+        batched: dict from the `id` of a stack to its part, for parts that are already batched.
 
-    Other stacks are lifted at their first use and are then in `lifted`. Passing these stacks to
-            `vmap` in the next call is faster.
+    Other stacks are lifted at their first use and then stored in `lifted`. It is faster to pass
+            these stacks to `vmap` in the next call.
 
     Example:
         >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

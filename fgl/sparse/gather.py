@@ -1,4 +1,4 @@
-"""Rows gathered or summed by an index, in a fixed order of additions also on a GPU."""
+"""Rows gathered or summed by an index; the order of additions is fixed, even on a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .recording import recorded
 
 @explained
 def gather_rows(x: Tensor, index: Tensor) -> Tensor:
-    """Gather rows: ``out_e = x_{index(e)}``. `index` may have repeats; the gradient is `sum_rows`.
+    """Gather rows: ``out_e = x_{index(e)}``. Repeats are allowed; the gradient is `sum_rows`.
 
     Args:
         x: float ``[n, ...]``.
@@ -99,7 +99,7 @@ class _Gather(Function):
 
 
 class _Sum(Function):
-    """The Function of `sum_rows`, which `vmap` maps as a single operation."""
+    """The autograd Function of `sum_rows`; `vmap` maps it as a single operation."""
 
     @staticmethod
     @positional
@@ -127,11 +127,11 @@ class _Sum(Function):
 
 @explained
 def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tensor:
-    """Convert indices ``[K, m]`` into K tensors to indices into their concatenated rows.
+    """Convert indices ``[K, m]`` of rows of K tensors to indices into the concatenated rows.
 
     Raises:
-        IndexError: if an index is out of range, since it would mean a row of another tensor. On a
-            GPU and in a trace, where values cannot be read cheaply, such an index is instead moved
+        IndexError: if an index is out of range, since it would refer to a row of another tensor. On
+            a GPU and in a trace, values cannot be read cheaply. In that case such an index is moved
             out of the whole range, so the next kernel raises an error.
 
     Example:

@@ -36,7 +36,7 @@ class Backend(Protocol):
 
 @cache
 def has_bags() -> bool:
-    """Whether this build and CPU support FBGEMM; without it `embedding_bag` is a slow loop."""
+    """Whether torch and the CPU support FBGEMM; without it `embedding_bag` is a slow loop."""
     return "fbgemm" in torch.backends.quantized.supported_engines
 
 
@@ -48,7 +48,7 @@ def sums_bags(pattern: Any, x: Tensor) -> bool:
 
 
 class Torch:
-    """Torch's kernels: `embedding_bag` if it is faster for a product, else the CSR kernels."""
+    """Torch's kernels: `embedding_bag` for products that it speeds up, otherwise CSR kernels."""
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
         if sums_bags(pattern, x):
@@ -97,7 +97,7 @@ def _csr(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
 
 @in_one
 def multiply_csr(crow: Tensor, col: Tensor, value: Tensor, x: Tensor) -> tuple[Tensor]:
-    """The product as an operation on strided tensors, since a trace cannot hold CSR tensors."""
+    """The product as an operation on strided tensors, since a trace cannot contain CSR tensors."""
     return (_multiplied(_csr(crow, col, value, x.shape[0]), x),)
 
 

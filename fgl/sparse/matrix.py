@@ -1,7 +1,7 @@
 """`SparseMatrix`: a matrix in CSR format.
 
-An entry with value zero is treated as absent. Dropping edges sets values to zero and does not
-change the pattern, so shapes, transposes and other results cached on the pattern remain valid.
+An entry with value zero is treated as absent. To drop edges, values are set to zero and the pattern
+does not change, so shapes, transposes and other results cached on the pattern remain valid.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ class SparseMatrix:
 
         Raises:
             ValueError: for a negative value, since a negative degree has no square root. On a GPU
-                and inside a transform there is no check, to avoid a synchronisation; a row of
-                negative degree becomes NaN.
+                and inside a transform this is not checked, to avoid a synchronisation; instead a
+                row of negative degree becomes NaN.
         """
         return self._once("gcn_norm", self._normalised)
 
@@ -210,7 +210,7 @@ class SparseMatrix:
         return SparseMatrix(self.pattern.incidence, value)
 
     def as_operator(self) -> SparseMatrix:
-        """The same matrix as an operator that a GCN does not normalise: `gcn_norm` returns itself.
+        """The same matrix as an operator that a GCN does not normalise: its `gcn_norm` is itself.
 
         Example:
             >>> operator = SparseMatrix.from_dense(torch.eye(2) / 2).as_operator()
@@ -226,15 +226,15 @@ class SparseMatrix:
         return SparseMatrix(self.pattern, value)
 
     def using(self, backend: str) -> SparseMatrix:
-        """The same matrix, multiplied by another backend: ``"torch"`` or ``"torch_sparse"``."""
+        """The same matrix with another backend for products: ``"torch"`` or ``"torch_sparse"``."""
         pattern = self.pattern
         return SparseMatrix(Pattern(pattern.crow, pattern.col, pattern.shape, backend), self.value)
 
     def astype(self, dtype: torch.dtype) -> SparseMatrix:
         """The same matrix with values of `dtype`, computed once per dtype.
 
-        Under `torch.autocast`, products are in float32, so float16 and bfloat16 become float32,
-        too.
+        Under `torch.autocast`, products are in float32, so float16 and bfloat16 are replaced by
+        float32.
         """
         dtype = self._wide(dtype)
         if self.dtype == dtype:
@@ -250,12 +250,12 @@ class SparseMatrix:
 
     @cached_property
     def present(self) -> Tensor | None:
-        """Mask of the entries that are not zero, bool ``[nnz]``; ``None`` means all."""
+        """Mask of the entries that are not zero, bool ``[nnz]``; ``None`` means all entries."""
         return None if self.value is None else self.value != 0
 
     @property
     def with_self_loops(self) -> SparseMatrix:
-        """The matrix with a full diagonal: a nonzero self-loop keeps its value, others become 1.
+        """The matrix with a full diagonal: nonzero self-loops keep their values, others become 1.
 
         If a self-loop is repeated, its last value is used, as in PyG.
         """

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @contextmanager
 def outside(*of: Tensor | None) -> Iterator[None]:
-    """A context outside inference mode and torch.func's transforms, for tensors that are cached.
+    """A context that leaves inference mode and torch.func's transforms, for cached tensors.
 
     A tensor created inside ``torch.func.grad`` is valid only at that level, so later calls could
     not use it.
@@ -38,7 +38,7 @@ def outside(*of: Tensor | None) -> Iterator[None]:
 
 
 def kept(make: Callable[[Any], T]) -> cached_property[T]:
-    """A `cached_property` with a plain tensor, even if its first use is inside a transform."""
+    """A `cached_property` whose tensor is plain, even if its first use is inside a transform."""
 
     @wraps(make)
     def normal(self: Any) -> T:
@@ -50,7 +50,7 @@ def kept(make: Callable[[Any], T]) -> cached_property[T]:
 
 @cache
 def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A number as a tensor, which is created once and must not be changed."""
+    """A number as a tensor; the tensor is created only once and must not be changed."""
     with outside():
         return torch.full((), value, dtype=dtype, device=device)
 
@@ -98,7 +98,7 @@ class Pattern:
         return self.col.numel()
 
     def same(self, other: Pattern) -> bool:
-        """Whether another pattern has its entries at the same positions."""
+        """Whether another pattern has entries at the same positions."""
         if self is other or (self.stack is not None and self.stack is other.stack):
             return True
         equal = self.stack is None and other.stack is None and self.shape == other.shape
@@ -112,7 +112,7 @@ class Pattern:
 
     @kept
     def transpose(self) -> tuple[Pattern, Tensor]:
-        """The transposed pattern, and the permutation of values to its order."""
+        """The transposed pattern, and the permutation that brings values into its order."""
         order = argsort(self.col, self.shape[1])
         pattern = self.like(pointers(self.col, self.shape[1]), self.row[order], self.shape[::-1])
         return pattern, order
@@ -131,7 +131,7 @@ class Pattern:
         return pattern, self._turned[2]
 
     def csr(self, value: Tensor) -> Tensor:
-        """The matrix for torch's kernels; it is cached at the second use of the same values."""
+        """The matrix for torch's kernels; it is cached when the same values are used again."""
         if value.is_inference():  # it has no version counter
             return self._made(value)
         last = self._csr
@@ -168,9 +168,9 @@ class Pattern:
 
     @kept
     def joined(self) -> tuple[Pattern, Tensor]:
-        """The pattern with a new diagonal entry first in every row, and the others' new positions.
+        """The pattern with a diagonal entry first in each row, and the old entries' new positions.
 
-        Its transpose is built at the same time, without sorting.
+        The transpose of the new pattern is built at the same time, without sorting.
         """
         turned, order = self.transpose
         (pattern, front, places), (other, turned_front, turned_moved) = self._put(), turned._put()
@@ -246,6 +246,6 @@ def row_major(row: Tensor, col: Tensor, num_cols: int) -> Tensor:
 
 
 def argsort(key: Tensor, bound: int) -> Tensor:
-    """Stable order of integers in ``[0, bound)``, 2 to 9 times faster by a narrow dtype."""
+    """Stable order of integers in ``[0, bound)``; a narrow dtype makes it 2 to 9 times faster."""
     fits = (t for t in (torch.int16, torch.int32) if bound <= torch.iinfo(t).max)
     return torch.argsort(key.to(next(fits, torch.int64)), stable=True)

@@ -1,4 +1,4 @@
-"""Full precision under `torch.autocast`, for operations that half precision does not suit."""
+"""Full precision under `torch.autocast`, for operations that are unsuitable for half precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def mixed(tensor: Tensor) -> bool:
-    """Whether `torch.autocast` is on for a tensor's device.
+    """Whether `torch.autocast` is enabled for a tensor's device.
 
     Under `torch.autocast`, sparse products are in float32, like torch's sums, since not every
     backend has half-precision products.
@@ -30,7 +30,7 @@ def mixed(tensor: Tensor) -> bool:
 
 @explained
 def full_precision(function: Callable[..., T]) -> Callable[..., T]:
-    """Wrap a function, whose first argument is a tensor, to run without `torch.autocast`.
+    """Wrap a function to run without `torch.autocast`; its first argument must be a tensor.
 
     Example:
         >>> square = full_precision(lambda x: x @ x)

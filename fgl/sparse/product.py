@@ -20,7 +20,7 @@ from .rows import widened
 
 @explained
 def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
-    """Product of a dense matrix with the sparse matrix that has `value` on `pattern`.
+    """Product of a sparse matrix, given as `pattern` and `value`, and a dense matrix.
 
     ``out_i = sum_{e in row i} value_e x_{col(e)}``, with gradients to `value` and `x`. Time is
     O(nnz F) and extra memory is O(nnz), since no ``[nnz, F]`` tensor is created.
@@ -43,7 +43,7 @@ def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
 
 @explained
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
-    """Dot product of two nodes' rows for every entry: ``out_e = left_{row(e)} . right_{col(e)}``.
+    """Dot product of two rows for every entry: ``out_e = left_{row(e)} . right_{col(e)}``.
 
     Forward and backward take O(nnz F) time and O(nnz) extra memory.
 

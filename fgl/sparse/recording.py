@@ -1,4 +1,4 @@
-"""Recordings of the operations of a function, as a new function that repeats them."""
+"""Recordings of a function's operations, as a new function that repeats the operations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Recorder(TorchDispatchMode):
 
     Raises:
         RuntimeError: inside the context, if a number is read from an input or a result, or if a
-            constant is changed in place, which every repetition would change again.
+            constant is changed in place, since every repetition would change it again.
 
     Example:
         >>> x = torch.ones(2)
@@ -159,7 +159,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _memory(value: Any) -> int:
-    """The address of a tensor's memory; 0 of anything else."""
+    """The address of a tensor's memory; 0 for any other value."""
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         return 0
     return value.untyped_storage().data_ptr()
@@ -175,7 +175,7 @@ def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any
 
 
 def recorded() -> bool:
-    """Whether operations are being recorded, so that no number may be read from a tensor."""
+    """Whether operations are being recorded; if so, no number may be read from a tensor."""
     return bool(_active)
 
 

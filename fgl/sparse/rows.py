@@ -38,7 +38,7 @@ def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
 
 @explained
 def pair_sum(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
-    """Sum of two nodes' numbers for every entry: ``out_e = left_{row(e)} + right_{col(e)}``.
+    """Sum of two numbers for every entry: ``out_e = left_{row(e)} + right_{col(e)}``.
 
     Args:
         pattern: ``[rows, cols]`` with nnz entries.
@@ -104,8 +104,8 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
 def widened(value: Tensor) -> Tensor:
     """Convert float16 or bfloat16 to float32; other tensors are returned unchanged.
 
-    Sums need float32: repeatedly adding 1 stops at 2,048 in float16 and at 256 in bfloat16. The
-    range of float16 is 6e-8 to 65,504.
+    Sums need float32: if 1 is added repeatedly, the sum stops growing at 2,048 in float16 and at
+    256 in bfloat16. The range of float16 is 6e-8 to 65,504.
 
     Args:
         value: tensor of any dtype.
@@ -131,7 +131,7 @@ def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
 
 
 def _row_wise(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
-    """Apply a function of the entries of each row to all members at once."""
+    """Apply a row-wise function of the entries to all members at once."""
     value = value.movedim(in_dims[0], 0)
     if isinstance(pattern, StackedPattern):
         return function.apply(pattern.stack.pack(value), pattern.stack.diagonal)

@@ -1,4 +1,4 @@
-"""Studies: tuning and comparison of methods on settings over seeds, in parallel, as one table."""
+"""Studies: methods tuned and compared on settings over seeds, in parallel, as one table."""
 
 from .results import Study
 from .space import LogUniform as LogUniform

@@ -28,7 +28,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def default_workers() -> int:
-    """The number of cores that this process may use."""
+    """The number of CPU cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS and Windows
@@ -36,7 +36,7 @@ def default_workers() -> int:
 
 
 def finish(folder: Path, plan: Plan, workers: int | str) -> None:
-    """Run all missing runs, with a progress bar over all runs."""
+    """Execute all missing runs, with a progress bar over all runs."""
     store = Store(folder)
     if not missing(plan, store):
         return
@@ -66,7 +66,7 @@ def counted(plan: Plan) -> Iterator[Count]:
 
 
 def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -> None:
-    """Start workers, restart workers that die, and return after the last run."""
+    """Start workers, restart workers that die, and return when all runs are finished."""
     with ExitStack() as stack:
         crew = {}
         for index in range(workers):
@@ -88,7 +88,7 @@ def _watch(folder: Path, plan: Plan, store: Store, workers: int, count: Count) -
 
 
 class Worker:
-    """A worker process that is restarted when it dies, and that ends when this process ends.
+    """A worker process that is restarted if it dies, and that ends when this process ends.
 
     Its standard input is a pipe from this process. The worker exits when the pipe is closed.
     """
@@ -101,7 +101,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process in its own session, so that Ctrl-C reaches only the present process."""
+        """Start the process in its own session, so that Ctrl-C interrupts only its parent."""
         place = os.pathsep.join(self.path)
         env = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": place}
         with self.log.open("ab") as log:
@@ -127,7 +127,7 @@ class Worker:
         self.start()
 
     def _marks(self) -> Iterator[str]:
-        """The marks of runs that processes have started; other workers may delete marks."""
+        """Mark files of runs that processes have started; other workers may delete these files."""
         for mark in self.marks.glob("*.begun"):
             with suppress(FileNotFoundError):
                 yield mark.read_text()

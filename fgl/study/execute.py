@@ -1,4 +1,4 @@
-"""A run of a study and its record, also for runs that fail."""
+"""A run of a study and its record, which is written even if the run fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST = 10  # warnings of a record
 
 
 def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
-    """Run a job and return its record, also if the run raises an error or diverges.
+    """Execute a job and return its record, even if the run raises an error or diverges.
 
     Args:
         plan: the plan.
@@ -38,8 +38,8 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
     Returns:
         The record. It has the job's values; ``status``, which is "finished", "failed" or
         "diverged"; ``validation``, where larger is better; ``metric`` and ``at``, the compared
-        metric and round; the ``report``; ``warnings``; ``seconds``, ``processor`` (CPU seconds) and
-        ``peak`` (bytes of memory).
+        metric and round; the ``report``; the ``warnings``; the ``seconds``; ``processor`` (CPU
+        seconds); and ``peak`` (bytes of memory).
     """
     start, spent = time.perf_counter(), time.process_time()
     record = {**about(job), "status": "failed", "validation": None}
@@ -58,7 +58,7 @@ def execute(plan: Plan, job: Job, folder: Path | None = None) -> dict[str, Any]:
 
 
 def about(job: Job) -> dict[str, Any]:
-    """The values of a job in the form that a record has."""
+    """The values of a job in the form in which a record stores them."""
     values = {"id": job.id, "setting": job.setting, "method": job.method, "seed": job.seed}
     values |= {"rounds": job.rounds, "local": dict(job.point.local), "own": dict(job.point.own)}
     return values
@@ -99,7 +99,7 @@ def _run(plan: Plan, job: Job, folder: Path | None) -> dict[str, Any]:
 
 
 def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
-    """Raise unless a setting has every field in a search space of local training."""
+    """Raise unless a setting has every field that a search space of local training names."""
     if callable(setting):
         return
     unknown = [key for key in local if key not in flat(setting)]
@@ -111,7 +111,7 @@ def check_local(name: str, setting: Any, local: Mapping[str, Any]) -> None:
 
 
 def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Round, Result], bool]]:
-    """Early stopping in the second half of a run; plateaus are frequent in the first half."""
+    """Early stopping only in the second half of a run, since the first half often has plateaus."""
     if patience is None or not task.select:
         return []
     enough = early_stop(patience, task.select)
@@ -119,7 +119,7 @@ def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Roun
 
 
 def same_again(plan: Plan, job: Job, record: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Repeat a job; return whether all numbers equal the recorded numbers, and the new record."""
+    """Repeat a job; return whether all numbers equal the recorded ones, and the new record."""
     again = plain(execute(plan, job))
     names = "status", "validation", "error"
     same = all(again.get(name) == record.get(name) for name in names)

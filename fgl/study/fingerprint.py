@@ -25,7 +25,7 @@ Memo = dict[int, tuple[Any, str]]  # keeps the object, so that no other object g
 
 
 def fingerprint(value: Any) -> str:
-    """A text that changes if a function's code, a value, or anything that either refers to changes.
+    """A text that changes if a function, a value, or anything that it refers to changes.
 
     For functions from the user's own files and notebooks, the fingerprint depends on their code,
     their defaults, the values in their closures, and the globals that they use. For functions of
@@ -62,7 +62,7 @@ def _all(kind: str, values: Iterable[Any], memo: Memo) -> Iterator[str]:
 
 
 def _source(module: types.ModuleType) -> str:
-    """A digest of the file of a user's module; empty for an installed one."""
+    """A digest of the file of a user's module; empty for an installed module."""
     path = getattr(module, "__file__", None)
     if path is None or is_installed(module.__name__) or not Path(path).is_file():
         return ""

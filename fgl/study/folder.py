@@ -1,4 +1,4 @@
-"""The folder of a study: the plan, and the finished runs with their environments and locks."""
+"""The folder of a study: its plan, records of finished runs, environments and locks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDINGS = 3  # after so many deaths of its process, a run is not started again
 
 
 class Store:
-    """Finished runs by id. Each run has a file, which is written fully and then renamed.
+    """Finished runs by id. Each run has a file, which is first written completely, then renamed.
 
     Args:
         folder: the study's folder.
@@ -56,7 +56,7 @@ class Store:
         return self.folder / "runs" / f"{name}.json"
 
     def refresh(self) -> None:
-        """Update the set of finished runs by listing the folder a single time."""
+        """Update the set of finished runs by listing the folder once."""
         with os.scandir(self.folder / "runs") as files:
             names = {f.name[:-5] for f in files if f.name.endswith(".json") and f.name[0] != "."}
         for name in self._names - names:  # a run whose record was deleted is repeated
@@ -70,7 +70,7 @@ class Store:
         return name in self._names
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """A record without its report; the report is kept only on disk."""
+        """A record without its report, which remains only on disk."""
         if name not in self._read:
             self.full(name)
         return self._read[name]
@@ -86,7 +86,7 @@ class Store:
         return list(self._read.values())
 
     def put(self, name: str, record: Mapping[str, Any]) -> None:
-        """Write a record; after a crash, the file is complete or absent."""
+        """Write a record; after a crash, its file is either complete or absent."""
         write(self.path(name), json.dumps(plain(record)).encode())
         self._names.add(name)
 
@@ -122,12 +122,12 @@ def described(value: Any) -> str:
 
 
 def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
-    """Write a plan to its folder, unless it contradicts the study that was started in the folder.
+    """Write a plan to a folder, unless it contradicts the study that was started in the folder.
 
     Args:
         folder: the study's folder.
-        plan: the plan; afterwards its stages are those of the folder.
-        tries: the requested number of trials.
+        plan: the plan; its stages become the smaller stages in the folder, followed by `tries`.
+        tries: the requested total number of trials.
 
     Returns:
         The plan.
@@ -161,13 +161,13 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
 
 def saved_plan(folder: Path) -> dict[str, Any]:
-    """Read the fingerprints, stages and path of the plan in a folder; {} if there is no plan."""
+    """Read the fingerprints, stages and path of a folder's plan; {} if there is no plan."""
     path = folder / "plan.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def check_same(known: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
-    """Raise if a method, a setting or another fingerprinted value has changed under its name."""
+    """Raise if a method, setting or other fingerprinted value has changed under the same name."""
     other = [name for name, text in now.items() if known.get(name, text) != text]
     reject_if(
         other,
@@ -196,7 +196,7 @@ def load_plan(folder: str | os.PathLike[str]) -> Plan:
 
 @contextmanager
 def begun(store: Store, name: str) -> Iterator[int | None]:
-    """A context that locks a run and yields the number of times that its process has died.
+    """A context that locks a run and yields how often the run's process has died so far.
 
     It yields None if the run is locked by another process or is finished. While a process works on
     the run, there is a mark file next to the lock. If the process dies, the mark remains.
@@ -226,7 +226,7 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
 
 @functools.cache
 def environment(folder: Path) -> str:
-    """Write the environment of this process to a file that is named after its content."""
+    """Write the environment of this process to a file that is named after the file's content."""
     import torch
 
     here = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

@@ -1,4 +1,4 @@
-"""The plan of a study: its cells, and the next runs, which depend on the finished runs."""
+"""The plan of a study: its cells, and its next runs, which depend on the finished runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """The values of one trial: values of local training and the method's own values."""
+    """The values of one trial: those of local training and the method's own values."""
 
     local: Values
     own: Values
@@ -88,9 +88,10 @@ class Cell:
     Args:
         trials: the trials so far, by group of tuning seeds.
         chosen: the chosen point of each test seed whose trials are all finished.
-        tests: the run of each test seed that has a chosen point.
+        tests: the test run of each test seed that has a chosen point.
         lost: the reason why there will be no more runs, or "".
-        whole: whether the cell is complete: results of its jobs will not lead to further jobs.
+        whole: whether the cell is complete, so that results of its jobs will not lead to further
+            jobs.
     """
 
     trials: list[list[Trial]] = field(default_factory=list)
@@ -101,7 +102,7 @@ class Cell:
 
     @functools.cached_property
     def jobs(self) -> list[Job]:
-        """All jobs, each once."""
+        """All jobs, without repeats."""
         trials = (job for group in self.trials for trial in group for job in trial.jobs)
         return list({job.id: job for job in [*trials, *self.tests.values()]}.values())
 
@@ -113,14 +114,15 @@ class Plan:
     Args:
         methods, settings: methods and settings by name.
         local: alternative search spaces of local training; each trial uses one of them.
-        stages: total number of trials after the first call of `fgl.study`, after the second call,
+        stages: total numbers of trials: after the first call of `fgl.study`, after the second call,
             and so on.
-        tuning_seeds: seeds of the trials; ``"each"`` tunes for each test seed on this seed.
+        tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for each test seed
+            and uses only this seed.
         seeds: seeds of the test runs.
         rounds, tuning_rounds: number of rounds of a test run and of a trial.
-        patience: number of rounds without a better validation after which a run stops.
+        patience: number of rounds without a better validation score after which a run stops.
         metric: the metric to compare; default the task's.
-        checkpoint: whether runs save their rounds.
+        checkpoint: whether runs save each round, so that they can be resumed.
         how: further arguments of `fgl.run`.
         path: the folders from which modules are imported.
     """
@@ -150,7 +152,7 @@ class Plan:
         return self.stages[-1]
 
     def fingerprints(self) -> dict[str, str]:
-        """Fingerprints, by name, of everything that must not change under the same name."""
+        """Fingerprints by name of all values that must not change under the same name."""
         local = [sorted(space.items()) for space in self.local]
         texts = {f"method {n}": fingerprint((m.build, m.space)) for n, m in self.methods.items()}
         texts |= {f"setting {name}": fingerprint(each) for name, each in self.settings.items()}
@@ -167,7 +169,7 @@ class Plan:
             yield from self.cell(setting, method, records).jobs
 
     def count(self) -> int:
-        """The number of all runs, if no cell is given up."""
+        """The total number of runs if no cell is given up."""
         return sum(self._count(method) for _, method in self.cells())
 
     def _count(self, method: str) -> int:
@@ -211,7 +213,7 @@ class Plan:
     def _search(
         self, setting: str, method: str, seeds: list[int], records: Records
     ) -> tuple[list[Trial], Point | None, str]:
-        """The trials so far; the chosen point, if all are finished; the reason for giving up."""
+        """The trials so far, the chosen point if all are finished, and the reason for giving up."""
         if not self.tunes(method):
             return [], self._wide(method, 0), ""
         trials: list[Trial] = []
@@ -259,7 +261,7 @@ class Plan:
         return Point(new_local, new_own, best.which)
 
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
-        """Chosen numbers that are the smallest or the largest of all trials."""
+        """Chosen numbers that are the smallest or the largest number in all trials."""
         cell = self.cell(setting, method, records)
         notes: list[str] = []
         each = self.tuning_seeds == "each"
@@ -279,7 +281,7 @@ def alike(point: Point, trials: list[Trial]) -> list[Point]:
 
 
 def hopeless(job: Job, records: Records) -> str:
-    """The error of a run if its type shows a mistake in the method or setting, otherwise ""."""
+    """The error of a run if its type indicates a mistake in the method or setting; otherwise ""."""
     if job.id not in records or records[job.id].get("kind") not in HOPELESS:
         return ""
     return str(records[job.id]["error"])
@@ -290,7 +292,7 @@ def _all_there(trials: list[Trial], records: Records) -> bool:
 
 
 def _best(trials: list[Trial], records: Records) -> Point | None:
-    """The point with the best mean validation; a failed run ranks below all other runs."""
+    """The point with the best mean validation score; failed runs rank below all other runs."""
 
     def worth(trial: Trial) -> float:
         values = [records[job.id].get("validation") for job in trial.jobs]

@@ -34,12 +34,12 @@ POINT = 0.01
 
 @dataclass(frozen=True)
 class Tested:
-    """Comparison of a method with the first method, on one setting or averaged over settings.
+    """Comparison of a method with the first method, on one setting or on the mean over settings.
 
     Args:
         difference: statistics of the differences within seeds.
         holm: p-value after Holm's correction over all tests of the table.
-        better: probability of improvement; NaN for the mean over settings.
+        better: probability of improvement over the first method; NaN for the mean over settings.
         least: the smallest difference that a test with this number of seeds detects with a power
             of 80 %.
         needed: number of seeds needed to detect a difference of 0.01.
@@ -62,7 +62,7 @@ class Tested:
 
 
 class Study:
-    """The results of the finished runs of a study; prints as a table.
+    """The results of the finished runs of a study; they are printed as a table.
 
     Args:
         folder: the study's folder.
@@ -96,7 +96,7 @@ class Study:
 
     @functools.cached_property
     def _tests(self) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
-        """Finished test runs: (setting, method) to seed to record."""
+        """Records of the finished test runs: a dict from (setting, method) to a dict by seed."""
         store = self._store
         return {
             key: {seed: store.full(job.id) for seed, job in cell.tests.items() if job.id in store}
@@ -104,7 +104,7 @@ class Study:
         }
 
     def scores(self, setting: str, method: str) -> dict[int, float]:
-        """The compared score of each finished seed; NaN if the run failed or diverged."""
+        """The score to compare for each finished seed; NaN if the run failed or diverged."""
         return {seed: self._score(run) for seed, run in self._tests[setting, method].items()}
 
     def _score(self, run: Mapping[str, Any]) -> float:
@@ -121,13 +121,13 @@ class Study:
         return self.plan.metric or next((r["metric"] for r in runs if "metric" in r), "")
 
     def in_points(self, setting: str) -> bool:
-        """Whether the scores of a setting are fractions, which tables show in percent."""
+        """Whether the scores of a setting are fractions; tables show fractions in percent."""
         values = [v for m in self.plan.methods for v in self.scores(setting, m).values()]
         shares = all(0 <= value <= 1 for value in values if not math.isnan(value))
         return shares and not less_is_better(self.metric(setting))
 
     def gains(self, setting: str, method: str) -> dict[int, float]:
-        """Differences from the first method within seeds; NaN if a run of either method failed."""
+        """Difference from the first method for each seed; NaN if a run of either method failed."""
         base = self.scores(setting, next(iter(self.plan.methods)))
         mine = self.scores(setting, method)
         return {seed: value - base[seed] for seed, value in mine.items() if seed in base}
@@ -144,7 +144,7 @@ class Study:
     def tests(self) -> dict[tuple[str, str], Tested]:
         """Tests of each method except the first on each setting; together they are Holm's family.
 
-        Cells that were given up are left out. Cells that are not finished have p = 1.
+        Cells that were given up are left out. Unfinished cells have p = 1.
         """
         methods = list(self.plan.methods)[1:]
         keys = [(s, m) for s in self.plan.settings for m in methods if not self._cells[s, m].lost]
@@ -174,11 +174,11 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Chosen numbers at the edge of the tried values that are not at a hard bound."""
+        """Chosen numbers that are at the edge of the tried values, but not at a hard bound."""
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
-        """Megabytes of a run; NaN if nothing is sent: local training only, or a single client."""
+        """Megabytes sent in a run; NaN if nothing is sent (only local training or one client)."""
         runs = [r for r in self._tests[setting, method].values() if r["status"] == "finished"]
         sent = [sum(run["report"]["bytes"]) / 1e6 for run in runs]
         silent = all(run["report"]["bytes_up"] == 0 or run["alone"] for run in runs)
@@ -265,7 +265,7 @@ class Study:
         A dash marks a cell with a missing or failed run.
 
         Args:
-            best: whether each setting's best mean is bold.
+            best: whether the best mean of each setting is bold.
             percent: whether fractions are shown in percent.
 
         Returns:
@@ -312,9 +312,10 @@ class Study:
         """Draw the test runs: curves with bands of one standard deviation, or the differences.
 
         Args:
-            path: file to write; the file extension determines the format. Default no file.
-            what: ``"curves"`` for the metric by round, with a panel per setting. ``"differences"``
-                for each method's difference from the first method, with the 95 % interval.
+            path: file to write; the file extension determines the format. By default no file is
+                written.
+            what: ``"curves"`` for the metric by round, with a panel per setting; ``"differences"``
+                for each method's difference from the first method, with its 95 % interval.
 
         Returns:
             The matplotlib figure.
@@ -344,7 +345,7 @@ class Study:
         return figure
 
     def _scored_settings(self) -> list[str]:
-        """The settings with a finished test run; all of them if there is none."""
+        """The settings with a finished test run, or all settings if no test run is finished."""
         runs = {key: own.values() for key, own in self._tests.items()}
         done = {s for (s, _), own in runs.items() if any(r["status"] == "finished" for r in own)}
         return [setting for setting in self.plan.settings if setting in done or not done]
@@ -377,7 +378,7 @@ class Study:
 
 
 def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
-    """A test of each entry, with Holm's correction over all entries."""
+    """A test per entry, with Holm's correction over all entries."""
     each = {key: difference(list(own.values())) for key, own in gains.items()}
     adjusted = holm([own.p for own in each.values()])
     tests = {}
@@ -390,7 +391,7 @@ def _tested(gains: Mapping[Any, Mapping[int, float]]) -> dict[Any, Tested]:
 
 
 def _mean(scores: Sequence[float], scale: float) -> list[str]:
-    """Mean with deviation, and the number of seeds; there is no mean if a run failed."""
+    """Mean, deviation and number of seeds as text; there is no mean if a run failed."""
     failed = sum(map(math.isnan, scores))
     if failed:
         return ["", f"{len(scores) - failed} of {len(scores)}"]
@@ -399,7 +400,7 @@ def _mean(scores: Sequence[float], scale: float) -> list[str]:
 
 
 def _difference(test: Tested | None, scale: float) -> list[str]:
-    """Difference, interval, p-value and probability of improvement."""
+    """Difference, interval, p-value and probability of improvement as text."""
     if test is None or math.isnan(test.difference.mean):
         return [""] * 4
     own, digits = test.difference, 2 if scale == 100 else 4

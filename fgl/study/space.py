@@ -28,7 +28,7 @@ def _sobol(seed: int, count: int) -> np.ndarray[Any, Any]:
 
 
 def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Point `index` of a scrambled Sobol sequence: coordinates for local and for own values.
+    """Point `index` of a scrambled Sobol sequence: coordinates of local and of own values.
 
     A point depends only on its seed and index, so adding trials does not change earlier trials.
 
@@ -44,11 +44,11 @@ def sobol_point(seed: int, index: int) -> tuple[Sequence[float], Sequence[float]
 
 @dataclass(frozen=True)
 class Uniform:
-    """A range of numbers, sampled uniformly; trials near the best value may leave this range.
+    """A range of numbers, sampled uniformly; trials near the best value may exceed the range.
 
     Args:
         low, high: the range of the wide trials.
-        bounds: hard bounds for all trials; default none. A fraction needs ``(0, 1)``.
+        bounds: hard bounds for all trials; default none. For a fraction, give ``(0, 1)``.
 
     Raises:
         ValueError: unless ``low < high`` and both are within `bounds`.
@@ -88,11 +88,11 @@ class Uniform:
         return self._inside(low + share * (high - low))
 
     def around(self, share: float, best: float, tried: Sequence[float], trials: int) -> float:
-        """A value near the best value; further out if the best is the smallest or largest tried.
+        """A value near the best value; further out if this is the smallest or largest tried value.
 
-        Let ``s = (high - low) / max(trials, 5)``. The new value differs from the best by at most
-        ``1.5 s``. If the best value is at an edge of the tried values, the new value is at most
-        ``2.5 s`` outwards or ``0.5 s`` inwards.
+        Let ``s = (high - low) / max(trials, 5)``. The new value differs from the best value by at
+        most ``1.5 s``. If the best value is at an edge of the tried values, the new value is at
+        most ``2.5 s`` outwards or ``0.5 s`` inwards.
         """
         spacing = (self._scaled(self.high) - self._scaled(self.low)) / max(trials, 5)
         down = up = 1.5
@@ -105,7 +105,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform(Uniform):
-    """A range of positive numbers, such as learning rates, sampled uniformly in the logarithm.
+    """A range of positive numbers, such as learning rates, sampled uniformly on a log scale.
 
     Args:
         low, high: the range of the wide trials.
@@ -136,8 +136,8 @@ class Tuned:
     Args:
         build: function that returns the method, called as ``build(fedavg, **values)``, or as
             ``build(task, **values)`` if its first parameter is called `task`.
-        space: keyword of `build` to a range (`Uniform`, `LogUniform`), a list of choices, or a
-            fixed value for all trials.
+        space: dict from keywords of `build` to a range (`Uniform` or `LogUniform`), a list of
+            choices, or a value that is fixed for all trials.
 
     Raises:
         TypeError: if `build` does not accept these keywords.
@@ -161,7 +161,7 @@ class Tuned:
 
 
 def check_space(name: str, space: Values, most: int) -> None:
-    """Raise unless a space has at most `most` names and each list has at least one choice."""
+    """Raise unless a space has at most `most` names and each list has a choice."""
     reject_if(len(space) > most, f"{name} to have at most {most} names", len(space))
     for key, kind in space.items():
         reject_if(isinstance(kind, list) and not kind, f"{name} to have a choice for {key}", "[]")
@@ -196,7 +196,7 @@ def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
 def near_values(
     space: Values, best: Values, tried: Sequence[Values], shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Values near the best values; choices are those of the best point.
+    """Values near the best values; choices remain those of the best point.
 
     Args:
         space: the space.
@@ -213,10 +213,10 @@ def near_values(
 
 
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
-    """Chosen numbers that are the smallest or largest tried value; the best may lie beyond them.
+    """Chosen numbers that are the smallest or largest tried value; better values may lie beyond.
 
-    Values at a hard bound are not included, nor are choices from a list of words or from a list of
-    two numbers.
+    Values at a hard bound, choices from a list of words, and choices from a list of two numbers are
+    not included.
 
     Example:
         >>> edges({"lr": LogUniform(0.01, 1)}, {"lr": 0.1}, [{"lr": 0.1}, {"lr": 0.02}])

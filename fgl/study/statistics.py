@@ -1,4 +1,4 @@
-"""Statistics of a study: paired differences, Holm's correction, power, improvement."""
+"""Statistics of a study: paired differences, Holm's correction, power and improvement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUANTILES = 2000  # number of quantiles of the estimated deviation
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of the differences within seeds, with its t interval.
+    """Mean of the differences between two methods with the same seed, and its t interval.
 
     Args:
         mean, deviation: mean and sample standard deviation of the differences.
@@ -45,10 +45,11 @@ def difference(gains: Sequence[float]) -> Difference:
     """The mean of paired differences, ``m``, and its interval ``m ± t s / sqrt(n)``.
 
     With fewer than two numbers, or with a number that is not finite, the interval is infinite and
-    ``p`` is 1. If all differences are 0, ``p`` is 1. If all are equal but not 0, ``p`` is 0.
+    ``p`` is 1. If all differences are 0, ``p`` is 1. If all differences are equal but not 0, ``p``
+    is 0.
 
     Args:
-        gains: the difference of each seed.
+        gains: the difference for each seed.
 
     Example:
         >>> found = difference([0.01, 0.03, 0.02])
@@ -89,7 +90,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 @explained
 def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = False) -> float:
-    """Probability of improvement: the fraction of pairs of runs in which the first run is better.
+    """Probability of improvement: the fraction of run pairs in which the first run is better.
 
     A tie adds 1/2. The result is NaN if there are no runs.
 
@@ -110,7 +111,7 @@ def improvement(mine: Sequence[float], others: Sequence[float], *, less: bool = 
 
 @functools.cache
 def least_effect(count: int, tests: int = 1) -> float:
-    """The smallest difference, in deviations, that a paired t test detects with a power of 80 %.
+    """The smallest difference, in standard deviations, that a paired t test finds at 80 % power.
 
     The significance level is 5 % divided by the number of tests, as in Holm's first step.
 
@@ -143,7 +144,7 @@ def seeds_needed(deviation: float, smallest: float, tests: int = 1) -> int:
     """The number of seeds needed to detect a difference with a power of 80 %; at most 1000.
 
     Args:
-        deviation: deviation of the differences within seeds.
+        deviation: standard deviation of the differences over seeds.
         smallest: the difference to detect.
         tests: number of tests.
 

@@ -1,4 +1,4 @@
-"""The functions `study` and `tune`: trials and test runs of methods on settings, in parallel."""
+"""The functions `study` and `tune`: parallel trials and test runs of methods on settings."""
 
 from __future__ import annotations
 
@@ -50,51 +50,52 @@ def study(
     checkpoint: bool = False,
     **how: Any,
 ) -> Study:
-    """Tune each method on each setting with equally many trials, then test it over seeds.
+    """Tune each method on each setting with the same number of trials, then test it over seeds.
 
-    The folder contains the plan and a file for each finished run, which together determine the next
-    runs. So an interrupted study continues when `study` is called again, and other processes can
-    join with ``python -m fgl.study FOLDER``. Later calls can add methods, settings, trials and
-    seeds. The first two thirds of the trials are points of a Sobol sequence that all methods share;
-    the last third are near the best of these points. The configuration with the best mean
+    The folder contains the plan and a file for each finished run; together they determine the next
+    runs. An interrupted study therefore continues when `study` is called again, and other processes
+    can join with ``python -m fgl.study FOLDER``. Later calls can add methods, settings, trials and
+    seeds. The first two thirds of the trials use points of a Sobol sequence that all methods share;
+    the last third use points near the best of these. The configuration with the best mean
     validation score is chosen.
 
     Args:
-        methods: name to a function as for `fgl.compare`, or to a `Tuned` with the search space of
-            the method's own hyper-parameters. All methods are compared with the first method.
-        settings: name to a setting with ``load(seed)``, such as ``fgl.tasks.Nodes(...)``, or to a
-            function ``(seed, **local) -> task``.
+        methods: dict from names to functions as for `fgl.compare`, or to `Tuned` objects with the
+            search space of the method's own hyper-parameters. All methods are compared with the
+            first method.
+        settings: dict from names to settings with ``load(seed)``, such as ``fgl.tasks.Nodes(...)``,
+            or to functions ``(seed, **local) -> task``.
         num_rounds: number of rounds of a test run.
         local: the search space of local training, shared by all methods. It lists fields of the
             settings, such as ``{"lr": LogUniform(0.01, 1), "steps": [1, 5]}``. It can also be a
             list of alternative spaces; trials alternate between them.
-        trials: number of trials of a method on a setting.
+        trials: number of trials for each method on each setting.
         tuning_seeds: seeds of the trials, distinct from `seeds`. With ``"each"``, every test seed
-            is tuned separately, so that tuning uses no data of other seeds and intervals include
-            the randomness of tuning. This repeats all trials for each seed.
+            is tuned separately, so that tuning uses no data of other seeds, and intervals include
+            the randomness of tuning. In that case all trials are repeated for each seed.
         seeds: seeds of the test runs.
         tuning_rounds: number of rounds of a trial; default `num_rounds`.
         patience: in the second half of a run, stop after this number of rounds without a better
-            validation.
+            validation score.
         workers: number of worker processes; 0 runs everything in this process; ``"ray"`` uses a Ray
             cluster; ``"later"`` starts no runs, for studies that other processes execute; default
             one worker per core.
         folder: the study's folder.
         metric: the metric to compare; default the test metric that belongs to the task's `select`.
-        checkpoint: whether runs save their rounds, so that an interrupted run can be resumed.
+        checkpoint: whether runs save each round, so that an interrupted run can be resumed.
         how: further arguments of `fgl.run`, such as `participation`.
 
     Returns:
-        The `Study`, which prints as a table.
+        The `Study`, which is printed as a table.
 
     Raises:
-        ValueError: if a method, setting, space or patience has changed under its name, if a seed is
-            used for both tuning and testing, for an unknown field in `local`, or if there is
-            nothing to run.
+        ValueError: if a method, setting, space or patience has changed under the same name; if a
+            seed is used for both tuning and testing; if `local` has an unknown field; or if there
+            is nothing to run.
         TypeError: for a method that is not a function.
         RuntimeError: if workers cannot start.
 
-    A run that raises an error is recorded too; see `Study.raw` and the column "bad" of the table.
+    A run that raises an error is also recorded; see `Study.raw` and the column "bad" of the table.
     If a method's first trial raises a TypeError, NameError or similar error, all further runs of
     this method on this setting are skipped. A run whose process died three times is not started
     again. To repeat a run, delete its record's file.
@@ -179,16 +180,17 @@ def tune(
     folder: Place | None = None,
     **how: Any,
 ) -> dict[str, Chosen]:
-    """Tune methods on a setting with equally many trials: only the first half of `fgl.study`.
+    """Tune methods on a setting with equal numbers of trials, as the first part of `fgl.study`.
 
     Args:
         methods, num_rounds, local, trials, tuning_seeds, patience, workers, how: as for
             `fgl.study`.
         setting: the setting.
-        folder: a folder from which the trials resume; default a temporary one.
+        folder: a folder from which trials can be resumed; default a temporary folder.
 
     Returns:
-        Name to the method with its chosen values, as a function of a task for `fgl.compare`.
+        Dict from names to methods with their chosen values, as functions of a task for
+        `fgl.compare`.
 
     Raises:
         RuntimeError: if a method has no trial with a validation score.

@@ -1,4 +1,4 @@
-"""Workers: processes that execute the next free run of a study until all runs are finished."""
+"""Workers: processes that execute free runs of a study until all runs are finished."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPARE = 1.2  # a run starts only if the free memory is at least this multiple of
 
 
 def missing(plan: Plan, store: Store) -> list[Job]:
-    """The known runs that are not finished."""
+    """The known runs that are not yet finished."""
     store.refresh()
     return [job for job in plan.jobs(store) if job.id not in store]
 
@@ -39,8 +39,9 @@ def work(
 
     Args:
         folder: the study's folder.
-        index: the number of this worker among the workers that one process started. All except the
-            first wait if there is too little memory. Default None, for a process that joins.
+        index: the number of this worker among the workers that one process started. All workers
+            except the first wait if there is too little memory. The default None is for a process
+            that joins.
         plan: the plan; default the plan in the folder.
         advance: function that is called with the finished runs after each check of the folder.
     """
@@ -57,7 +58,7 @@ def work(
 
 
 def _try(plan: Plan, job: Job, store: Store, where: str, index: int | None) -> bool:
-    """Execute a run, unless another process has it or there is too little memory."""
+    """Execute a run unless another process has locked it or there is too little memory."""
     free = available_memory() if index else None
     if free is not None and free < SPARE * _needs(job, store):
         return False
@@ -82,12 +83,12 @@ def origin(job: Job, folder: Path, where: str) -> dict[str, Any]:
 
 
 def _needs(job: Job, store: Store) -> float:
-    """The peak memory of the runs on the same setting whose records this process has read."""
+    """The peak memory over those runs on the same setting whose records this process has read."""
     return max((r.get("peak", 0) for r in store.read() if r["setting"] == job.setting), default=0)
 
 
 def available_memory() -> float | None:
-    """Bytes of memory that processes can still allocate, on Linux; None on other systems.
+    """Bytes of memory that processes can still allocate on Linux; None on other systems.
 
     Example:
         >>> found = available_memory()
@@ -104,7 +105,7 @@ def available_memory() -> float | None:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """A context in which torch uses one thread, as in every worker, for a fixed order of sums."""
+    """A context in which torch uses one thread, as in all workers, for a fixed order of sums."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

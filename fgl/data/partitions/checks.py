@@ -1,4 +1,4 @@
-"""Checks that several partitions share, and an announcement on stderr of a long partition."""
+"""Checks that several partitions share, and a message on stderr before a slow partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_num_clients(num_clients: int, total: int) -> None:
 
 
 def check_labels(y: Any) -> None:
-    """Raise unless `y` is classes, int64 ``[n]``, at least 0; for floats, suggest a solution."""
+    """Raise unless `y` holds classes, int64 ``[n]``, at least 0; suggest a solution for floats."""
     if isinstance(y, Tensor) and y.is_floating_point():
         raise TypeError(
             f"Expected y to be an int64 tensor, but got {y.dtype}: "
@@ -28,7 +28,7 @@ def check_labels(y: Any) -> None:
 
 
 def announced(what: str, num_edges: int, many: int) -> AbstractContextManager[Any]:
-    """Announce a partition of a graph with many edges, since this call takes long."""
+    """Announce the partition of a graph with many edges on stderr, since it takes long."""
     return shown(f"{what} of {num_edges:,} edges", long=num_edges > many)
 
 

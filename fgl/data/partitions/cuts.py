@@ -39,15 +39,15 @@ def louvain_partition(
     into chunks of ``s - delta`` nodes, in order of node id; the remainder becomes a smaller
     community. Communities are assigned round-robin in order of size, largest first; a client that
     would exceed ``s + delta`` nodes is skipped. The paper does not specify some details. In this
-    function a chunk has at least one node; of communities of equal size the one with the smallest
-    node id is first; and a community that fits no client goes to the smallest client (the first of
-    several).
+    function a chunk has at least one node. Communities of equal size are ordered by their smallest
+    node id. A community that fits no client goes to the smallest client, or to the first of several
+    smallest clients.
 
     Args:
         graph: a graph, which is taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
-        delta: allowed deviation of a client's size, at least 0. For small clients choose less than
-            the default, which would cut their communities into small pieces (with a warning).
+        delta: allowed deviation of a client's size, at least 0. For small clients choose a value
+            below the default, which would cut communities into small pieces (with a warning).
         resolution: resolution of the communities, at least 0; values above 1 give more and smaller
             communities.
         seed: random seed of Louvain.
@@ -155,7 +155,7 @@ def _networkx(
 def _igraph(
     edges: Tensor, num_nodes: int, seed: int, method: str, **options: Any
 ) -> list[list[int]]:
-    """Communities by one of igraph's methods, with Python's random numbers."""
+    """Communities found by one of igraph's methods, with Python's random number generator."""
     igraph = imported("igraph", "for its communities", install("partitions"))
     igraph.set_random_number_generator(random.Random(seed))
     try:
@@ -203,8 +203,8 @@ def metis_partition(
 ) -> list[Tensor]:
     """Partition a graph by METIS: clients of almost equal size with few edges between them.
 
-    If METIS leaves a part empty, which happens with few nodes, the part gets the first node of the
-    largest part. This function needs the extra `partitions`.
+    If METIS leaves a part empty, which can happen in small graphs, the part gets the first node of
+    the largest part. This function needs the extra `partitions`.
 
     Args:
         graph: a graph, which is taken as undirected and unweighted.
@@ -259,17 +259,17 @@ def ldg_partition(
     block: Count | None = None,
     seed: int = 0,
 ) -> list[Tensor]:
-    """Partition a graph by LDG: a stream of nodes is placed into clients of bounded size.
+    """Partition a graph by LDG, which assigns a stream of nodes to clients of bounded size.
 
     Let C be the capacity ``ceil((1 + slack) * n / num_clients)``. A node v goes to the part i with
     the largest ``|N(v) in P_i| * (1 - |P_i| / C)``. If v has no placed neighbour, or if that part
     is full, v goes to the smallest part. Each further pass places all nodes again. A neighbour that
-    this pass has not placed yet is counted in its part of the previous pass.
+    this pass has not yet placed is counted in the part to which the previous pass assigned it.
 
-    Nodes are placed in blocks of consecutive ids. For speed, nodes in one block ignore each other's
-    new parts; the capacity is still respected. In addition to the edges and a table of size block x
-    clients, the function needs about 30 bytes for each node and one byte for each edge. Edges that
-    are sorted by target may lie in a mapped file.
+    Nodes are placed in blocks of consecutive ids. For speed, nodes of one block are placed without
+    regard to each other's new parts; the capacity is still respected. In addition to the edges and
+    a table of size block x clients, the function needs about 30 bytes for each node and one byte
+    for each edge. If edges are sorted by target, they may be mapped from a file.
 
     Args:
         graph: a graph with both directions of every edge, since an edge affects only its target.
@@ -322,7 +322,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Sources of all edges, sorted by target, and where each node's sources end, int64 ``[n]``."""
+    """Sources of all edges, sorted by target, and the end of each node's sources, int64 ``[n]``."""
     source, target = edge_index
     if bool((target[1:] < target[:-1]).any()):
         source = source[target.argsort(stable=True)]
@@ -354,7 +354,7 @@ def _placed(count: Tensor, size: Tensor, capacity: int) -> Tensor:
 
 
 def _smallest(size: Tensor, count: int) -> Tensor:
-    """Parts for `count` nodes, each placed in the part that is smallest at that time."""
+    """Parts for `count` nodes; each node is placed in the part that is then the smallest."""
     if not count:
         return size.new_zeros(0)
     low = size.sort().values

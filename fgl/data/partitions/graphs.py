@@ -1,4 +1,4 @@
-"""Graphs of a partition: one graph per client, or the union of all clients."""
+"""Graphs of a partition: one graph per client, or the union of all clients' graphs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def partition_graph(
 
 
 class CutLoss(NamedTuple):
-    """Numbers of edges and pairs between nodes of clients, and how many of them are lost.
+    """Numbers of edges and pairs between clients' nodes, and numbers of lost edges and pairs.
 
     Example:
         >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
@@ -73,7 +73,7 @@ class CutLoss(NamedTuple):
 def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
     """Count the edges, and the pairs of `edge_label_index`, that a partition loses.
 
-    An edge is lost if each of its ends belongs to a client, but no single client has both ends.
+    An edge is lost if each of its ends belongs to some client, but no client has both ends.
 
     Args:
         graph: the whole graph.
@@ -110,7 +110,7 @@ def _held(graph: Graph, parts: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _inside(pairs: Tensor, part: Tensor, num_nodes: int) -> Tensor:
-    """Mask of the pairs whose two ends are in a part, bool."""
+    """Bool mask of the pairs that have both ends in a part."""
     own = torch.zeros(num_nodes, dtype=torch.bool, device=pairs.device)
     own[part] = True
     return own[pairs[0]] & own[pairs[1]]
@@ -154,9 +154,9 @@ def _stored(graphs: Iterable[Graph], folder: str | os.PathLike[str] | None) -> l
 
 
 def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Tensor, Tensor]:
-    """Ids of the edges inside disjoint parts, part after part, and each part's number of edges.
+    """Ids of the edges inside disjoint parts, part by part, and each part's number of edges.
 
-    All edges are read in one pass, not in one pass per part.
+    All edges are read in a single pass instead of one pass per part.
     """
     source, target = owner[edge_index[0]], owner[edge_index[1]]
     edges = ((source == target) & (source >= 0)).nonzero().squeeze(1)
@@ -173,8 +173,8 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
         parts: int64 node ids, one tensor per client.
 
     Returns:
-        The subgraph with `node_id`, with nodes sorted by id. An edge is lost if no single client
-        has both of its ends.
+        The subgraph with `node_id`, with nodes sorted by id. An edge is lost if no client has both
+        of its ends.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))

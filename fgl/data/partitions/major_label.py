@@ -28,14 +28,14 @@ def major_label_partition(
     """Draw overlapping clients, each with most nodes from a few labels, and a global test graph.
 
     Isolated nodes are dropped; N nodes remain in the pool. ``int(global_share N)`` uniformly drawn
-    nodes leave the pool and become the global test graph. The clients then draw in turn, and the
-    test nodes of a client leave the pool. Each client first draws `num_major` major labels, and
-    then a sample of ``S = int(share N)`` nodes. ``int(major_rate S)`` of these nodes, or all if
-    there are fewer, have one of its major labels. The other nodes are drawn from the rest of the
-    pool. A sample has fewer than S nodes if the pool is exhausted. Nodes without an edge inside the
-    sample are dropped; the n remaining nodes are in random order. The last `num_test` of them are
-    the client's test nodes, the ``n // 5`` nodes before these are its validation nodes, and all
-    other nodes are training nodes.
+    nodes are removed from the pool and become the global test graph. The clients then draw in turn,
+    and each client's test nodes are removed from the pool. Each client first draws `num_major`
+    major labels, and then a sample of ``S = int(share N)`` nodes. ``int(major_rate S)`` of these
+    nodes, or all if there are fewer, have one of its major labels. The other nodes are drawn from
+    the rest of the pool. A sample has fewer than S nodes if the pool is exhausted. Nodes without an
+    edge inside the sample are dropped; the n remaining nodes are in random order. The last
+    `num_test` of them are the client's test nodes, the ``n // 5`` nodes before these are its
+    validation nodes, and all other nodes are training nodes.
 
     Several clients may therefore share a training node, and a test or validation node of one client
     may be a training node of another client.
@@ -44,8 +44,8 @@ def major_label_partition(
         graph: an undirected graph with labels.
         num_clients: number of clients.
         num_major: number of major labels per client.
-        major_rate: fraction of a client's nodes with a major label; with 0 all nodes are drawn from
-            the whole pool.
+        major_rate: fraction of a client's nodes that have a major label; if 0, all nodes are drawn
+            from the whole pool.
         share: fraction of the N nodes that a client draws.
         global_share: fraction of the N nodes in the global test graph.
         num_test: number of test nodes per client.
@@ -53,8 +53,8 @@ def major_label_partition(
 
     Returns:
         The global test graph and one graph per client with its masks. The test mask of the global
-        test graph has all its nodes; some of them may have no edge left. `node_id` holds ids in the
-        given graph.
+        test graph contains all its nodes, some of which may have no edge. `node_id` holds ids in
+        the given graph.
 
     Raises:
         ValueError: if an argument is out of range, or a client has no training node.
@@ -131,7 +131,7 @@ def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> Non
 
 
 def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
-    """Masks of each client's test nodes that no other client trains on.
+    """Masks of each client's test nodes that are not training nodes of another client.
 
     Clients overlap, so a test node of one client may be a training node of another client. The
     first client can then receive a model that was trained on its test node.

@@ -1,4 +1,4 @@
-"""Random clients: of equal size, of fractions of communities, or with common nodes."""
+"""Random partitions: clients of equal size, fractions of communities, or common nodes."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def community_clients(
 ) -> list[Tensor]:
     """Draw several clients from every community, each with a fraction of its nodes.
 
-    Draws are independent, so clients of one community overlap. If two clients each draw half of a
-    community, they have half of their nodes in common on average.
+    Draws are independent, so clients of one community overlap. Two clients that each draw half of a
+    community have, on average, half of their nodes in common.
 
     Args:
         communities: int64 node ids, one tensor per community, such as `metis_partition` returns.
@@ -99,7 +99,7 @@ def overlapping_partition(
 
     Args:
         graph: the graph.
-        proportions: fraction of the nodes in ``[0, 1]`` for each client; numbers of nodes are
+        proportions: fraction of the nodes in ``[0, 1]`` for each client; the numbers of nodes are
             rounded.
         common: fraction of the nodes that all clients hold (the overlap ratio in the paper's Table
             6). These nodes are drawn first, and no other node belongs to all clients. By default
@@ -143,7 +143,7 @@ def overlapping_partition(
 
 
 def _move_apart(owns: Tensor, shared: Tensor, generator: torch.Generator) -> None:
-    """Replace each node that all clients hold, except `shared`, by another node in one client."""
+    """Replace each node that all clients hold, except `shared`, with another node in one client."""
     everywhere = owns.all(0)
     everywhere[shared] = False
     for node in everywhere.nonzero().flatten().tolist():

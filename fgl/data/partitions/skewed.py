@@ -27,20 +27,21 @@ def dirichlet_partition(
     With n examples, a client gets ``floor(n / num_clients)`` examples, and the first
     ``n mod num_clients`` clients get one more. The class distribution of a client is
     ``p_i ~ Dirichlet(alpha 1)``. If an entry exceeds `cap`, the excess is spread evenly over the
-    other entries. This is done a single time, so with three or more classes another entry may then
-    exceed `cap`. In each step, a random client that is not full draws a class from its
-    distribution, and draws again if no example of this class is left. It gets the last remaining
-    example of the class.
+    other entries. This is done only once, so with three or more classes another entry may exceed
+    `cap` afterwards. In each step, a random client that is not full draws a class from its
+    distribution, and draws again if no example of this class is left. The client gets the last
+    remaining example of the class.
 
-    The rule does not cover a client whose distribution has only classes without remaining examples.
+    The rule does not cover the case in which no class in a client's distribution has examples left.
     In that case all classes with remaining examples are equally likely.
 
     Args:
         y: classes, int64 ``[n]``.
         num_clients: number of clients, at most n.
-        alpha: concentration. A small value gives clients of one class; a large value gives similar
-            clients.
-        cap: probability above which a class in a client's distribution is cut to `cap`.
+        alpha: concentration. With a small value each client has mostly one class; with a large
+            value the clients are similar.
+        cap: largest probability of a class in a client's distribution; the excess is spread as
+            above.
         seed: random seed.
 
     Returns:
@@ -90,10 +91,10 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
     The rule is that of `dirichlet_partition` with ``cap=0.95``. Random numbers come from NumPy's
     legacy generator, in the order of the public implementation. All class distributions are drawn
-    first. Until all clients are full, the code then draws a client among *all* clients, again if
-    the client is full. It draws a class by inverting the cumulative sum of the distribution, again
-    if no example of the class is left. The clients are therefore the clients of the paper's Table
-    2.
+    first. Until all clients are full, the code then draws a client among *all* clients, and redraws
+    if the client is full. It draws a class by inverting the cumulative sum of the distribution, and
+    redraws if no example of the class is left. The resulting clients are therefore those of the
+    paper's Table 2.
 
     The public implementation would draw for hours if the remaining classes have a probability below
     1e-4 in a client's distribution. In that case this function makes the remaining classes equally
@@ -103,8 +104,8 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     Args:
         y: classes, int64 ``[n]``, in the order of the dataset's files.
         num_clients: number of clients, at most n.
-        alpha: concentration. A small value gives clients of one class; a large value gives similar
-            clients.
+        alpha: concentration. With a small value each client has mostly one class; with a large
+            value the clients are similar.
 
     Returns:
         One sorted int64 tensor of examples per client; every example belongs to exactly one client.
@@ -112,7 +113,8 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     Raises:
         TypeError: if `y` is not int64.
         ValueError: if `y` has another shape or a negative class, `num_clients` is not in
-            ``[1, n]``, or `alpha` is not positive, or so small or large that a probability is NaN.
+            ``[1, n]``, `alpha` is not positive, or `alpha` is so small or large that a probability
+            is NaN.
 
     Example:
         >>> y = torch.arange(2).repeat(20)
@@ -161,7 +163,7 @@ def _classes(y: Tensor, alpha: float) -> list[list[int]]:
 
 
 def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
-    """Cut probabilities at `cap` and spread the excess evenly over the other classes."""
+    """Limit probabilities to `cap` and spread the excess evenly over the other classes."""
     if mix.shape[1] == 1:
         return mix
     excess = np.clip(mix - cap, 0, None)
@@ -172,7 +174,7 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
 
 @typed
 def quantile_labels(y: Tensor, bins: Several) -> Tensor:
-    """Label each number by its quantile: one of `bins` ranges with equally many known numbers.
+    """Label each number by its quantile, so that `bins` labels have equally many known numbers.
 
     ``dirichlet_partition(quantile_labels(y, 4), num_clients, alpha=0.5)`` gives the clients
     different distributions of small and large numbers.
@@ -183,8 +185,8 @@ def quantile_labels(y: Tensor, bins: Several) -> Tensor:
 
     Returns:
         int64 ``[n]``: labels from 0 for the smallest numbers to ``bins - 1`` for the largest, and
-        `bins` for unknown numbers. Equal numbers have equal labels, so some labels may not occur if
-        many numbers are equal.
+        `bins` for unknown numbers. Equal numbers get equal labels, so if many numbers are equal,
+        some labels may not occur.
 
     Raises:
         TypeError: if `y` is not floating point.
@@ -224,9 +226,9 @@ class Skew:
     """Property in which clients differ, instead of a partition: label distribution, mean feature,
     or mean degree."""
     skew_alpha: Positive = 0.5
-    """Concentration of the Dirichlet distribution; small values give clients of one class."""
+    """Concentration of the Dirichlet distribution; the smaller it is, the more clients differ."""
     unseen: Natural = 0
-    """Number of clients at the end that never train; they are scored with models sent to others."""
+    """Number of last clients that never train; they are scored with other clients' models."""
 
     def __post_init__(self) -> None:
         if self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels":
@@ -254,7 +256,7 @@ class Skew:
 
 @typed
 def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]:
-    """Sort examples by one number and cut them into clients whose sizes differ by at most 1.
+    """Sort examples by a number and cut them into clients whose sizes differ by at most 1.
 
     Args:
         graph: a graph, whose nodes are the examples, or a collection, whose graphs are the
@@ -265,7 +267,7 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
 
     Returns:
         One sorted int64 tensor of examples per client. The first client has the smallest numbers.
-        Examples with equal numbers are taken in their order.
+        Examples with equal numbers keep their original order.
 
     Raises:
         ValueError: if `by` is unknown, `num_clients` is out of range, or all feature means are

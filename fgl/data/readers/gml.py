@@ -29,16 +29,15 @@ def read_gml(
 
     The format has no features, so features are one-hot degrees with 64 columns; the last column
     means a degree of 63 or more. The graph is undirected, without self-loops and repeats, even if
-    the file has directions. Classes are renumbered from 0 in ascending order. A warning names the
-    other attributes of nodes and edges, which are not read, and ``directed`` if the file has
-    directions.
+    the file's edges are directed. Classes are renumbered from 0 in ascending order. A warning names
+    the unread attributes of nodes and edges, and ``directed`` if the file's edges are directed.
 
     Args:
         folder: folder of the file.
         name: name of the file without its suffix.
         targets: the node attribute with the class, an integer.
-        ignore: attributes that the warning should not name, such as ``"label"``; use ``"directed"``
-            for the directions.
+        ignore: attributes that the warning should not mention, such as ``"label"``, or
+            ``"directed"`` for the edges' directions.
 
     Raises:
         ValueError: for a missing or malformed file.

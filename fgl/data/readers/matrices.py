@@ -20,7 +20,7 @@ COLUMNS = 2**31  # a file with more columns is malformed, and no model could rea
 
 
 def check_columns(name: str, columns: int) -> None:
-    """Raise a ValueError for more columns of features than `COLUMNS`."""
+    """Raise a ValueError if there are more than `COLUMNS` columns of features."""
     reject_if(columns > COLUMNS, f"{name} to have at most {COLUMNS} columns", columns)
 
 
@@ -74,7 +74,7 @@ def check_inside(name: object, numbers: NDArray[Any], low: int, high: int) -> No
 
 
 def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
-    """Check ends of edges, int64 ``[2, *]`` in ``[0, num_nodes)``."""
+    """Check the ends of edges: int64 ``[2, *]`` in ``[0, num_nodes)``."""
     check_inside(name, edges, 0, num_nodes)
     return torch.from_numpy(edges)
 

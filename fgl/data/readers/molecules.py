@@ -57,8 +57,8 @@ def read_molecules(
     """Read ``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
     An unknown target is empty, NA or NaN; true is 1 and false is 0. Molecules that cannot be read
-    are left out, and a warning gives their number. Columns that only number the rows, as pandas
-    writes them, are not targets unless `targets` names them; a warning says so.
+    are left out, and a warning gives their number. Columns that only number the rows, as written by
+    pandas, are not targets unless `targets` names them; a warning names these columns.
 
     Args:
         folder: folder of the file.
@@ -66,7 +66,7 @@ def read_molecules(
         targets: names of the target columns; default all columns except `smiles`, `ignore` and
             columns that number the rows.
         smiles: name of the column of SMILES strings, in upper or lower case.
-        ignore: names of columns that are not read, without a warning.
+        ignore: names of columns that are left out without a warning.
         parse: function from a string to an object with PyG's `x`, `edge_index` and `edge_attr`. An
             object without atoms means that the string could not be read. Default
             ``torch_geometric.utils.from_smiles``.
@@ -102,7 +102,7 @@ def read_molecules(
 def _warn_unreadable(
     path: Path, total: int, wrong: list[int], lines: list[int], strings: list[str]
 ) -> None:
-    """Warn of rows that are not molecules; raise if no row is a molecule."""
+    """Warn about rows that are not molecules; raise if no row is a molecule."""
     example = f"line {lines[wrong[0]]}: {strings[wrong[0]][:60]!r}"
     reject_if(len(wrong) == total, f"{path} to hold molecules", f"none to read, {example}")
     warn(
@@ -204,7 +204,7 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
 
 
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
-    """Whether a column numbers the rows, or is named like an index and has distinct numbers."""
+    """Whether a column numbers the rows, or has an index's name and distinct numbers."""
     if UNNAMED.fullmatch(column):
         return True
     fields = [row[place].strip() for row in rows]

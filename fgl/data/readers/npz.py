@@ -33,14 +33,14 @@ def read_npz(
 
     An archive with ``node_features`` has the layout of the heterophilous graphs: dense features,
     ``node_labels``, ``edges [m, 2]``, and one row per split in ``train_masks``, ``val_masks`` and
-    ``test_masks``. `split` selects a split, by default the first. The graph is directed if `name`
-    ends with ``_directed``.
+    ``test_masks``. `split` selects one of the splits; the default is the first. The graph is
+    directed if `name` ends with ``_directed``.
 
     In the layout of gnn-benchmark, features may also be dense (``attr_matrix``) or missing. Missing
     features are replaced by one-hot degrees with 64 columns; the last column means a degree of 63
     or more. The graph is undirected, without self-loops and repeats. Edge weights, other arrays,
-    and arrays that need pickle are not read. A warning names unread arrays, except for `ignore`
-    (``"adj_data"`` for the weights) and the names of nodes, features and classes.
+    and arrays that need pickle are not read. A warning names unread arrays, except for those in
+    `ignore` (``"adj_data"`` for the weights) and for the names of nodes, features and classes.
 
     Raises:
         ValueError: for a missing or malformed file, or a split that is not in the file.
@@ -115,7 +115,7 @@ def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Grap
     The files hold a SciPy CSR matrix, dense features, a class per node, and the ids of the training
     (``tr``), validation (``va``) and test nodes (``te``), which become the masks. The graph is
     undirected, without self-loops and repeats. Edge weights are not read, and a warning says so
-    unless `ignore` has ``"data"``. Pickle is not used.
+    unless `ignore` contains ``"data"``. Pickle is not used.
 
     Raises:
         ValueError: for a missing or malformed file, or more than one class per node.
@@ -157,7 +157,7 @@ def _load(
 
 
 def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
-    """Name of the edge weights if they differ; edges of weight 0 are ignored."""
+    """Name of the array of edge weights if the weights differ; edges of weight 0 are ignored."""
     data = arrays.get(name)
     if data is None or data.dtype.kind not in "iuf":
         return []

@@ -21,19 +21,19 @@ ROLES = ("train", "valid", "test")
 
 
 def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Graph:
-    """Read OGB's folder ``raw``, and ``split`` next to it: text with commas, compressed by gzip.
+    """Read OGB's folder ``raw``, and ``split`` next to it: comma-separated text, gzipped.
 
     ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold one number each. Each line of
     ``edge.csv.gz`` holds a source and a target, each line of ``node-feat.csv.gz`` the features of a
     node, and each line of ``node-label.csv.gz`` its class. ``split/NAME/{train,valid,test}.csv.gz``
     hold node ids, which become the masks. NAME is ``time`` for ogbn-arxiv and ``sales_ranking`` for
     ogbn-products. The graph is undirected, without self-loops and repeats. Rows are read one after
-    the other, so reading needs little more memory than the graph. A warning names unread tables in
-    the folder, except for ``node_year``, which defines the split of ogbn-arxiv.
+    the other, so reading needs little more memory than the graph itself. A warning names unread
+    tables in the folder, except for ``node_year``, which defines the split of ogbn-arxiv.
 
     Args:
         folder: the folder ``raw``.
-        ignore: names of tables that the warning should not name, such as ``"edge-feat"``.
+        ignore: names of tables that the warning should not mention, such as ``"edge-feat"``.
 
     Raises:
         ValueError: for a missing or malformed file, more than one graph, or several splits.
@@ -64,7 +64,7 @@ def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Grap
 
 
 def _masks(folder: Path, num_nodes: int) -> dict[str, Any]:
-    """The masks of the only split in a folder; empty if the folder has no split."""
+    """The masks of the only split in a folder; an empty dict if the folder has no split."""
     splits = sorted(path.parent for path in folder.glob("*/train.csv.gz"))
     if not splits:
         return {}
@@ -77,7 +77,7 @@ def _masks(folder: Path, num_nodes: int) -> dict[str, Any]:
 
 
 def _one(path: Path) -> int:
-    """The only number of a file."""
+    """The single number in a file."""
     table = _table(path, np.int64, 1)
     if len(table) != 1 or table[0, 0] < 0:
         got = table[:, 0].tolist()[:3]

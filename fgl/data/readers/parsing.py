@@ -1,4 +1,4 @@
-"""Shared helpers of the readers: paths, numbers in text, JSON. Errors name file and line."""
+"""Shared helpers of the readers: paths, numbers in text, JSON. Errors name the file and line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...warn import warn
 
 
 def need(folder: Path, files: Sequence[str]) -> list[Path]:
-    """The paths of required files; raises if a file is missing."""
+    """The paths of required files; raise an error if a file is missing."""
     paths = [there(folder, file) for file in files]
     missing = [file for file, path in zip(files, paths, strict=True) if path is None]
     if missing:
@@ -36,7 +36,7 @@ def there(folder: Path, file: str) -> Path | None:
 
 
 def warn_unread(path: Path, names: Iterable[str], ignore: Collection[str], reads: str = "") -> None:
-    """Warn once per file about the names that are neither read nor ignored.
+    """Give one warning per file about the names that are neither read nor ignored.
 
     Args:
         path: the file or folder.
@@ -55,7 +55,7 @@ FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def integers(path: Path, columns: int | None, separator: str | None = None) -> NDArray[np.int64]:
-    """Read a row of integers from each line, int64 ``[lines, columns]``; None allows any width.
+    """Read a row of integers per line, int64 ``[lines, columns]``; None allows any row length.
 
     Raises:
         ValueError: if a line has other content; the error names the first such line.
@@ -101,7 +101,7 @@ def check_range(path: Path, rows: NDArray[Any], low: int, high: int) -> None:
 
 
 def bad_row(path: Path, row: int, be: str, got: object) -> ValueError:
-    """The error for a row of a text file, counted from 0 without empty lines."""
+    """The error about a row of a text file; rows are counted from 0, without empty lines."""
     lines = (i for i, line in enumerate(_text(path).split("\n"), 1) if line.strip())
     line = next(i for place, i in enumerate(lines) if place == row)
     return ValueError(f"Expected {path}, line {line}, to be {be}, but got {got}")
@@ -140,7 +140,7 @@ def _text(path: Path) -> str:
 
 
 def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any] | None:
-    """Read the table by NumPy; return None if NumPy fails or the result may be wrong."""
+    """Read the table with NumPy; return None if NumPy fails or its result may be wrong."""
     if not text.isascii():  # NumPy may accept other characters as digits
         return None
     with warnings.catch_warnings():

@@ -1,7 +1,7 @@
 """Safe reader of pickled arrays, SciPy's CSR matrices and dicts of lists.
 
-Python's unpickler calls functions that a file names, and deeply nested tuples can crash the
-process. This reader never calls such functions and supports only the opcodes that these files need.
+Python's unpickler calls functions that are named in the file, and deeply nested tuples can crash
+the process. This reader never calls such functions and supports only the opcodes in these files.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ GLOBALS: dict[tuple[str, str], Any] = {
 
 
 def read_pickle(content: bytes) -> Any:
-    """Read a pickle: an array, a `SimpleNamespace` with a matrix's fields, or a dict of lists.
+    """Read a pickled array, matrix (as a `SimpleNamespace` of its fields) or dict of lists.
 
     Args:
         content: a pickle of protocol 2, 3 or 4, of Python 2 or 3.

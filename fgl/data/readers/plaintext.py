@@ -20,9 +20,9 @@ from .parsing import bad_row, check_range, contiguous, floats, integers, need
 def read_acm(folder: Path, name: str) -> Graph:
     """Read papers that share authors: ``NAME.feature``, ``NAME.label``, ``NAME_PAP.edge``.
 
-    The files have a line of features and a line with a label for each node, and a line with a pair
-    of nodes for each edge. The graph is undirected, without self-loops and repeats. Features are as
-    in the file.
+    For each node, one file has a line of features and one has a line with a label. For each edge,
+    the third file has a line with a pair of nodes. The graph is undirected, without self-loops and
+    repeats. Features are as in the file.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -49,10 +49,10 @@ def read_acm(folder: Path, name: str) -> Graph:
 def read_wiki(folder: Path, name: str) -> Graph:
     """Read linked pages with TF-IDF features: ``graph.txt``, ``group.txt``, ``tfidf.txt``.
 
-    A line is a pair of nodes, a node with its label, or a node with a word and its weight. Files
-    may be compressed (``.txt.xz``). The graph is undirected, without self-loops and repeats. Labels
-    are renumbered from 0 in ascending order: two of the labels 1 to 19 do not occur, so there are
-    17 classes.
+    A line of these files holds, respectively, a pair of nodes; a node and its label; or a node, a
+    word and the word's weight. Files may be compressed (``.txt.xz``). The graph is undirected,
+    without self-loops and repeats. Labels are renumbered from 0 in ascending order. Two of the
+    labels 1 to 19 do not occur, so there are 17 classes.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -132,15 +132,15 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
 
     ``author_label.txt``, ``paper_author.txt``, ``paper_conf.txt`` and ``paper_term.txt`` are tables
     with two ids in each line. Nodes of a type are numbered in the order of their ids. A paper's
-    features are the words of its title, as 0 or 1. Authors have one column of ones, and each
-    conference has its own column. Relations 0 and 1 lead from a paper to its authors and to its
-    conference, and relations 2 and 3 are their reverses. The training mask contains only the
+    features are the words of its title, as 0 or 1. Authors have a single column of ones, and each
+    conference has its own one-hot column. Relations 0 and 1 lead from a paper to its authors and to
+    its conference, and relations 2 and 3 are their reverses. The training mask contains only the
     authors with an area.
 
     For `fgl.nn.Hetero`: ``columns={"paper": 8920, "author": 1, "conf": 20}``, and relations
     ``("paper", "by", "author"), ("paper", "at", "conf"), ("author", "rev_by", "paper"), ("conf",
-    "rev_at", "paper")``. Features are sparse; as a dense matrix, which PyG's models need, they take
-    1 GB.
+    "rev_at", "paper")``. Features are sparse; as the dense matrix that PyG's models need, they
+    would take 1 GB.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -181,5 +181,5 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
 
 
 def _pairs(ids: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
-    """Pairs ``[2, *]``: the index of each first id among `ids`, and the unchanged second id."""
+    """Pairs ``[2, *]``: the index of each first id in `ids`, and the unchanged second id."""
     return torch.from_numpy(np.stack([np.searchsorted(ids, first), second.reshape(-1)]))

@@ -18,8 +18,8 @@ from .parsing import need, read_json
 def read_chickenpox(folder: Path, name: str) -> Graph:
     """Read standardised weekly cases of 20 counties, and the edges between neighbours.
 
-    ``chickenpox.json`` has ``FX`` ``[521, 20]`` and ``edges`` ``[102, 2]``. Edges are in both
-    directions; self-loops are kept.
+    ``chickenpox.json`` has ``FX`` ``[521, 20]`` and ``edges`` ``[102, 2]``. The file stores edges
+    in both directions; self-loops are kept.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -75,7 +75,7 @@ def _content(folder: Path, file: str, keys: list[str]) -> tuple[Path, Any]:
 
 
 def _series(path: Path, key: str, data: Any) -> Tensor:
-    """Convert ``[num_times, num_nodes]`` from a file to float32 ``[num_nodes, num_times]``."""
+    """Convert a file's ``[num_times, num_nodes]`` to float32 ``[num_nodes, num_times]``."""
     array = checked_array(f"{key} in {path}", data[key], "biuf", (None, None))
     return dense_features(path, array.T)
 

@@ -92,7 +92,7 @@ def _numbers(path: Path) -> Tensor:
 
 
 def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size: int) -> None:
-    """Raise a ValueError unless nodes are sorted by graph, with each graph having a label."""
+    """Raise a ValueError unless nodes are sorted by graph and each graph has a label."""
     step = np.diff(graph_of, prepend=0)
     wrong = (step < 0) | (step > 1)
     wrong[:1] = graph_of[:1] != 1
@@ -113,7 +113,7 @@ def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size
 def _features(
     folder: Path, name: str, edge_index: Tensor, num_nodes: int, with_attributes: bool
 ) -> Tensor:
-    """Attributes followed by one-hot labels; without either, one-hot degrees."""
+    """Attributes followed by one-hot labels; one-hot degrees if both are missing."""
     parts = []
     attributes = there(folder, f"{name}_node_attributes.txt")
     if attributes is not None and with_attributes:

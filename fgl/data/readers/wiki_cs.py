@@ -32,9 +32,9 @@ def read_wiki_cs(
 
     Args:
         folder: the folder with ``data.json``.
-        split: index of the split, in ``[0, 20)`` for Wiki-CS itself.
-        ignore: names of other content in the file that the warning of unread content should not
-            name.
+        split: index of the split; in ``[0, 20)`` for the published file.
+        ignore: names of other content in the file that the warning about unread content should not
+            mention.
 
     Returns:
         The graph; its x is a float32 Tensor ``[num_nodes, num_features]``.

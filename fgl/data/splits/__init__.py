@@ -1,4 +1,4 @@
-"""Splits into train, validation and test: of nodes, edges and molecules, and folds of graphs."""
+"""Training, validation and test splits of nodes, edges and molecules, and folds of graphs."""
 
 from .edges import EdgeSplit, edge_split, negative_edges, subgraph_split
 from .folds import balanced_classes, fold_clients, stratified_folds

@@ -26,8 +26,8 @@ class EdgeSplit:
         train_edges: int64 ``[2, *]``, the distinct training edges, as (smaller, larger) node, or as
             (source, target) in a directed split.
         val_edges, test_edges: int64 ``[2, *]``, the held-out edges in the same form.
-        val_negatives, test_negatives: int64 ``[2, *]``, equally many distinct pairs without an edge
-            in the whole graph, between nodes of the same types.
+        val_negatives, test_negatives: int64 ``[2, *]``, the same numbers of distinct pairs that
+            have no edge in the whole graph and join nodes of the same types.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
@@ -45,7 +45,7 @@ class EdgeSplit:
 
     @property
     def trains_only(self) -> bool:
-        """Whether nothing was held out, since there were too few edges or pairs without an edge."""
+        """Whether no edge was held out, because there were too few edges or unlinked pairs."""
         return self.val_edges.shape[1] + self.test_edges.shape[1] == 0
 
 
@@ -66,16 +66,18 @@ def edge_split(
 ) -> EdgeSplit:
     """Split a graph's edges into training, validation and test edges.
 
-    The returned graph has only the training edges, so message passing never uses a held-out edge,
-    by default in neither direction. The function also draws the pairs without an edge. If nodes
-    have types, these pairs join the same types as the held-out edges. In a graph such as users and
-    items, no node is the source of one edge and the target of another. In that case the pairs join
-    a source and a target. The same holds if such edges are stored in both directions.
+    The returned graph has only the training edges, so message passing never uses a held-out edge;
+    by default this applies to both directions. The function also draws the pairs without an edge.
+    If nodes have types, these pairs join the same types as the held-out edges. If no node is the
+    source of one edge and the target of another, as in a graph of users and items, the pairs join a
+    source and a target. This is also true if the edges of such a graph are stored in both
+    directions.
 
     Args:
-        graph: a graph. Unless `directed`, it is taken as undirected and its self-loops and weights
-            are dropped.
-        val, test: fractions of the edges to hold out, rounded to whole edges; 0 holds out none.
+        graph: a graph. Unless `directed` is True, the graph is taken as undirected and its
+            self-loops and weights are dropped.
+        val, test: fractions of the edges to hold out, rounded to whole edges; with 0 no edge is
+            held out.
         seed: random seed.
         directed: whether an edge and its reverse are different edges. If True, edges keep their
             weights and fields, self-loops remain, and edges with the same source and target are
@@ -83,9 +85,9 @@ def edge_split(
             which every edge has its reverse raises an error.
 
     Returns:
-        The split. It has only training edges (`EdgeSplit.trains_only`), with a warning, if a
-        positive fraction gives no edge, if no training edge would be left, or if there are fewer
-        pairs without an edge than held-out edges.
+        The split. It has only training edges (`EdgeSplit.trains_only`) in three cases, with a
+        warning: if a positive fraction gives no edge, if no training edge would be left, or if
+        there are fewer pairs without an edge than held-out edges.
 
     Raises:
         ValueError: if a fraction is negative or their sum is not below 1; if the graph has pairs;
@@ -144,7 +146,7 @@ def edge_split(
 
 
 def _warn_of_none(num_edges: int, val: float, test: float, crowded: bool) -> None:
-    """Warn of a split without held-out edges, and suggest a solution."""
+    """Warn about a split without held-out edges, and suggest a solution."""
     parts = {name: share for name, share in (("val", val), ("test", test)) if share}
     empty = [f"{name}=0" for name, share in parts.items() if not round(share * num_edges)]
     cause, cure = "would leave no edge to train on", "smaller shares keep some"
@@ -164,7 +166,7 @@ def _warn_of_none(num_edges: int, val: float, test: float, crowded: bool) -> Non
 
 
 def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
-    """The side of each node on the CPU, see `sides_of`."""
+    """The side of each node, on the CPU; see `sides_of`."""
     types = None if graph.node_type is None else graph.node_type.cpu()
     return free_pairs.sides_of(types, edges, graph.num_nodes)
 
@@ -185,7 +187,7 @@ def _turned(graph: Graph) -> dict[tuple[int, int], float]:
 
 
 def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
-    """Raise if every edge has its reverse; warn if most edges have their reverse.
+    """Raise if every edge has its reverse; warn if most edges do.
 
     Args:
         graph: the graph.
@@ -248,7 +250,7 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
 
     Args:
         split: the split of the whole graph.
-        nodes: int64 ``[m]``, the client's nodes without repeats; may be empty.
+        nodes: int64 ``[m]``, the client's nodes, without repeats; the tensor may be empty.
         seed: random seed for the pairs without an edge, which are drawn among the client's nodes.
 
     Returns:
@@ -262,8 +264,8 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         >>> half.val_edges.shape[1] < whole.val_edges.shape[1], int(half.val_edges.max()) < 1354
         (True, True)
 
-    Source: FedVGAE, IEEE Transactions on Big Data 2024, which does not state the order of split and
-    partition
+    Source: FedVGAE, IEEE Transactions on Big Data 2024, which does not state whether it splits or
+    partitions first
     """
     graph = split.graph.subgraph(nodes)
     n = graph.num_nodes
@@ -302,7 +304,7 @@ def each_once(edge_index: Tensor) -> Tensor:
     """Distinct undirected edges, sorted by their larger node; no self-loops.
 
     Args:
-        edge_index: int64 ``[2, num_edges]``, in one direction or both.
+        edge_index: int64 ``[2, num_edges]``; each edge in one direction or in both.
 
     Returns:
         int64 ``[2, *]``, as (smaller, larger) node, like `EdgeSplit.train_edges`.
@@ -326,20 +328,21 @@ def negative_edges(
     node_type: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Draw pairs of two different nodes without an edge, each equally likely.
+    """Draw pairs of different nodes that have no edge; all such pairs are equally likely.
 
-    The function draws ranks of pairs without an edge and finds the pairs by a search in the sorted
-    edges, so no draw is rejected. Time is O((num_edges + num) log num_edges), even for nearly
-    complete graphs.
+    The function draws ranks among the pairs without an edge and finds the pairs by searching the
+    sorted edges, so no draw is rejected. Time is O((num_edges + num) log num_edges), even for
+    nearly complete graphs.
 
     Args:
-        edge_index: int64 ``[2, num_edges]``, in one direction or both; self-loops do not matter.
-        num_nodes: nodes 0 to ``num_nodes - 1``.
+        edge_index: int64 ``[2, num_edges]``; each edge in one direction or in both. Self-loops are
+            ignored.
+        num_nodes: number of nodes, whose ids are 0 to ``num_nodes - 1``.
         num: number of pairs.
         replacement: whether a pair may be drawn twice.
         directed: whether a pair and its reverse are different pairs.
         node_type: int64 ``[num_nodes]``. If given, pairs join only types that edges join, with
-            about the same frequencies, since edges between other types cannot exist.
+            about the same frequencies as edges. Edges between other types cannot exist.
         generator: random generator on the CPU; default torch's global generator.
 
     Returns:

@@ -17,13 +17,13 @@ from ..partitions.checks import check_labels
 
 @typed
 def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
-    """Assign examples to folds of equal size with the classes spread evenly over the folds.
+    """Assign examples to folds of equal size, with each class spread evenly over the folds.
 
     The shuffled examples are sorted by class and assigned to the folds in turn. The number of
     examples of a class differs by at most one between folds, as in scikit-learn's
     ``StratifiedKFold``. (That function orders classes by their first example, so a different fold
-    may have the extra example.) A class with fewer than `num_folds` examples is missing in some
-    folds.
+    may have the extra example.) A class with fewer than `num_folds` examples does not occur in
+    every fold.
 
     Args:
         y: classes, int64 ``[n]``.
@@ -65,7 +65,7 @@ def fold_clients(
         graph: a collection with labels; its masks are ignored.
         parts: ids of each client's graphs, as from `dirichlet_partition`.
         fold: index of the test fold, in ``[0, num_folds)``.
-        num_folds: number of folds, which are drawn for each client with the same seed.
+        num_folds: number of folds. Folds are drawn separately for each client, with the same seed.
         seed: random seed of the folds.
 
     Returns:
@@ -117,7 +117,7 @@ def fold_clients(
 
 @typed
 def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
-    """Draw equally many examples of every class: as many as the smallest class has.
+    """Draw the same number of examples of every class, namely the size of the smallest class.
 
     Args:
         y: classes, int64 ``[n]``.

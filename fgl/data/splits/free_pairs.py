@@ -1,8 +1,8 @@
-"""Pairs of nodes as numbers, and samplers of pairs without an edge.
+"""Pairs of nodes encoded as numbers, and samplers of pairs without an edge.
 
-Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. An edge
-then joins only certain sides. A pair of other sides can never be an edge, so it is useless as a
-negative example.
+Nodes may have sides: types, sources and targets, or the two colours of a bipartite graph. In that
+case edges join only certain sides. A pair that joins other sides can never be an edge, so it is
+useless as a negative example.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ class FreePairs:
     """Sampler of pairs of different nodes without an edge, for repeated draws.
 
     Args:
-        edge_index, num_nodes, directed: as for `negative_edges`, which draws a single time.
+        edge_index, num_nodes, directed: as for `negative_edges`, which draws only once.
 
     Raises:
-        ValueError: if the shape is another one, a node is out of range or `num_nodes` is negative.
+        ValueError: if `edge_index` has another shape, a node is out of range or `num_nodes` is
+            negative.
         TypeError: if `edge_index` is not int64.
 
     Example:
@@ -104,7 +105,7 @@ class FreeCells:
         *,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Draw a column for each row that has an empty cell; its empty cells are equally likely.
+        """Draw a column for each row with an empty cell; a row's empty cells are equally likely.
 
         Args:
             rows: int64 ``[p]``; repeats are allowed.
@@ -113,7 +114,8 @@ class FreeCells:
             generator: random generator on the CPU; default torch's global generator.
 
         Returns:
-            int64 ``[*]``, the columns; and bool ``[p]``, a mask of the rows that have a column.
+            int64 ``[*]``, the columns; and bool ``[p]``, a mask of the rows for which a column was
+            drawn.
         """
         first = rows * self.num_columns
         ends = torch.stack([first, first + self.num_columns])
@@ -131,7 +133,7 @@ class FreeCells:
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """Permute `like` so that the cells are empty; use `otherwise` for rows with taken cells."""
+        """Permute `like` so that the cells are empty; if a row's cell is taken, use `otherwise`."""
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)
@@ -163,7 +165,7 @@ class FreePairsLike:
     Args:
         edge_index, num_nodes, directed: as for `FreePairs`.
         like: int64 ``[2, p]``; for each given pair, a pair of nodes with the same sides is drawn.
-        side: int64 ``[num_nodes]``, at least 0; None if every node may join every other one.
+        side: int64 ``[num_nodes]``, at least 0; None if an edge may join any two nodes.
 
     Example:
         >>> edges, side = torch.tensor([[0, 1], [2, 3]]), torch.tensor([0, 0, 1, 1])
@@ -203,7 +205,7 @@ class FreePairsLike:
     def __call__(
         self, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw pairs ``[2, p]`` in the order of the given pairs; some may have no free pair."""
+        """Draw pairs ``[2, p]`` in the order of the given pairs; skip those without a free pair."""
         drawn, places = [], []
         for free, rows, columns, own in self.parts:
             num = len(own) if free.count else 0
@@ -230,7 +232,7 @@ def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
 def _free_between(
     edges: Tensor, first: Tensor, second: Tensor, directed: bool
 ) -> tuple[Any, Tensor, Tensor]:
-    """A sampler of pairs without an edge from first to second nodes, and these nodes."""
+    """A sampler of pairs without an edge from a first node to a second, and both lists of nodes."""
     rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
     place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
     if torch.equal(first, second):
@@ -242,12 +244,12 @@ def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor 
     """The side of each node; whether two nodes can have an edge depends on their sides.
 
     If nodes have types, the side is the type. Without types, if no node is both a source and a
-    target, the side of sources is 0, of targets 1, and of nodes without an edge 2. Otherwise a
-    connected part in which every cycle has even length has two sides, such as users and items with
-    edges in both directions.
+    target, sources have side 0, targets have side 1, and nodes without an edge have side 2.
+    Otherwise each connected part in which every cycle has even length has two sides. An example is
+    a graph of users and items with edges in both directions.
 
     Returns:
-        int64 ``[num_nodes]``; None if nodes have neither types nor sides.
+        int64 ``[num_nodes]``; or None if nodes have neither types nor sides.
 
     Example:
         >>> sides_of(None, torch.tensor([[0, 1], [3, 3]]), 4)
@@ -269,7 +271,7 @@ CYCLES = 20
 
 
 def _two_sides(pairs: Tensor, num_nodes: int) -> Tensor | None:
-    """Sides 1 and 2 in the first part that has two sides, 3 and 4 in the next, and 0 elsewhere.
+    """Sides 1 and 2 in the first part with two sides, 3 and 4 in the second, and 0 elsewhere.
 
     The double cover of the graph joins ``(u, 0)`` with ``(v, 1)`` and ``(u, 1)`` with ``(v, 0)``
     for each edge. A connected part has two sides if it is disconnected in the double cover. Parts

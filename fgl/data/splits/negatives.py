@@ -27,16 +27,16 @@ def with_negatives(
     its reverse are the same pair. The drawn node must have an edge or a pair in this window or an
     earlier window, so nodes that only appear later are never drawn.
 
-    In a graph such as users and items, nodes have no types and no node is the source of one edge
-    and the target of another. In that case the new targets are drawn from the targets of edges.
+    If nodes have no types and no node is the source of one edge and the target of another, as in a
+    graph of users and items, the new targets are drawn from the targets of edges.
 
     Args:
-        graph: a graph with pairs and masks, as `split_by_time` returns it. With `edge_label_type`,
-            only edges of the pair's relation are considered.
+        graph: a graph with pairs and masks, as `split_by_time` returns it. If the graph has
+            `edge_label_type`, only edges of the pair's relation are considered.
         seed: random seed.
-        negatives: "uniform" draws all targets with equal probability, so a node's degree helps to
-            separate edges from other pairs. "degree" permutes the targets of the window's pairs
-            among the sources.
+        negatives: "uniform" draws all targets with equal probability, so a model can use the nodes'
+            degrees to distinguish edges from other pairs. "degree" permutes the targets of the
+            window's pairs among the sources.
 
     Returns:
         The graph with the new pairs at the end. A new pair is in the mask of the pair for which it
@@ -102,7 +102,7 @@ def _longer(graph: Graph, mask: str, pairs: Tensor, like: Tensor) -> Graph:
 
 
 def checked_answers(graph: Graph) -> Tensor:
-    """Return `y` of the pairs: 1 for pairs that are an edge, 0 for other pairs."""
+    """Return the labels `y` of the pairs: 1 for pairs that are edges, 0 for other pairs."""
     y = graph.y
     if graph.edge_label_index is None or y is None:
         raise ValueError("Expected a graph with pairs and their y, but got none: see split_by_time")
@@ -116,8 +116,8 @@ def checked_answers(graph: Graph) -> Tensor:
 class Window:
     """Sampler of pairs without an edge between the nodes that appear up to a window.
 
-    Given pairs of any window and any label are never drawn. Otherwise a model that memorises
-    training pairs would have an advantage.
+    The given pairs are never drawn, whatever their window and label. Otherwise a model that
+    memorises training pairs would have an advantage.
 
     Args:
         graph: a graph with pairs and masks.
@@ -175,8 +175,8 @@ def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
     """Edges and pairs of a relation, and their reverses if the relation is undirected.
 
     A relation is undirected if every message edge has its reverse, as after
-    `pair_split(is_undirected=True)`. Without message edges, it is undirected if no pair has its
-    reverse among the pairs.
+    `pair_split(is_undirected=True)`. If there are no message edges, it is undirected if no pair is
+    the reverse of another pair.
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]
     if relation is not None:

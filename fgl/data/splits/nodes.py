@@ -32,7 +32,7 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
         seed: random seed of the random splits.
 
     Raises:
-        ValueError: for an unknown name, or as the chosen split.
+        ValueError: for an unknown name, or as the function of the chosen method.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -60,15 +60,16 @@ def class_capped_split(
     num_test: Natural | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Split nodes with a largest number of training nodes per class.
+    """Split nodes with a limited number of training nodes per class.
 
-    Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. All nodes of a
-    class with fewer nodes are training nodes, so the class distribution of the test nodes is skewed
-    (FGSSL).
+    Of the other nodes, `num_val` are validation nodes, and the rest are test nodes. If a class has
+    fewer nodes than this limit, all its nodes are training nodes, so the class distribution of the
+    test nodes is skewed (FGSSL).
 
     Args:
         graph: a graph with labels.
-        train_per_class: largest number per class; default ``floor(0.6 num_nodes / num_classes)``.
+        train_per_class: largest number of training nodes per class; default
+            ``floor(0.6 num_nodes / num_classes)``.
         num_val: number of validation nodes; default ``round(0.2 num_nodes)``.
         num_test: largest number of test nodes; default all remaining nodes.
         seed: random seed.
@@ -132,10 +133,11 @@ def random_split(
     Args:
         graph: the graph. Its examples are its nodes, its pairs, or the graphs of a collection.
             Copies of a pair and its reverse are in the same part.
-        train, val: fractions of the n examples; ``round(train n)`` are training examples, and
-            ``round((train + val) n)`` are training or validation examples.
+        train, val: fractions of the n examples: ``round(train n)`` become training examples, and
+            ``round((train + val) n)`` become training or validation examples.
         seed: random seed.
-        among: bool ``[n]``, mask of the examples to split, such as labelled examples; default all.
+        among: bool ``[n]``, mask of the examples to split, such as the labelled examples; default
+            all examples.
 
     Returns:
         The graph with three new masks. Every example, or every example of `among`, is in exactly
@@ -168,14 +170,14 @@ def random_split(
 
 
 def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
-    """Number of each pair, equal for its copies and its reverse; None if all pairs differ."""
+    """Number of each pair, shared with its copies and its reverse; None if all pairs differ."""
     low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
     key = low * graph.num_nodes + high
     return units_of(key)[1]
 
 
 def warn_of_empty(shares: Sequence[float | bool], sizes: Sequence[int]) -> None:
-    """Warn of a mask that has a positive fraction of the examples but no example."""
+    """Warn about a mask that has a positive fraction of the examples but no example."""
     empty = [n for n, w, size in zip(MASKS, shares, sizes, strict=True) if w and not size]
     if empty and sum(sizes):
         warn(
@@ -195,7 +197,7 @@ def check_shares(train: float, val: float) -> None:
 
 @typed
 def public_split(graph: Graph) -> Graph:
-    """Return the graph itself if it has all three masks of its public split.
+    """Return the graph unchanged if it has all three masks of its public split.
 
     Raises:
         ValueError: if a mask is missing, or two masks have an example in common.
@@ -229,7 +231,7 @@ def _with_masks(graph: Graph, *nodes: Tensor) -> Graph:
 def scaffold_split(
     graph: Graph, scaffolds: Sequence[Hashable], *, train: float = 0.8, val: float = 0.1
 ) -> Graph:
-    """Split molecules by scaffold, without randomness: a scaffold is in exactly one mask.
+    """Split molecules by scaffold, without randomness; each scaffold is in exactly one mask.
 
     The groups of `scaffold_groups` are assigned one after the other, largest first. A group is
     added to the training molecules if these remain at most ``train n``. Otherwise it is added to

@@ -40,10 +40,11 @@ def split_by_time(
 ) -> Graph:
     """Split edges by time: early edges become message edges, later edges become labelled pairs.
 
-    The model reads the message edges, all of which are earlier than any pair. Training pairs are
-    earlier than validation pairs, and validation pairs are earlier than test pairs. No edge is both
-    a message edge and a pair, since a model could then copy the pair's label from the features of
-    the edge. Edges with equal times are in the same window, the later of the possible windows.
+    The model reads only the message edges, all of which are earlier than any pair. Training pairs
+    are earlier than validation pairs, and validation pairs are earlier than test pairs. No edge is
+    both a message edge and a pair, since a model could then copy the pair's label from the features
+    of the edge. Edges with equal times are always in the same window; at a boundary between
+    windows, they are in the later window.
 
     Without `y`, the task is to predict the first edge between two nodes. Self-loops and later edges
     between the same two nodes do not become pairs, since the first edge reveals later edges. They
@@ -55,16 +56,16 @@ def split_by_time(
         graph: a graph whose edges have times.
         y: label of each edge, ``[num_edges]`` or float ``[num_edges, t]``. By default every edge
             has label 1, which means that it exists.
-        shares: fractions of the edges that become message edges and training, validation and test
-            pairs; the test pairs are the rest.
+        shares: fractions of the edges that become message edges, training pairs, validation pairs
+            and test pairs; all remaining edges become test pairs.
         edge_type: the relation whose edges are split by `shares`. Edges of other relations become
             message edges if they are earlier than any pair; otherwise they are left out. Without
-            `y`, an edge of a relation that reverses this relation is also left out if it is the
-            reverse of a pair. By default the edges of all relations are split.
+            `y`, reverses of pairs are also left out if they belong to a relation that reverses this
+            relation. By default the edges of all relations are split.
 
     Returns:
         The graph with the message edges and their fields. The pairs are in `edge_label_index` in
-        order of time, with labels `y` and three masks; with `edge_type` also with
+        order of time, with labels `y` and three masks. If `edge_type` is given, the graph also has
         `edge_label_type`.
 
     Raises:
@@ -132,7 +133,7 @@ def _with_other_relations(
 
 
 def _at_once(graph: Graph, own: Tensor) -> tuple[Graph, Tensor]:
-    """The graph and the edges `own`; if undirected, an edge and its reverse have one time."""
+    """The graph and the edges `own`; if undirected, an edge and its reverse get the same time."""
     times, n = graph.edge_time[own], graph.num_nodes  # type: ignore[index]  # checked
     source, target = graph.edge_index[:, own]
     key = source * n + target
@@ -166,8 +167,8 @@ def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | No
         edges: edges in order of time.
         num_nodes: number of nodes.
         presence: whether the task is to predict edges. If True, the first edge of a self-loop is
-            -1. If False, only an edge and its reverse belong together, and only if every edge has
-            its reverse.
+            -1. If False, repeated edges are separate; an edge and its reverse belong together if
+            every edge has its reverse.
     """
     source, target = edges
     distinct, unit = units_of(source * num_nodes + target)
@@ -213,7 +214,7 @@ def pair_split(
 
     This function is like `split_by_time`, but a model may read edges that are later than the pairs
     it predicts. Edges between the same two nodes are held out together, so no copy of a pair is a
-    message edge or in another part. Without `y` such edges become one pair, and a self-loop is
+    message edge or is in another part. Without `y` such edges become one pair, and a self-loop is
     always a message edge.
 
     Args:
@@ -222,8 +223,8 @@ def pair_split(
         seed: random seed.
         edge_type: the relation whose edges are split; edges of other relations are message edges.
             By default the edges of all relations are split.
-        rev_edge_type: the relation that has the reverses of the edges. The reverse of each pair is
-            removed from the message edges.
+        rev_edge_type: the relation that holds the reverses of the edges. The reverse of each pair
+            is removed from the message edges.
         is_undirected: with True, the graph or the relation is undirected. An edge and its reverse
             are held out together and become one pair in a random direction; a missing reverse of a
             message edge is added. With False, every edge is separate, and the reverse of a pair may
@@ -232,7 +233,7 @@ def pair_split(
 
     Returns:
         The graph with the message edges in their order. The pairs are in `edge_label_index`, with
-        labels `y` and three masks; with `edge_type` also with `edge_label_type`.
+        labels `y` and three masks. If `edge_type` is given, the graph also has `edge_label_type`.
 
     Raises:
         ValueError: as `split_by_time`; if the reverses of most pairs would be message edges and no

@@ -18,9 +18,9 @@ def turned_relations(
 ) -> dict[tuple[int, int], float]:
     """Find relations whose edges mostly have their reverse in another or in the same relation.
 
-    Let d be the fraction of all possible edges that a relation has. By chance, it has the reverses
-    of a fraction d of another relation's edges. "Mostly" therefore means a fraction of more than
-    ``(1 + d) / 2``.
+    Let d be the fraction of all possible edges that a relation contains. By chance, the relation
+    contains the reverses of a fraction d of another relation's edges. "Mostly" therefore means a
+    fraction of more than ``(1 + d) / 2``.
 
     Args:
         edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.
@@ -62,7 +62,7 @@ def turned_relations(
 def _shares(
     queries: Tensor, keys: Tensor, num_nodes: int, kinds: int
 ) -> dict[tuple[int, int], float]:
-    """Fraction of each relation's edges that another relation reverses, if there are edges."""
+    """Fraction of each relation's edges whose reverse is in another relation; {} without edges."""
     if queries.numel() == 0:
         return {}
     ends, relation = queries // kinds, queries % kinds
@@ -85,10 +85,11 @@ def _shares(
 def copying_relations(
     edges: Tensor, relation: Tensor, only: int, num_nodes: int
 ) -> dict[int, float]:
-    """Find relations with most edges of `only` in the same direction, see `turned_relations`.
+    """Find relations that have most edges of `only`, in the same direction.
 
     Returns:
         ``{b: share}``: the fraction of the distinct edges of relation `only` that are also in b.
+        `turned_relations` defines "most".
 
     Example:
         >>> edges = torch.tensor([[0, 1, 0, 1, 3], [2, 3, 2, 3, 0]])
@@ -116,7 +117,7 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """Fraction of edges whose reverse exists; 0 unless most have one, see `turned_relations`.
+    """Fraction of edges whose reverse exists; 0 unless most do, as in `turned_relations`.
 
     Args:
         keys: int64, sorted distinct numbers ``source * num_nodes + target`` of the edges.
@@ -155,7 +156,7 @@ def lacking_reverse(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def symmetric(edges: Tensor, num_nodes: int) -> bool:
-    """Whether every edge has its reverse; True without edges; self-loops are ignored.
+    """Whether every edge has its reverse, ignoring self-loops; True if there are no edges.
 
     Example:
         >>> symmetric(torch.tensor([[0, 1], [1, 0]]), 2), symmetric(torch.tensor([[0], [1]]), 2)
@@ -175,7 +176,7 @@ def all_reversed(keys: Tensor, num_nodes: int) -> bool:
 
 
 def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The sorted distinct keys, and the index of each key among them; None if all differ.
+    """The sorted distinct keys, and each key's index among these; None if all keys differ.
 
     Args:
         keys: int64 ``[num_edges]``; edges that belong together have equal keys.
@@ -227,7 +228,7 @@ def check_reverses(
     is_undirected: bool | None,
     presence: bool,
 ) -> None:
-    """Raise if message edges would reverse most pairs; only warn if the caller chose this."""
+    """Raise if most pairs' reverses would be message edges; only warn if the caller chose this."""
     if edge_type is None and (is_undirected or (is_undirected is False and not presence)):
         return
     n, types = graph.num_nodes, graph.edge_type
@@ -263,7 +264,7 @@ def check_reverses(
 
 
 def warn_of_copies(graph: Graph, edge_type: int) -> None:
-    """Warn if another relation has most edges of this relation, all as message edges."""
+    """Warn if another relation contains most edges of this relation as message edges."""
     copies = copying_relations(graph.edge_index, graph.edge_type, edge_type, graph.num_nodes)  # type: ignore[arg-type]
     for other, share in copies.items():
         warn(

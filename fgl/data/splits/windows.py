@@ -1,4 +1,4 @@
-"""Windows of a series, split in the order of time."""
+"""Windows of a time series, split in the order of time."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def windows(
         shares: fractions of the training, validation and test times, with sum 1.
         stride: number of times between the ends of consecutive windows.
         scaled: whether models read standardised features and their output is converted back to the
-            units of `y`. The means and standard deviations of each feature are computed from this
-            graph's training times, without unknown targets. If the graph is a client's graph, they
-            are the client's own statistics. If the graph is partitioned later, all clients share
-            them.
+            units of `y`. The mean and the standard deviation of each feature are computed from this
+            graph's training times, without unknown targets. If the graph is a client's graph, these
+            statistics are the client's own. If the graph is partitioned later, all clients share
+            the statistics.
 
     Returns:
         The graph with `window_index`, `horizon_index`, three masks of the windows, and `scale`.
@@ -89,7 +89,7 @@ def windows(
 
 
 def _scale(graph: Graph, end: int) -> Tensor:
-    """Means and deviations of features and known targets before a time, as a row per node."""
+    """Means and deviations of the features and known targets before a time; one row per node."""
     y = graph.y[:, :end, None].to(graph.x.dtype)  # type: ignore[index]
     columns = torch.cat([dense(graph.x)[:, :end], y], 2).flatten(0, 1)
     mean = columns.nanmean(0)
