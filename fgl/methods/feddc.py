@@ -38,12 +38,12 @@ def feddc(
     round.
 
     With plain SGD this has the same trajectory as the authors' code, except for three things. S is
-    a client's own number of steps; in the authors' code S is the mean client's number. Clients use
-    theta; the authors additionally report two means of the clients' models. A gradient is clipped
-    only if `fedavg` clips; the authors clip at 10.
+    a client's own number of steps; in the authors' code S is the mean over clients. Clients predict
+    with theta; the authors also report two means of the clients' models. A gradient is clipped only
+    if `fedavg` clips gradients; the authors clip at norm 10.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
         control: how ``s_k`` is computed; default ``"path"`` with plain SGD, else ``"gradient"``.
         lr: eta; default the learning rate of the clients' optimiser. Plain SGD accepts no other

@@ -32,12 +32,12 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     a fixed point ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``, so the total gradient over
     all clients' examples is 0, regardless of who takes part in a round.
 
-    This has the same trajectory as the authors' code, except for two things. Clients use theta; the
-    authors' plots show the mean of all clients' models. A gradient is clipped only if `fedavg`
-    clips; the authors clip at 10.
+    This has the same trajectory as the authors' code, except for two things. Clients predict with
+    theta; the authors' plots show the mean of all clients' models. A gradient is clipped only if
+    `fedavg` clips gradients; the authors clip at norm 10.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         penalty: alpha, weight of the regulariser, at least 0; 0.01 in the authors' code.
 
     Raises:
@@ -74,7 +74,7 @@ def drifting(fedavg: Method, name: str) -> Method:
     A client keeps its drift ``h_k``; its context has the drift and the ratio ``n_k / n``.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         name: name of the method, for errors.
 
     Raises:

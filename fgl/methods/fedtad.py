@@ -74,7 +74,7 @@ def fedtad(
     task decides both.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         generator: G, for the clients' numbers of features and classes.
         topology: ``graph -> [num_nodes, d]``, added to the features when nodes are compared.
         num_nodes: nodes of a generated graph, at least the number of classes.

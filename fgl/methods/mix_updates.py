@@ -25,7 +25,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
     ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, where dW_j is client j's update.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         network: function ``(inbox, known) -> matrix, known``. It returns the matrix ``[K, K]`` that
             mixes the participants' updates, and the network ``[K, K]`` to remember for later
             rounds. Its argument `known` is the remembered network, with -1 for clients that never

@@ -35,7 +35,7 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
     model after local training, before the server mixes. Here the task decides both.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         prior: lambda, above 0, weight of the fractions of examples. For large values the method is
             FedAvg.
         attraction: mu, weight of a model's attraction to the direction of its mix. The public code

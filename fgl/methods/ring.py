@@ -19,7 +19,7 @@ def ring(fedavg: Method) -> Method:
     client twice.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
 
     Raises:
         ValueError: if the server of `fedavg` does more than average.

@@ -74,7 +74,7 @@ def s2fgl(
     The public script trains with SGD, rate .2, 10 steps, width 128, dropout .1.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages. Its model takes
+        fedavg: FedAvg of a task, whose server only averages. Its model takes
             ``return_embedding=True``, and its loss sees all nodes in each step.
         knowledge: weight of the books' term; the public code has .05 times 100.
         alignment: weight of A.

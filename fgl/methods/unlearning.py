@@ -91,7 +91,7 @@ def unlearned(
     norm layer's weights.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         client: the number, from 0, of the client to forget, or several numbers.
         at: number of rounds before the ascent, at least 1.
         radius: radius of the ball, above 0; default `usual_radius`.
