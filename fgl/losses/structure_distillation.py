@@ -1,4 +1,4 @@
-"""Structure distillation: similarities of neighbours in the student follow the teacher's."""
+"""Structure distillation: the student's similarities of neighbours follow the teacher's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def structure_distillation(
         Scalar; 0, with a gradient, if no node has a neighbour.
 
     Raises:
-        ValueError: if the shapes disagree or the temperature is not positive.
+        ValueError: if shapes do not match, or if the temperature is not positive.
 
     Example:
         >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])

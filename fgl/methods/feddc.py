@@ -38,9 +38,9 @@ def feddc(
     round.
 
     With plain SGD this has the same trajectory as the authors' code, except for three things. S is
-    a client's own number of steps; in the authors' code S is the mean over clients. Clients predict
-    with theta; the authors also report two means of the clients' models. A gradient is clipped only
-    if `fedavg` clips gradients; the authors clip at norm 10.
+    a client's own number of steps; in the authors' code S is the mean number over clients. Clients
+    predict with theta; the authors also report two means of the clients' models. A gradient is
+    clipped only if `fedavg` clips gradients; the authors clip at norm 10.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.

@@ -14,8 +14,8 @@ from ..federation import Inbox, Message, Method, State, check_averages, layer
 def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
-    An absent client is left out of the means and gets no message. With two clients, each client is
-    in the mean a single time. FedEgo's code, the only known public implementation, adds the other
+    An absent client is left out of the means and gets no message. With two clients, the mean
+    contains each client once. FedEgo's code, the only known public implementation, adds the other
     client twice.
 
     Args:

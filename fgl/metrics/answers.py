@@ -31,7 +31,7 @@ def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.
-        ValueError: if the shapes disagree, or if a label is not 0, 1 or NaN.
+        ValueError: if shapes do not match, or if a label is not 0, 1 or NaN.
 
     Example:
         >>> y = torch.tensor([[0.0, 1.0], [1.0, 1.0], [torch.nan, 1.0]])

@@ -27,7 +27,7 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.
-        ValueError: if the shapes disagree.
+        ValueError: if shapes do not match.
 
     Example:
         >>> rmse(torch.tensor([[1.0], [5.0]]), torch.tensor([3.0, torch.nan]))
@@ -143,7 +143,7 @@ def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tenso
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.
-        ValueError: if the shapes disagree.
+        ValueError: if shapes do not match.
     """
     out, answer = as_columns(output, y, mask)
     valid = ~answer.isnan()

@@ -26,7 +26,7 @@ def auc(scores: Tensor, y: Tensor) -> float:
         Between 0 and 1.
 
     Raises:
-        ValueError: if a shape disagrees, a score is NaN, or a class is missing.
+        ValueError: if shapes do not match, a score is NaN, or a class is missing.
 
     Example:
         >>> auc(torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.tensor([0, 0, 1, 1]))
@@ -52,7 +52,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
         Between 0 and 1.
 
     Raises:
-        ValueError: if a shape disagrees, a score is NaN, or a class is missing.
+        ValueError: if shapes do not match, a score is NaN, or a class is missing.
 
     Example:
         >>> average_precision(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0, 0, 1, 1]))
@@ -101,7 +101,7 @@ def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = No
 
     Raises:
         TypeError: if `mask` is not bool.
-        ValueError: if a shape disagrees, or `k` is not positive.
+        ValueError: if shapes do not match, or if `k` is not positive.
 
     Example:
         >>> others = torch.tensor([[0.1, 0.2], [0.8, 0.9]])
