@@ -86,7 +86,7 @@ def finch(rows: Tensor) -> Tensor:
 
 
 def linked(rows: Tensor) -> Tensor:
-    """Clusters of rows; rows are linked if one is nearest to the other, or a third to both.
+    """Clusters of rows; two rows are linked if one is the other's nearest or both have the same.
 
     Example:
         >>> linked(torch.tensor([[1.0, 0.0], [1.0, 0.1]]))
@@ -120,8 +120,7 @@ def nearest_rows(rows: Tensor, count: int) -> Tensor:
 
 @explained
 def min_cut(weight: Tensor) -> Tensor:
-    """The smaller of the two parts of a network that is divided by its minimum cut (Stoer and
-    Wagner).
+    """The smaller part of a network that is divided by its minimum cut (Stoer and Wagner).
 
     ``argmin_S sum_{i in S, j not in S} w_ij`` over all sets S except the empty and the full set.
 

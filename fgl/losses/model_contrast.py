@@ -1,5 +1,4 @@
-"""Contrastive loss between models: near the received model, far from the client's earlier
-models."""
+"""Contrastive loss between models: near the received model, far from earlier models."""
 
 from __future__ import annotations
 

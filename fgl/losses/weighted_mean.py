@@ -38,8 +38,8 @@ def known_mean(
 ) -> Tensor:
     """Mean of a loss over the known entries of the masked rows.
 
-    Where a label is unknown, the output and the label are first set to 0. Otherwise the gradient
-    would be NaN, since NaN times 0 is NaN.
+    If a label is unknown, the output and the label are first set to 0. Otherwise the gradient would
+    be NaN, since NaN times 0 is NaN.
 
     Args:
         each: function ``(output, y) -> loss`` for every entry; all three are ``[n, t]``.

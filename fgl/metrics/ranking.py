@@ -15,7 +15,7 @@ from .classes import share
 def auc(scores: Tensor, y: Tensor) -> float:
     """Area under the receiver operating characteristic.
 
-    This is the probability that a positive scores above a negative, where a tie has the value 1/2:
+    This is the probability that a positive scores above a negative, with the value 1/2 for a tie:
     ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. It is computed exactly by sorting, O(n log n).
 
     Args:
@@ -140,7 +140,7 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """For each distinct score, in descending order, count positives and all rows at or above it.
 
-    Sorting is done on the device of the scores, the rest on the CPU.
+    Scores are sorted on their own device; everything else is computed on the CPU.
     """
     reject_if(
         scores.dim() != 1 or y.shape != scores.shape,

@@ -32,10 +32,9 @@ def adapted(
 ) -> Task:
     """AdaFGL: after rounds of the task's FedAvg, clients train their own networks.
 
-    The first step ends with the model of its best validation round. In the public code this step
-    weights clients by their numbers of nodes; here they are weighted as in the task. The second
-    step is `fgl.methods.adafgl` with the task's local training. Each client is scored on its own
-    nodes.
+    The result of the first step is the model of its best validation round. In the public code this
+    step weights clients by their numbers of nodes; here it uses the task's weights. The second step
+    is `fgl.methods.adafgl` with the task's local training. Each client is scored on its own nodes.
 
     Args:
         task: a task of nodes; each client has a training mask and masks for scores.

@@ -38,14 +38,15 @@ def graph_task(
 ) -> Task:
     """Classify graphs; each client is scored on its own test graphs with the model that it deploys.
 
-    For targets other than class labels, the graphs in the clients' validation masks select the
-    round. A warning is given if tested graphs are training graphs or copies of training graphs.
+    For targets other than class labels, the best round is selected by the graphs in the clients'
+    validation masks. A warning is given if tested graphs are training graphs or copies of training
+    graphs.
 
     Args:
         clients: the clients' training graphs, collections with labels.
-        tests: one collection with labels per client; the graphs in its test mask are scored, or all
-            graphs if it has no masks.
-        model: called as ``model(*graph.inputs)``, returns logits, or the output that the target
+        tests: one collection with labels per client; the graphs in its test mask are scored; if it
+            has no masks, all its graphs are scored.
+        model: called as ``model(*graph.inputs)``; it returns logits, or the output that the target
             needs.
         train: local training.
         target: meaning of the values of ``graph.y``; default class labels.

@@ -42,7 +42,7 @@ def node_task(
             over clients. If a client's labels do not define a metric, ``pooled_test_`` metrics over
             all clients are added, and a warning says why.
         clients: graphs with labels, and a training mask unless all nodes train.
-        model: called as ``model(graph.x, graph.adj)``, returns logits, or the output that the
+        model: called as ``model(graph.x, graph.adj)``; it returns logits, or the output that the
             target needs.
         train: local training.
         target: meaning of the values of ``graph.y``; default class labels.

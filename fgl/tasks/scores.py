@@ -48,7 +48,7 @@ def node_scores(
     """A score of a model on a client's own nodes, or on the graphs of its collection.
 
     Args:
-        model: called as ``model(*graph.inputs)``, returns logits, or the output that the target
+        model: called as ``model(*graph.inputs)``; it returns logits, or the output that the target
             needs.
         test: whether to score the test nodes too; False if only validation is needed.
         logits_of: ``(model, params, graph) -> logits``; default the model's output for the whole
@@ -90,7 +90,8 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
     """A score of how well a model separates a client's held-out edges from pairs without an edge.
 
     Args:
-        model: called as ``model(graph.x, graph.adj)``, returns embeddings; inner products decode.
+        model: called as ``model(graph.x, graph.adj)``; it returns embeddings, whose inner products
+            are the scores of links.
         splits: one per client; ``split.graph`` identifies the client.
         test: whether to score the test pairs too.
 

@@ -33,7 +33,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
 
     Args:
         clients: graphs with their own labels and masks.
-        model: called as ``model(graph.x, graph.adj)``, returns logits.
+        model: called as ``model(graph.x, graph.adj)``; it returns logits.
         train: local training.
 
     Example:
