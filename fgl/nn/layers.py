@@ -98,7 +98,7 @@ def _dropped(x: Features, p: float) -> Features:
 
 
 def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tuple[Any, Any]:
-    """Outputs of the last two of some layers, with ReLU and dropout between the layers.
+    """The output of layers with ReLU and dropout between them, and the second-to-last output.
 
     Args:
         layers: the layers; each is called with the rows of the layer before it and `fields`.

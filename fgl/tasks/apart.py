@@ -23,7 +23,7 @@ SCORED = ("val_mask", "test_mask")
 
 
 def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> None:
-    """Warn if clients train on examples in validation or test masks, their own or the whole
+    """Warn if clients train on examples that are in a validation or test mask, also the whole
     graph's.
 
     Args:
@@ -177,8 +177,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Estimate for how many tested pairs each fact reveals the label, and count the tested
-    pairs."""
+    """Estimate for how many tested pairs each fact reveals the label; count the tested pairs."""
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():
         return {}
