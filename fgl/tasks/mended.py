@@ -1,5 +1,4 @@
-"""FedSage+: train generators of neighbours, add generated nodes to clients' graphs, then run
-FedAvg."""
+"""FedSage+: train generators of neighbours, add these to clients' graphs, then run FedAvg."""
 
 from __future__ import annotations
 

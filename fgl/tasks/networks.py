@@ -29,8 +29,7 @@ MODELS: dict[str, Any] = {
 
 @declares
 class Networks(Cut):
-    """Fields of the settings of tasks whose clients are cut from one graph, with a choice of
-    network."""
+    """Fields of settings whose clients are cut from one graph, with a choice of network."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
     """The network of the clients; star also reads encodings of structure, as in FedStar; aux
@@ -56,8 +55,8 @@ class Networks(Cut):
         seed: int,
         more: Mapping[str, Any] | None = None,
     ) -> tuple[Graph, list[Graph], nn.Module, int]:
-        """The whole graph and the clients' graphs as inputs, the network, and the bytes sent for
-        them.
+        """The whole graph and the clients' graphs as inputs; the network; the bytes sent for
+        inputs.
 
         Args:
             whole: the graph that is cut.

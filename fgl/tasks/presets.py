@@ -46,8 +46,8 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
     Args:
         method: ``"fedaux"``, ``"feddep"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``,
-            ``"fedsage-plus"``, ``"fedspa"``, ``"fedssp"``, ``"fedstar"``; any other name gives the
-            setting without changes.
+            ``"fedsage-plus"``, ``"fedspa"``, ``"fedssp"``, ``"fedstar"``; for any other name, the
+            setting keeps its defaults.
         kind: class of the setting, such as `Nodes`.
         values: values of the other fields of the setting.
 
