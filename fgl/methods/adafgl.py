@@ -39,7 +39,7 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
     The public code trains each client without interruption, so this method keeps the optimiser's
     state between rounds. The public code stops each client at its best validation epoch; here the
-    caller decides which round's model is used. In the public code each client draws its own initial
+    caller decides which round's model is used. In the public code each client initialises its own
     networks; here all clients start from the same initial networks and never average them. The
     public code also uses the labels of nodes in no split; here these labels are not used. The
     published settings are Adam with a rate of .01 and a weight decay of 5e-4, 200 epochs, 3 hops,
@@ -49,7 +49,7 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
     Args:
         fedavg: FedAvg of a task, whose loss is replaced.
-        threshold: smallest accuracy at which neighbours count as similar, in [0, 1].
+        threshold: smallest accuracy at which neighbours are treated as similar, in [0, 1].
 
     Raises:
         ValueError: if `threshold` is out of range, or the model is not a `fgl.nn.AdaFGL`.

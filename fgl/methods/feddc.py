@@ -33,9 +33,9 @@ def feddc(
     The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as in FedDyn, and adds
     ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. A client has n_k training examples, and n is
     the mean of n_k over all clients. Clients send n_k before the first round
-    (`fgl.federation.Joining`). At a fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and ``sum_k h_k
-    = 0``, so the total gradient over all clients' examples is 0, regardless of who takes part in a
-    round.
+    (`fgl.federation.Joining`). At a fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and
+    ``sum_k h_k = 0``, so the total gradient over all clients' examples is 0, regardless of which
+    clients take part in a round.
 
     With plain SGD this has the same trajectory as the authors' code, except for three things. S is
     a client's own number of steps; in the authors' code S is the mean number over clients. Clients

@@ -21,7 +21,7 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: boo
 
     Every client initialises its own feature channel in its first round. A client predicts with its
     own feature channel and the received structure channel. The authors' clients keep their Adam
-    state between rounds (``Training(keep_optimizer=True)``); here `fedavg` decides this.
+    state between rounds (``Training(keep_optimizer=True)``); here `fedavg` defines this.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.Star`, or has the layers of `shared`.

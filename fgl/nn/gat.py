@@ -30,7 +30,7 @@ class GATConv(nn.Module):
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` whose zero entries count as absent; output:
+        `SparseMatrix` in which a zero entry means no edge; output:
         ``[num_nodes, heads * out_channels]``, or ``[num_nodes, out_channels]`` if heads are
         averaged.
 

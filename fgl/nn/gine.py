@@ -27,7 +27,7 @@ class GINEConv(nn.Module):
 
     Shapes:
         x: float ``[num_nodes, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with
-        ``A[target, source]``, whose zero entries count as absent; edge_attr: float
+        ``A[target, source]``, in which a zero entry means no edge; edge_attr: float
         ``[nnz, edge_dim]`` in the order of the matrix's entries (`Graph.entries`), or of the edges;
         output: ``[num_nodes, out_channels]``.
 

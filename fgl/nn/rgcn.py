@@ -31,7 +31,7 @@ class RGCNConv(nn.Module):
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``, whose zero entries count as absent; edge_type:
+        `SparseMatrix` with ``A[target, source]``, in which a zero entry means no edge; edge_type:
         int64 ``[nnz]`` in ``[0, num_relations)``, in the order of the matrix's entries
         (`Graph.entries`), or of the edges; output: ``[num_nodes, out_channels]``.
 

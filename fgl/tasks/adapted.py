@@ -40,7 +40,8 @@ def adapted(
         task: a task of nodes; each client has a training mask and masks for scores.
         seed: seed of both steps.
         first_rounds: rounds of the first step.
-        threshold: smallest accuracy of propagated labels at which neighbours count as similar.
+        threshold: smallest accuracy of propagated labels at which neighbours are treated as
+            similar.
         own_hidden: width of the clients' own networks.
         own_hops: number of propagation steps of features.
         own_alpha: weight of a client's own edges in this propagation, in [0, 1].

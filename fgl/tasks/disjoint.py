@@ -52,7 +52,7 @@ def task_of(
         model: the encoder.
         loss: the loss that a client minimises.
         train: local training.
-        score_of: ``(test=...) -> score``; `test` decides whether test examples are scored too.
+        score_of: ``(test=...) -> score``; `test` says whether to also score test examples.
         select: the validation metric.
     """
     method = weighed_by_nodes(fedavg(model, loss=loss, train=train))

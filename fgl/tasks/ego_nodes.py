@@ -193,7 +193,7 @@ class EgoNodes(Setting):
     }
 
     def load(self, seed: int = 0) -> Task:
-        """Load the task; `seed` decides the partition and the initial model."""
+        """Load the task; `seed` determines the partition and the initial model."""
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
         where: dict[str, Any] = {"share": self.share, "major_rate": self.major_rate}
         where |= {"num_test": self.num_test, "seed": seed}

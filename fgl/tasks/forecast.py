@@ -95,7 +95,7 @@ class Forecast(Cut):
         )
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides partition and initial model."""
+        """The task; `seed` determines the partition and the initial model."""
         whole = traffic(24, 1500) if self.dataset == "synthetic" else data.load(self.dataset)
         whole = whole.to(self.device)
         parts = self.cut(whole, seed)

@@ -106,7 +106,7 @@ class Graphs(Setting):
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
         """Every client's training graphs and test graphs.
 
-        `seed` decides the folds, and with ``partition="dirichlet"`` also the partition.
+        `seed` determines the folds, and with ``partition="dirichlet"`` also the partition.
         """
         graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)
         y: Any = graph.y
@@ -128,13 +128,14 @@ class Graphs(Setting):
         return data.splits.fold_clients(graph, parts, **which)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides the folds, the initial model and a ``"dirichlet"`` partition."""
+        """The task; `seed` determines the folds, the initial model and a ``"dirichlet"``
+        partition."""
         clients, tests = self.folds_of(seed)
         inputs = replace(self, damage=replace(self.damage, missing_labels=0, label_noise=0))
         return self.of(self.damaged(clients, seed), inputs.damaged(tests, seed + 1), seed=seed)
 
     def of(self, clients: Sequence[Graph], tests: Sequence[Graph], *, seed: int = 0) -> Task:
-        """The task of these clients; `seed` decides the initial model."""
+        """The task of these clients; `seed` determines the initial model."""
         sizes: Any = clients[0].num_features, self.hidden, clients[0].num_classes
         model = self.seeded(seed, GRAPH_MODELS[self.model], *sizes, dropout=self.dropout)
         if self.model == "star":

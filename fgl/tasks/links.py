@@ -141,7 +141,7 @@ class Links(Disjoint):
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=5)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides partition, splits and initial model."""
+        """The task; `seed` determines the partition, the splits and the initial model."""
         whole, of_degrees = self.graphs()
         none = {"train_mask": None, "val_mask": None, "test_mask": None}  # all nodes train
         splits = self.splits(whole.replace(**none), seed)

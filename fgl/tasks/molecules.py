@@ -55,7 +55,7 @@ class Molecules(Setting):
     local: Local = Local("adam", lr=1e-3, weight_decay=0.0, steps=1)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides the initial model, and a random partition and split."""
+        """The task; `seed` determines the initial model, and a random partition and split."""
         target = self._target()
         clients, whole = self.clients_of(seed)
         return self.of(self.damaged(clients, seed), whole, target=target, seed=seed)
@@ -72,7 +72,7 @@ class Molecules(Setting):
         return [graph.select(part) for part in parts], graph
 
     def of(self, clients: Sequence[Graph], whole: Graph, *, target: Target, seed: int = 0) -> Task:
-        """The task of these clients; `seed` decides the initial model."""
+        """The task of these clients; `seed` determines the initial model."""
         sizes: Any = whole.num_features, self.hidden, whole.num_outputs
         options: dict[str, Any] = {"num_layers": self.layers, "dropout": self.dropout}
         if self.model == "gine":

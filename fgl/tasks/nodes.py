@@ -95,7 +95,7 @@ class Nodes(Networks):
     }
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides split, partition and initial model."""
+        """The task; `seed` determines the split, the partition and the initial model."""
         whole = data.splits.split(
             data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
         )

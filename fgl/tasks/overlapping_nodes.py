@@ -122,7 +122,7 @@ class OverlappingNodes(Setting):
             ) from None
 
     def load(self, seed: int = 0) -> Task:
-        """Load the task; `seed` decides the partition, a random split and the initial model."""
+        """Load the task; `seed` determines the partition, a random split and the initial model."""
         graph = data.normalize_features(data.load(self.dataset))
         if self.per_class is not None or graph.train_mask is None:
             count = 20 if self.per_class is None else self.per_class

@@ -74,7 +74,7 @@ class OwnNodes(Disjoint):
     """
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides partition, splits and initial model."""
+        """The task; `seed` determines the partition, the splits and the initial model."""
         whole, of_degrees = self.graphs()
         parts = self.cut(whole, seed)
         clients = data.partitions.partition_graph(self.scaled(whole), parts)

@@ -248,8 +248,8 @@ def evaluate_ego(
         ``(outbox, states) -> {"local_f1", "global_f1", "val_f1",
         "val_loss"}``, means over the ``scored_clients``; ``local_unseen_f1`` on own test nodes on
         which no other client trains (`unseen_nodes`), a mean over the ``unseen_clients`` that have
-        such nodes, or left out if no client has any; with `each` also each client's ``local_f1/0``,
-        ``global_f1/0``, ``local_unseen_f1/0``, ...; empty if no client has taken part.
+        such nodes, or left out if no client has any; each client's ``local_f1/0``, ``global_f1/0``,
+        ``local_unseen_f1/0``, ...; empty if no client has taken part.
 
     Example:
         >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)

@@ -111,7 +111,7 @@ class Setting:
         return data.damaged(clients, self.damage, seed=chance, features=features)
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
-        """A network on the setting's device; `seed` decides its initial parameters."""
+        """A network on the setting's device; `seed` determines its initial parameters."""
         with one_thread(), torch.random.fork_rng([]):
             torch.manual_seed(seed)
             return make(*sizes, **how).to(self.device)

@@ -140,7 +140,7 @@ class SubgraphNodes(Networks):
         return data.one_space(self.damaged(wholes, seed))
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides split, clients and initial model."""
+        """The task; `seed` determines the split, the clients and the initial model."""
         more = {"head": True} if self.model == "gcn" else {}
         names, sent = self.dataset.split("+"), 0
         if len(names) > 1:

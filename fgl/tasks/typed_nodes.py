@@ -37,7 +37,7 @@ class TypedNodes(Cut):
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=3)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides split, partition and initial model."""
+        """The task; `seed` determines the split, the partition and the initial model."""
         whole = self.whole(seed)
         parts = self.cut(whole, seed)
         if self.share_conferences:
