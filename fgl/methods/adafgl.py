@@ -102,8 +102,8 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
 
     Each step computes ``F <- alpha A^ F + (1 - alpha) F_0`` with ``A^ = D^-1/2 (A + I) D^-1/2``,
     and then adds ``F_0`` on the nodes of the first half. On these nodes ``F_0`` is the one-hot
-    label; on all other nodes ``F_0`` is uniform over the classes. The halves are drawn from torch's
-    global generator.
+    label; on all other nodes ``F_0`` is uniform over the classes. The halves are sampled with
+    torch's global generator.
 
     Args:
         graph: a graph with class labels.

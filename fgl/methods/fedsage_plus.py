@@ -44,7 +44,7 @@ DRAWN = ("noise", "keep")
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
     """The features of `width` random neighbours, with repeats, of each of `count` random nodes.
 
-    The nodes are drawn from all nodes with a neighbour.
+    The nodes are sampled from all nodes that have a neighbour.
 
     Returns:
         float ``[count, width, num_features]``; int64 ``[count]``, the numbers of neighbours: all
@@ -169,7 +169,7 @@ def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
 
 
 def drawn_step(steps: Any, graph: Graph) -> dict[str, Any]:
-    """The context of a step, with newly drawn noise and dropout."""
+    """The context of a step, with newly sampled noise and dropout."""
     context: dict[str, Any] = next(iter(steps(graph, {})))[1]
     return context
 

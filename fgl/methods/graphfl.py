@@ -140,8 +140,8 @@ def _check_model(fedavg: Method) -> None:
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
     """A random half of a step's training examples, and of each `Ragged` entry in its context.
 
-    The halves are drawn from torch's global generator. If the number of examples is odd, the query
-    set has one example more than the support set.
+    The halves are sampled with torch's global generator. If the number of examples is odd, the
+    query set has one example more than the support set.
 
     Returns:
         The support set as masks, by ``"train_mask"`` and the names of the context's entries.

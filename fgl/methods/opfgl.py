@@ -69,7 +69,7 @@ def opfgl(
     c, of the fraction of their training neighbours that have this class. So a client learns
     frequent classes more from its own labels, and rare classes more from f_g.
 
-    Before the sums are computed, some nodes that are not training nodes get labels too. A node is
+    Before the sums are computed, some nodes that are not training nodes also get labels. A node is
     labelled if its fraction of propagated labels is at least `sure` for one of the `expand` classes
     with the largest H_c, and if its degree is at least `min_degree`.
 

@@ -83,7 +83,7 @@ class GAT(Stack):
     """Layers of `GATConv` with ReLU and dropout between them; the last layer averages its heads.
 
     Keys equal those of ``torch_geometric.nn.GAT`` of the same sizes. Without dropout the outputs
-    are equal too. Unlike PyG's network, this network does not apply dropout to attention.
+    are also equal. Unlike PyG's network, this network does not apply dropout to attention.
 
     Args:
         in_channels: number of node features.

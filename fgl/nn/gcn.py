@@ -69,7 +69,7 @@ class GCN(Stack):
         out_channels: number of classes.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
-        drop_input: whether to apply dropout to the features too.
+        drop_input: whether to also apply dropout to the features.
         normalize: if False, the given matrix is used as the operator without changes.
         summed: if True, the features are already sums over neighbours
             (`fgl.data.neighbour_sums`), and the first convolution does not sum again.

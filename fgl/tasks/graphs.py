@@ -128,8 +128,7 @@ class Graphs(Setting):
         return data.splits.fold_clients(graph, parts, **which)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines the folds, the initial model and a ``"dirichlet"``
-        partition."""
+        """The task; `seed` determines folds, initial model and a ``"dirichlet"`` partition."""
         clients, tests = self.folds_of(seed)
         inputs = replace(self, damage=replace(self.damage, missing_labels=0, label_noise=0))
         return self.of(self.damaged(clients, seed), inputs.damaged(tests, seed + 1), seed=seed)

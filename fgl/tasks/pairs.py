@@ -220,8 +220,7 @@ class Pairs(Cut):
         reject_if(self.dropout, "dropout to be 0 for Pairs, whose network has none", self.dropout)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines a random order, the partition, the initial model and the
-        negatives."""
+        """The task; `seed` determines random order, partition, initial model and negatives."""
         whole = self.whole(seed)
         parts = self.cut(whole, seed)
         self.check_all_train()

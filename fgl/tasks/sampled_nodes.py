@@ -54,7 +54,7 @@ def sampled_node_task(
         optimizer: function from a list of tensors to a `torch.optim` optimiser.
         fanouts: number of sampled neighbours per node, for each hop; -1 means all.
         epochs: passes over a client's training nodes in a round.
-        batch_size: training nodes per step; a smaller last batch is used too.
+        batch_size: training nodes per step; a smaller last batch is also used.
         block_size: nodes per block of inference, see `logits_in_blocks`.
         target: meaning of the values of ``graph.y``; default class labels.
 

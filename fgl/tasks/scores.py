@@ -97,8 +97,8 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
     Returns:
         ``(params, graph) -> {"val_auc", "val_ap", "test_auc", "test_ap"}``, without metrics that
-        lack edges or negatives, so empty for a client without held-out edges. Metrics are NaN if
-        the model's scores are NaN, for example after divergence.
+        lack edges or negatives. For a client without held-out edges the dict is empty. Metrics are
+        NaN if the model's scores are NaN, for example after divergence.
 
     Raises:
         ValueError: when called, if no split has this graph.
