@@ -23,8 +23,7 @@ SCORED = ("val_mask", "test_mask")
 
 
 def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> None:
-    """Warn if clients train on examples that are in a validation or test mask, also the whole
-    graph's.
+    """Warn if clients train on examples in a validation or test mask, also in the whole graph's.
 
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.

@@ -55,8 +55,7 @@ class Networks(Cut):
         seed: int,
         more: Mapping[str, Any] | None = None,
     ) -> tuple[Graph, list[Graph], nn.Module, int]:
-        """The whole graph and the clients' graphs as inputs; the network; the bytes sent for
-        inputs.
+        """The whole graph and the clients' graphs as inputs; the network; the bytes sent.
 
         Args:
             whole: the graph that is cut.
