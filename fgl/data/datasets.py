@@ -41,9 +41,9 @@ def load(
     `large_graph` with the sizes of ogbn-arxiv and ogbn-products. ``"cora"``, ``"citeseer"``,
     ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``, ``"polblogs"``,
     ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are read from `root`, or
-    downloaded to it. ``"dblp"`` is read only from `root`, since the published file has
-    another format. Any other name is a folder in `root`. Its files, in the folder itself or
-    in its subfolder ``raw``, must have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark or the
+    downloaded to it. ``"dblp"`` is read only from `root`, since the published file has another
+    format. Any other name is a folder in `root`. Its files, in the folder itself or in its
+    subfolder ``raw``, must have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark or the
     heterophilous graphs (``NAME.npz``, such as roman_empire, amazon_ratings and questions),
     GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``),
     ``NAME.gml``, or OGB's (``edge.csv.gz`` and others in ``raw``, and ``split`` next to ``raw``)

@@ -93,7 +93,7 @@ def sentence(name: str, sources: Sequence[Any]) -> str | None:
 
     Example:
         >>> sentence("lr", (fgl.methods.local, fgl.tasks.Local))
-        'Its learning rate.'
+        '...earning rate...'
     """
     documented = map(_sentences, filter(None, sources))
     return next((texts[name] for texts in documented if name in texts), None)
