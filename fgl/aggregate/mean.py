@@ -22,7 +22,8 @@ LONG = 2**18  # entries of a tensor; longer tensors of a stack do not fit a cach
 def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict[str, Tensor]:
     """Weighted mean over clients: ``sum_k weight_k stack_k / sum_k weight_k``.
 
-    Computed as ``sum_k stack_k / (sum_j weight_j / weight_k)``, in an order that depends only on K.
+    The sum is computed as ``sum_k stack_k / (sum_j weight_j / weight_k)``, in an order that depends
+    only on K.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
@@ -71,7 +72,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
 
 
 def exact(value: Tensor) -> torch.dtype:
-    """The dtype to compute in; in bfloat16 a sum would ignore clients after the first hundreds."""
+    """The dtype for sums: a bfloat16 sum would ignore all clients after the first few hundred."""
     reject_if(value.is_complex(), "the clients' tensors to be real", value.dtype, TypeError)
     if not value.is_floating_point():
         return torch.float64
@@ -79,9 +80,9 @@ def exact(value: Tensor) -> torch.dtype:
 
 
 def folded(total: Tensor) -> Tensor:
-    """Sum over the first dimension: repeatedly adds the second half to the first half.
+    """Sum over the first dimension, by repeatedly adding the second half to the first half.
 
-    Overwrites its argument. If the number of rows is odd, the middle row is added last.
+    The argument is overwritten. If the number of rows is odd, the middle row is added last.
     """
     rows = len(total)
     while rows > 2:
@@ -178,11 +179,11 @@ def root(value: Tensor) -> Tensor:
     """Square root ``1 / (1 / sqrt(x))`` of each entry, with an error of at most two last digits.
 
     On a CPU, `torch.sqrt` calls MKL, and the last digit of MKL's result depends on the type of CPU.
-    `rsqrt` and `reciprocal` use the root and division of IEEE arithmetic, with the same result on
-    every CPU.
+    `rsqrt` and `reciprocal` use the square root and the division of IEEE arithmetic, which have the
+    same result on every CPU.
 
     Args:
-        value: floating point ``[...]``; half precision is computed in float32.
+        value: floating point ``[...]``; for half precision the root is computed in float32.
 
     Returns:
         ``[...]``, of the dtype of `value`.

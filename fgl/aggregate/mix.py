@@ -19,15 +19,15 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
 
     A and x are first rounded to grids so coarse that their product in float64 has no rounding
-    error. So its bits do not depend on the order of summation. The error is about ``2^-24 sum_j
-    |A_ij| max |x_j|`` for float32; for float64 the first factor is ``2^-52``. A client with weight
-    0 in A does not add to the error.
+    error. So the bits of the product do not depend on the order of summation. The error is about
+    ``2^-24 sum_j |A_ij| max |x_j|`` for float32; for float64 the first factor is ``2^-52``. A
+    client whose weight in A is 0 does not add to the error.
 
     Args:
         stack: name to ``[K, ...]``, e.g. the clients' updates; integers are mixed and rounded. If A
             is dense, a client's NaN or infinity reaches all other clients, even with weight 0.
-        matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or another type of
-            that shape that supports ``@``, such as `SparseMatrix`. Its rows are not normalised.
+        matrix: the client matrix A, float ``[K, K]``: a dense or sparse Tensor, or any other object
+            with this shape that supports ``@``, such as a `SparseMatrix`. Rows are not normalised.
         self_weight: rho in [0, 1], a client's weight for its own tensors, in addition to its
             diagonal entry in the matrix.
 

@@ -30,13 +30,13 @@ def server_step(
 ) -> tuple[Params, dict[str, Params]]:
     """Take a step of a server optimiser on the pseudo-gradient ``D = target - params`` (FedOpt).
 
-    For adam, yogi and adagrad: ``m <- beta1 m + (1 - beta1) D`` and the new model is ``params + lr
-    m / (sqrt(v) + tau)``, with ``v <- beta2 v + (1 - beta2) D^2`` (adam), ``v - (1 - beta2) D^2
-    sign(v - D^2)`` (yogi) or ``v + D^2`` (adagrad). ``v_0 = tau^2``, without bias correction.
-    For sgd: ``m <- beta1 m + D`` and ``params + lr m``. sgd with ``beta1 = 0`` and ``lr = 1`` is
-    FedAvg. With `bias_correction`, adam starts from ``v_0 = 0``, and step t divides m by ``1 -
-    beta1^t`` and v by ``1 - beta2^t``. This equals torch's Adam on the gradient ``-D``. Integer
-    tensors are set to the target's values.
+    For adam, yogi and adagrad: ``m <- beta1 m + (1 - beta1) D`` and the new model is
+    ``params + lr m / (sqrt(v) + tau)``, with ``v <- beta2 v + (1 - beta2) D^2`` (adam),
+    ``v - (1 - beta2) D^2 sign(v - D^2)`` (yogi) or ``v + D^2`` (adagrad). ``v_0 = tau^2``, without
+    bias correction. For sgd: ``m <- beta1 m + D``, and the new model is ``params + lr m``. sgd with
+    ``beta1 = 0`` and ``lr = 1`` is FedAvg. With `bias_correction`, adam starts from ``v_0 = 0``,
+    and step t divides m by ``1 - beta1^t`` and v by ``1 - beta2^t``. This equals torch's Adam on
+    the gradient ``-D``. Integer tensors are set to the target's values.
 
     Args:
         params: the server's model.
@@ -54,9 +54,9 @@ def server_step(
         The new model, and the moments to pass to the next call.
 
     Raises:
-        ValueError: for an unknown rule, or for a bias correction with a rule other than adam. Also
-            if a name is missing from `target` or has another shape in it, or if `state` lacks
-            moments of this rule.
+        ValueError: for an unknown rule, or for a bias correction with a rule other than adam; if a
+            tensor of `params` is missing from `target` or has another shape there; or if `state`
+            lacks moments of this rule.
 
     Example:
         >>> new, _ = server_step({"w": torch.zeros(1)}, {"w": torch.ones(1)}, {}, lr=0.5, beta1=0.0)

@@ -11,9 +11,10 @@ from ..kinds import explained
 
 @explained
 def project_to_simplex(rows: Tensor) -> Tensor:
-    """Nearest point on the simplex to each row: ``argmin_x ||x - r||^2``, x >= 0 with sum 1.
+    """Nearest point on the simplex to each row r: ``argmin_x ||x - r||^2``, x >= 0, sum 1.
 
-    ``x = max(0, r - t)``, with t such that the sum is 1. Sorting the row gives t (Algorithm 1).
+    ``x = max(0, r - t)``, with t such that the sum of x is 1. t is computed by sorting the row
+    (Algorithm 1).
 
     Args:
         rows: float ``[n, k]``, k at least 1.

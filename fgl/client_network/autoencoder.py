@@ -183,11 +183,11 @@ def reconstruct(
 
     Each call starts with new weights from `init_encoder`. Adam then minimises `link_loss` for the
     embeddings from `encode`. The gradient is computed by explicit formulas, without autograd. Both
-    terms of the loss reduce links, so links remain only because training takes few steps. The
-    weights do not depend on the order of clients.
+    terms of the loss reduce link probabilities, so links remain only because training takes few
+    steps. The weights do not depend on the order of clients.
 
     Args:
-        network: float ``[k, k]``, the initial network, each row's sum 1 (`running_network`).
+        network: float ``[k, k]``, the initial network, each row with sum 1 (`running_network`).
         features: float ``[k, width]``, features of the clients (`pooled_features`).
         hidden: width of the hidden layer.
         out: width of the embedding.
@@ -278,7 +278,7 @@ def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, .
 def _gradient(
     network: Tensor, inputs: Tensor, params: Affine, weight: float, grads: Affine
 ) -> None:
-    """Write the gradient of the loss by the weights into `grads`, using the chain rule."""
+    """Write the gradient of the loss for the weights into `grads`, by the chain rule."""
     hidden, normed, mean, rstd, spread, z = _forward(network, inputs, params)
     _, norm_weight, norm_bias, affine1 = params
     to_z = _link_gradient(z, weight)
@@ -293,7 +293,7 @@ def _gradient(
 
 
 def _link_gradient(z: Tensor, weight: float) -> Tensor:
-    """Gradient of `link_loss` by `z`: ``2/k^2 G z``; G is the derivative by ``z z^T``.
+    """Gradient of `link_loss` for `z`: ``2/k^2 G z``, with G the derivative for ``z z^T``.
 
     ``G = a (1-a) (log((1-a+e)/(a+e)) + (1-a+w)/(1-a+e) - a/(a+e))``.
     """

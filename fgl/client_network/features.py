@@ -84,16 +84,17 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
     Args:
         flat: float ``[k, P]``, one client's flattened parameters per row.
         width: approximate number of features to keep; None keeps all.
-        l2: whether to divide each row by its length. The defaults give the public code's features.
-            ``width=None, l2=False`` gives the paper's ``flatten(theta_i - mean_j theta_j)``.
+        l2: whether to divide each row by its length. With the defaults, the features are those of
+            the public code. With ``width=None, l2=False`` they are the paper's
+            ``flatten(theta_i - mean_j theta_j)``.
 
     Returns:
         float ``[k, P // (P // width)]``.
 
     Raises:
         TypeError: if `flat` is not floating point.
-        ValueError: if `width` is not positive, or if `flat` is not a matrix or not finite; the
-            error names the client.
+        ValueError: if `width` is not positive, if `flat` is not a matrix, or if an entry is not
+            finite; in the last case the error names the client.
 
     Example:
         >>> pooled_features(torch.tensor([[1.0, 3.0, 0.0, 0.0], [3.0, 1.0, 0.0, 4.0]]), width=2)
@@ -123,7 +124,8 @@ def functional_embedding(outputs: Tensor) -> Tensor:
 
     Raises:
         TypeError: if `outputs` is not floating point.
-        ValueError: for another shape, or if an output is not finite; the error names the client.
+        ValueError: for another shape, or if an output is not finite; in the last case the error
+            names the client.
 
     Example:
         >>> functional_embedding(torch.arange(8.0).view(2, 2, 2))
@@ -155,13 +157,14 @@ def probe_graphs(
         num: number of graphs.
         num_nodes: number of nodes of each graph.
         p: probability of an edge.
-        num_features: width of the features; the last column also encodes all larger degrees.
+        num_features: width of the features; for one-hot degrees, the last column also encodes all
+            larger degrees.
         generator: source of randomness for the edges and for random features.
         features: one-hot degrees (GPFL), or numbers from N(0, 1) (FED-PUB).
 
     Returns:
-        x float ``[num num_nodes, num_features]``, edge_index int64 ``[2, num_edges]`` with both
-        directions of an edge, sorted by target, and batch int64 ``[num num_nodes]``.
+        x, float ``[num num_nodes, num_features]``; edge_index, int64 ``[2, num_edges]``, both
+        directions of each edge, sorted by target; and batch, int64 ``[num num_nodes]``.
 
     Raises:
         ValueError: if a number is not positive, `p` is not in [0, 1], or `features` is unknown.

@@ -29,7 +29,8 @@ def dtw_distances(sequences: Tensor) -> Tensor:
 
     Raises:
         TypeError: if `sequences` is not floating point.
-        ValueError: if `sequences` is not a matrix or not finite; the error names the client.
+        ValueError: if `sequences` is not a matrix, or if an entry is not finite; in the last case
+            the error names the client.
 
     Example:
         >>> dtw_distances(torch.tensor([[0.0, 0.0, 3.0], [0.0, 3.0, 3.0], [0.0, 0.0, 5.0]]))
@@ -85,7 +86,7 @@ def finch(rows: Tensor) -> Tensor:
 
 
 def linked(rows: Tensor) -> Tensor:
-    """Clusters of rows; two rows are linked by being first neighbours or by having the same one.
+    """Clusters of rows; two rows are linked if one is the other's nearest or both have the same.
 
     Example:
         >>> linked(torch.tensor([[1.0, 0.0], [1.0, 0.1]]))
@@ -105,7 +106,7 @@ def linked(rows: Tensor) -> Tensor:
 
 @explained
 def nearest_rows(rows: Tensor, count: int) -> Tensor:
-    """The nearest other rows by cosine, int64 ``[n, count]``; all others if there are fewer.
+    """The nearest other rows of each row by cosine, int64 ``[n, count]``, or all other rows.
 
     Example:
         >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()
@@ -119,13 +120,14 @@ def nearest_rows(rows: Tensor, count: int) -> Tensor:
 
 @explained
 def min_cut(weight: Tensor) -> Tensor:
-    """The smaller of the two parts that the minimum cut gives (Stoer and Wagner).
+    """The smaller part of a network that is divided by its minimum cut (Stoer and Wagner).
 
     ``argmin_S sum_{i in S, j not in S} w_ij`` over all sets S except the empty and the full set.
 
     Args:
         weight: float ``[k, k]``, symmetric and non-negative, for at least two clients; the diagonal
-            is ignored. An entry above -1e-6 that is negative by rounding is set to 0.
+            is ignored. An entry between -1e-6 and 0, which is negative only by rounding, is set to
+            0.
 
     Returns:
         bool ``[k]``, True in the smaller part. If both parts have the same size, the part with the

@@ -30,7 +30,8 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
 
     Raises:
         TypeError: if `rows` is not floating point.
-        ValueError: if `rows` is not a matrix or not finite; the error names the client.
+        ValueError: if `rows` is not a matrix, or if an entry is not finite; in the last case the
+            error names the client.
 
     Example:
         >>> similarity(torch.tensor([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]))
@@ -50,7 +51,7 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
 def property_network(properties: Tensor) -> Tensor:
     """Network of clients with similar graphs: `similarity` of mean properties, clipped at 0.
 
-    Properties on a larger scale have more influence, as in the public code. To avoid this, divide
+    Properties with larger values have more influence, as in the public code. To avoid this, divide
     each column by its standard deviation first.
 
     Args:
@@ -80,7 +81,8 @@ def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tenso
 
     The selection starts with all properties. Each step removes the property whose removal reduces
     ``|f(F) - max(0, A_E)|^2`` most, where ``f`` is `property_network`. Ties are resolved in favour
-    of the first property. It stops if no removal reduces the value or if two properties are left.
+    of the first property. The selection stops if no removal reduces the value, or if two properties
+    are left.
 
     Args:
         properties: float ``[k, P]``.
@@ -187,7 +189,7 @@ def discretise(z: Tensor, *, threshold: float | None = None) -> Tensor:
 
     Args:
         z: float ``[k, d]``, one client's embedding per row.
-        threshold: smallest value of the softmax that gives a weight; default ``0.1 / k``.
+        threshold: smallest value of the softmax for which a weight is not 0; default ``0.1 / k``.
 
     Returns:
         float ``[k, k]``. Each row sums to 1, or is 0 if no entry reaches the threshold.
@@ -225,9 +227,9 @@ def softmax_attention(alike: Tensor, *, scale: Weight = 10.0, own: Share | None 
     Args:
         alike: float ``[k, k]``, S, e.g. a `similarity`.
         scale: inverse temperature of the softmax, at least 0; 0 gives equal weights.
-        own: each client's weight for itself, in [0, 1]. If given, the softmax is over the other
-            clients and is scaled to the remaining weight (HeurFedAMP). By default the softmax is
-            over all clients, including the client itself (FED-PUB).
+        own: each client's weight for itself, in [0, 1]. If given, the remaining weight is divided
+            among the other clients by a softmax (HeurFedAMP). By default the softmax is over all
+            clients, including the client itself (FED-PUB).
 
     Returns:
         float ``[k, k]``; each row sums to 1. A single client has weight 1.
@@ -261,8 +263,8 @@ def distance_attention(rows: Tensor, *, sigma: Positive = 1.0, lr: Weight = 1.0)
 
     ``A(x) = 1 - exp(-x / sigma)``, so ``A'(x) = exp(-x / sigma) / sigma``, and
     ``xi_ii = 1 - sum_{j != i} xi_ij``. The paper requires a step so small that no ``xi_ii`` is
-    negative. If the entries of a row for other clients sum to more than 1, they are scaled to
-    sum to 1.
+    negative. Here a larger step is allowed: if the entries of a row for other clients sum to more
+    than 1, they are scaled to sum to 1.
 
     Args:
         rows: float ``[k, P]``, one client's flattened parameters per row.

@@ -51,7 +51,7 @@ class EgoSampler:
     Neighbours are the sources of a node's incoming edges. They are sampled uniformly and with
     replacement, with one gather on the neighbour table per hop. The probability of a neighbour is
     proportional to the number of its edges to the node; edges of weight 0 are ignored. A node
-    without neighbours is its own neighbour, so its tree repeats this node.
+    without neighbours is treated as its own neighbour, so its tree repeats this node.
 
     Args:
         graph: the graph, or its adjacency ``A[target, source]``.
@@ -151,8 +151,8 @@ def resample(
 ) -> Tensor:
     """Sample trees from trees: at every level, children are sampled with replacement.
 
-    A sampled child keeps its own subtree, and its children are sampled from this subtree. So a node
-    keeps its neighbourhood in the tree.
+    A sampled child keeps its own subtree, and its children are sampled from this subtree. So the
+    children of a node remain its neighbours.
 
     Args:
         trees: ``[num_trees, size, ...]``, e.g. embeddings of mashed ego-graphs.
@@ -204,11 +204,11 @@ def mash(
 
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
-        trees: int64 ``[num_trees, size]``, from `EgoSampler`.
-        batch_size: trees per mashed ego-graph; default all. For 1 there is a warning, because the
-            result then reveals single ego-graphs.
-        least: if the last batch has fewer trees, it is merged with the previous batch; default
-            `batch_size`.
+        trees: int64 ``[num_trees, size]``, sampled by an `EgoSampler`.
+        batch_size: trees per mashed ego-graph; default all. For 1 there is a warning, because in
+            that case the result reveals individual ego-graphs.
+        least: if the last batch has fewer trees than this, it is merged with the previous batch;
+            default `batch_size`.
 
     Returns:
         float ``[num_batches, size, H]``.
@@ -274,8 +274,8 @@ def tree_minibatches(
             are used unchanged.
 
     Raises:
-        ValueError: if the numbers of labels and trees differ, if there are none, or if a number is
-            out of range.
+        ValueError: if the numbers of labels and trees differ, if there are no trees, or if a number
+            is out of range.
 
     Example:
         >>> steps = tree_minibatches(torch.zeros(12, 3, 4), torch.ones(12, 1), num_epochs=2)

@@ -27,8 +27,8 @@ def check_mashed(
 
     Raises:
         TypeError: if a tensor is not dense, not floating point, or does not have `dtype`.
-        ValueError: for an invalid shape, no graph, embeddings whose squares overflow, or a row of
-            `labels` that has a negative entry or does not sum to 1.
+        ValueError: for an invalid shape, if there is no graph, if squares of embeddings overflow,
+            or if a row of `labels` has a negative entry or does not sum to 1.
 
     Example:
         >>> check_mashed(torch.zeros(1, 3, 4), torch.ones(1, 3, 2), shape=(3, 4, 2))
@@ -79,9 +79,10 @@ def mashed_check(
 
     Args:
         fanouts: shape of the trees.
-        head: float ``[C, H]``, the classifier's weights; embeddings must have their width and
-            dtype.
-        most: largest number of ego-graphs of a client, which is its number of training nodes.
+        head: float ``[C, H]``, the classifier's weights; embeddings must have the width and dtype
+            of these weights.
+        most: largest number of ego-graphs that a client may send, which is its number of training
+            nodes.
         base: another `accept` that is called first; default none.
 
     Example:

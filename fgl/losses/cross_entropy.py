@@ -38,8 +38,8 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
         Scalar.
 
     Raises:
-        TypeError: if `y` is not an integer tensor, or if `mask` is one (node indices are not a
-            mask).
+        TypeError: if `y` is not an integer tensor, or if `mask` is an integer tensor (node indices
+            are not a mask).
         ValueError: if `y` or `mask` does not have one entry per row of `logits`.
 
     Example:
@@ -60,7 +60,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 def _shifted(logits: Tensor, target: Tensor) -> Tensor:
     """Logits minus the label's logit; their `logsumexp` is the loss, exact even for small losses.
 
-    For a few classes this takes a third of the time of `log_softmax`.
+    With only a few classes, this takes a third of the time of `log_softmax`.
     """
     return logits - logits.gather(-1, target)
 
@@ -69,7 +69,7 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Labels as an index ``[..., n, 1]``, a tensor with a -1 per label, and each row's weight."""
+    """Labels as an index ``[..., n, 1]``, a tensor with -1 at each label, and the rows' weights."""
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter
         return _made(y, mask, dtype)
@@ -92,7 +92,7 @@ def _made(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
 
 
 class _MaskedMean(Function):
-    """Mean cross-entropy over masked nodes; its gradient in closed form halves the operations.
+    """Mean cross-entropy over masked nodes; a closed-form gradient halves the operations.
 
     ``d loss / d logits_v = share_v (softmax(logits_v) - onehot(y_v))``
     """
@@ -149,7 +149,7 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
 
     Args:
         logits: float ``[n, num_classes]``.
-        target: float ``[n, num_classes]``, rows that sum to 1.
+        target: float ``[n, num_classes]``; each row sums to 1.
         mask: bool or float weights ``[n]``; default all.
 
     Returns:
@@ -187,7 +187,7 @@ def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) 
 
     Args:
         output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
-        y: float ``[n]`` or ``[n, t]``, labels from 0 to 1, or NaN if unknown.
+        y: float ``[n]`` or ``[n, t]``, labels from 0 to 1; NaN for an unknown label.
         mask: bool or float weights ``[n]``; default all rows.
 
     Returns:
@@ -195,7 +195,7 @@ def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) 
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is neither bool nor floating point.
-        ValueError: if the shapes disagree.
+        ValueError: if shapes do not match.
 
     Example:
         >>> y = torch.tensor([[1.0, torch.nan], [0.0, 1.0]])

@@ -26,7 +26,7 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is neither bool nor floating point.
-        ValueError: if the shapes disagree.
+        ValueError: if shapes do not match.
 
     Example:
         >>> squared_error(torch.tensor([[1.0], [5.0]]), torch.tensor([3.0, torch.nan]))

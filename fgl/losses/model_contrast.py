@@ -1,4 +1,4 @@
-"""Contrastive loss between models: near the received model, far from the client's earlier ones."""
+"""Contrastive loss between models: near the received model, far from earlier models."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def model_contrast(
             they get no gradient.
         temperature: tau.
         mask: bool ``[n]``, the nodes to average over; default all.
-        queue_mask: bool ``[Q]``, the occupied places of the queue; default all.
+        queue_mask: bool ``[Q]``, the entries of the queue that are in use; default all.
 
     Returns:
         Scalar; 0, with a gradient, if the queue or the mask is empty. A row of length zero has
         similarity 0 to all rows and gets no gradient.
 
     Raises:
-        ValueError: if a shape disagrees, or the temperature is not positive.
+        ValueError: if shapes do not match, or if the temperature is not positive.
 
     Example:
         >>> z = torch.tensor([[1.0, 0.0]])

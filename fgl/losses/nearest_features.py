@@ -36,7 +36,7 @@ def nearest_features(
         Scalar; 0, with a gradient, if the mask is empty.
 
     Raises:
-        ValueError: if a shape disagrees.
+        ValueError: if shapes do not match.
 
     Example:
         >>> made, hidden = torch.zeros(1, 2, 1), torch.tensor([[[3.0], [-1.0], [0.5]]])

@@ -1,7 +1,7 @@
 """Contrastive loss between two sets of embeddings of the same nodes.
 
-The similarities of one client are computed block by block, each block being some rows. Under
-`vmap`, the similarities of many small clients form one masked tensor.
+The similarities of one client are computed one block of rows at a time. Under `vmap`, the
+similarities of many small clients are computed as one masked tensor.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def node_contrast(
 
     Args:
         anchor: float ``[num_nodes, d]``, the embeddings being trained.
-        keys: float ``[num_nodes, d]``, embeddings of the same nodes: from the frozen global model
-            in FGSSL, or from the local model in the setting of FGSSL's committed code. `keys` gets
-            a gradient if it requires one.
+        keys: float ``[num_nodes, d]``, embeddings of the same nodes. In FGSSL they come from the
+            frozen global model; with the settings in FGSSL's public code, from the local model.
+            `keys` gets a gradient if it requires one.
         y: int64 ``[num_nodes]`` labels.
         temperature: the paper's tau.
         mask: bool ``[num_nodes]``, the nodes used in the loss (usually the training nodes).
         denominator: ``"negatives"`` is the formula above (the paper). ``"all"`` divides by the sum
             over all keys, as the authors' code does (supervised contrast with the sum outside).
-        direction: ``"anchor"``, or ``"symmetric"`` for the mean of the loss and of the loss with
-            anchors and keys exchanged.
+        direction: ``"anchor"`` for the loss above, or ``"symmetric"`` for the mean of this loss and
+            the loss with anchors and keys exchanged.
         block: largest number of similarities in memory at a time.
 
     Returns:
@@ -68,7 +68,8 @@ def node_contrast(
 
     Raises:
         TypeError: if `mask` is not bool.
-        ValueError: if shapes disagree, the temperature is not positive, or an option is unknown.
+        ValueError: if shapes do not match, the temperature is not positive, or an option is
+            unknown.
         RuntimeError: from autograd, if a second derivative is requested.
 
     Example:
@@ -103,7 +104,7 @@ def node_contrast(
 
 
 class _Contrast(Function):
-    """Loss on scaled unit rows, and its gradient by the anchor, one block of rows at a time."""
+    """Loss on scaled unit rows, and its gradient for the anchors, one block of rows at a time."""
 
     @staticmethod
     @full_precision
@@ -155,7 +156,7 @@ class _Contrast(Function):
 
 
 class _Batch(Function):
-    """The losses of K clients, and their gradients by the anchors."""
+    """The losses of K clients, and their gradients for the anchors."""
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
@@ -179,7 +180,7 @@ class _Batch(Function):
 def _in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor, Tensor]:
-    """The losses ``[K]`` and their gradients by the anchors, one chunk of clients at a time."""
+    """The losses ``[K]`` and their gradients for the anchors, one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all))
@@ -195,7 +196,7 @@ def _in_chunks(
 def _keys_in_chunks(
     anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: int
 ) -> tuple[Tensor]:
-    """The gradients of the losses by the keys, one chunk of clients at a time."""
+    """The gradients of the losses for the keys, one chunk of clients at a time."""
     divide_by_all, block = options
     parts = [
         _contrast_batch(*chunk, bool(divide_by_all), by_keys=True)[1]
@@ -207,7 +208,7 @@ def _keys_in_chunks(
 
 
 class _KeySlopes(Function):
-    """The gradient of the loss by the keys; a separate Function so that `vmap` can map it."""
+    """The gradient of the loss for the keys; a separate Function so that `vmap` can map it."""
 
     @staticmethod
     @full_precision
@@ -312,7 +313,7 @@ def _contrast_batch(
     *,
     by_keys: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Loss ``[K]`` of K clients on scaled unit rows, and its gradient by the anchors or the keys.
+    """Loss ``[K]`` of K clients on scaled unit rows; its gradient for the anchors or the keys.
 
     Args:
         anchor: float ``[K, num_nodes, d]``.
@@ -320,7 +321,7 @@ def _contrast_batch(
         y: int64 ``[K, num_nodes]``.
         mask: bool ``[K, num_nodes]``.
         divide_by_all: whether the denominator is the sum over all keys.
-        by_keys: whether the gradient is by the keys instead of the anchors.
+        by_keys: whether to compute the gradient for the keys instead of the anchors.
     """
     nodes = _taking_part(mask)
     a, k = _rows(anchor, nodes), _rows(keys, nodes)
@@ -350,7 +351,7 @@ def _contrast_batch(
 
 
 def _at_once(y: Tensor, block: int) -> bool:
-    """Whether one client's similarities are one tensor: on a GPU, this avoids waiting for it."""
+    """Whether to compute a client's similarities as one tensor, which avoids waiting for a GPU."""
     return y.is_cuda and y.numel() ** 2 <= block
 
 
@@ -363,7 +364,7 @@ def _batch_of_one(
 
 
 def _taking_part(mask: Tensor) -> Tensor:
-    """Node indices ``[K, m]``, masked nodes first; m is the largest client's masked count."""
+    """Node indices ``[K, m]``, masked nodes first; m is the largest number of masked nodes."""
     width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
     order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
     return order[:, :width]

@@ -13,7 +13,7 @@ from .weighted_mean import weighted_mean
 
 @explained
 def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -> Tensor:
-    """Mean loss over pairs of a chosen and a non-chosen item, which should score lower (BPR).
+    """Mean loss over pairs: a chosen item should score above a non-chosen item (BPR).
 
     ``-1/(n k) sum_i sum_j log sigma(p_i - n_ij)``
 
@@ -27,7 +27,7 @@ def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -
         Scalar; 0, with a gradient, if the mask is empty.
 
     Raises:
-        ValueError: if a shape disagrees.
+        ValueError: if shapes do not match.
 
     Example:
         >>> ranking(torch.tensor([2.0, 0.0]), torch.tensor([0.0, 0.0]))

@@ -24,7 +24,7 @@ def sampled_reconstruction(
     mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
 ) -> Tensor:
-    """Reconstruction loss over the edges and equally many sampled pairs (FedVGAE, Eq. 7).
+    """Reconstruction loss over the edges and the same number of sampled pairs (FedVGAE, Eq. 7).
 
     ``(sum_edges softplus(-z_u . z_v) + sum_negatives softplus(z_u . z_v)) / (edges + negatives)``,
     the mean binary cross-entropy of the logits. O(num_edges d) time, and no tensor of size n x n.
@@ -32,10 +32,10 @@ def sampled_reconstruction(
     Args:
         z: float ``[n, d]``, sampled embeddings.
         edges: int64 ``[2, num_edges]``, in one direction or both.
-        negatives: int64 ``[2, *]``. By default, as many pairs as there are edges are sampled
-            uniformly from the pairs of two distinct nodes, with torch's global generator. These
-            pairs may contain edges; `fgl.data.splits.negative_edges` excludes edges. A batch of
-            padded clients must pass negatives.
+        negatives: int64 ``[2, *]``. By default, one pair per edge is sampled uniformly from the
+            pairs of two distinct nodes, with torch's global generator. A sampled pair may be an
+            edge; `fgl.data.splits.negative_edges` excludes edges. For a batch of padded clients,
+            negatives must be given.
         mask: bool ``[num_edges]``, the edges to include; default all.
         negative_mask: bool ``[*]``, the negatives to include; default all.
 
@@ -43,7 +43,8 @@ def sampled_reconstruction(
         Scalar; 0, with a gradient, if no edge and no negative is included.
 
     Raises:
-        ValueError: if a shape disagrees, or negatives are to be drawn from fewer than two nodes.
+        ValueError: if shapes do not match, or if negatives must be sampled from fewer than two
+            nodes.
 
     Example:
         >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -83,7 +84,8 @@ def dense_reconstruction(
         z: float ``[n, d]``, sampled embeddings.
         edges: int64 ``[2, num_edges]``, the ones in A: both directions of each edge, without
             repeats.
-        weighted: whether all edges together have the same weight as all other pairs together.
+        weighted: whether to use the weighted form, in which all edges together have the same weight
+            as all other pairs together.
         mask: bool ``[num_edges]``, False for padding edges; default all True.
         node_mask: bool ``[n]``, False for padding nodes; default all True.
 
@@ -91,7 +93,7 @@ def dense_reconstruction(
         Scalar; 0, with a gradient, if there is no node.
 
     Raises:
-        ValueError: if a shape disagrees.
+        ValueError: if shapes do not match.
 
     Example:
         >>> z, edges = torch.zeros(2, 1), torch.tensor([[0, 1], [1, 0]])
@@ -131,7 +133,7 @@ def reconstruction_loss(
     Args:
         z: float ``[n, d]``, sampled embeddings.
         edges: int64 ``[2, num_edges]``; the dense forms need both directions of each edge.
-        negatives: int64 ``[2, *]``, see `sampled_reconstruction`; the dense forms ignore them.
+        negatives: int64 ``[2, *]``, see `sampled_reconstruction`; the dense forms ignore this.
         kind: ``"sampled"`` for `sampled_reconstruction`; ``"dense"`` (as printed) or
             ``"dense_weighted"`` for `dense_reconstruction`.
         mask, negative_mask, node_mask: edges, negatives and nodes to include; default all.
@@ -140,7 +142,7 @@ def reconstruction_loss(
         Scalar.
 
     Raises:
-        ValueError: if `kind` is unknown, or a shape disagrees.
+        ValueError: if `kind` is unknown, or if shapes do not match.
 
     Example:
         >>> reconstruction_loss(torch.zeros(2, 1), torch.tensor([[0], [1]]), kind="dense")
@@ -184,7 +186,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
         Scalar; 0, with a gradient, if there is no node.
 
     Raises:
-        ValueError: if a shape disagrees.
+        ValueError: if shapes do not match.
 
     Example:
         >>> kl_divergence(torch.ones(3, 2), torch.zeros(3, 2))

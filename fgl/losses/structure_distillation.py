@@ -1,4 +1,4 @@
-"""Structure distillation: similarities of neighbours in the student follow the teacher's."""
+"""Structure distillation: the student's similarities of neighbours follow the teacher's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def structure_distillation(
         student: logits ``[num_nodes, num_classes]`` of the model being trained.
         teacher: logits of the same shape; usually without gradient.
         edges: ``edge_index`` int64 ``[2, num_edges]`` or a `SparseMatrix` ``A[target, source]``; a
-            target's neighbours are its sources, including zero entries. Self-loops count as
+            target's neighbours are its sources, including zero entries. Self-loops are treated as
             neighbours; for the paper's loss, pass a graph without self-loops.
         temperature: the paper's omega.
         mask: bool ``[num_nodes]``, the nodes to average over; default all.
@@ -39,7 +39,7 @@ def structure_distillation(
         Scalar; 0, with a gradient, if no node has a neighbour.
 
     Raises:
-        ValueError: if the shapes disagree or the temperature is not positive.
+        ValueError: if shapes do not match, or if the temperature is not positive.
 
     Example:
         >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])

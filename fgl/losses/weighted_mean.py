@@ -38,8 +38,8 @@ def known_mean(
 ) -> Tensor:
     """Mean of a loss over the known entries of the masked rows.
 
-    For unknown labels, the output and the label are first set to 0. Otherwise the gradient would be
-    NaN, since NaN times 0 is NaN.
+    If a label is unknown, the output and the label are first set to 0. Otherwise the gradient would
+    be NaN, since NaN times 0 is NaN.
 
     Args:
         each: function ``(output, y) -> loss`` for every entry; all three are ``[n, t]``.
@@ -52,7 +52,7 @@ def known_mean(
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is neither bool nor floating point.
-        ValueError: if the shapes disagree.
+        ValueError: if shapes do not match.
     """
     out, answer = as_columns(output, y, mask)
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():

@@ -37,18 +37,19 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     where the second term compares logits with probabilities over all nodes. Otherwise the client
     minimises ``CE(own) + CE(smooth) + CE(signed)`` of its three networks.
 
-    The public code trains each client without interruption, so here the optimiser's state is kept
-    between rounds. The public code stops each client at its best validation epoch; here the caller
-    chooses the round. In the public code each client draws its own initial networks; here all
-    clients start from the same initial networks and never average them. The public code also uses
-    the labels of nodes in no split; here these labels are not used. The published settings are Adam
-    with a rate of .01 and a weight decay of 5e-4, 200 epochs, 3 hops, alpha .05, beta .2, a width
-    of 64 and dropout .5. Public code and paper treat the confidence in neighbours differently: the
-    code selects one of two networks, as here; the paper mixes both.
+    The public code trains each client without interruption, so this method keeps the optimiser's
+    state between rounds. The public code stops each client at its best validation epoch; here the
+    caller decides which round's model is used. In the public code each client initialises its own
+    networks; here all clients start from the same initial networks and never average them. The
+    public code also uses the labels of nodes in no split; here these labels are not used. The
+    published settings are Adam with a rate of .01 and a weight decay of 5e-4, 200 epochs, 3 hops,
+    alpha .05, beta .2, a width of 64 and dropout .5. Public code and paper treat the confidence in
+    neighbours differently: the code (like this method) selects one of two networks; the paper mixes
+    the outputs of both.
 
     Args:
-        fedavg: FedAvg of a task; its loss is replaced.
-        threshold: smallest accuracy at which neighbours count as similar, in [0, 1].
+        fedavg: FedAvg of a task, whose loss is replaced.
+        threshold: smallest accuracy at which neighbours are treated as similar, in [0, 1].
 
     Raises:
         ValueError: if `threshold` is out of range, or the model is not a `fgl.nn.AdaFGL`.
@@ -101,8 +102,8 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
 
     Each step computes ``F <- alpha A^ F + (1 - alpha) F_0`` with ``A^ = D^-1/2 (A + I) D^-1/2``,
     and then adds ``F_0`` on the nodes of the first half. On these nodes ``F_0`` is the one-hot
-    label; on all other nodes ``F_0`` is uniform over the classes. The halves are drawn from torch's
-    global generator.
+    label; on all other nodes ``F_0`` is uniform over the classes. The halves are sampled with
+    torch's global generator.
 
     Args:
         graph: a graph with class labels.

@@ -24,19 +24,19 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
 
     In each local step a client takes two steps on the same examples: one on ``loss(theta)``,
     starting from the received ``theta^t``, and one on ``loss(v_k) + lambda / 2 ||v_k -
-    theta^t||^2``, starting from its own v_k. The client sends theta, and keeps and uses v_k. All
-    clients with examples have the same weight. The two models share no tensors, so one optimiser
-    can train both. The history shows the sum of both losses.
+    theta^t||^2``, starting from its own v_k. The client sends theta. It keeps v_k, and predicts
+    with it. All clients with examples have the same weight. The two models share no tensors, so one
+    optimiser can train both. The history shows the sum of both losses.
 
-    This follows the authors' code with ``lam``, whose personal step also uses the same sampled
-    examples. Two things differ. In the authors' code the probability of sampling a client is
-    proportional to its number of examples, and all participants have the same weight; here the run
-    samples clients uniformly. A client that never took part uses the model it receives; in the
-    authors' code it uses the initial model. `max_grad_norm` is not allowed, since it would clip
-    both gradients jointly.
+    This follows the authors' code for the option ``lam``, in which the personal step also uses the
+    same sampled examples. There are two differences. In the authors' code the probability of
+    sampling a client is proportional to its number of examples, and all participants have the same
+    weight; here the run samples clients uniformly. A client that never took part uses the model it
+    receives; in the authors' code it uses the initial model. `max_grad_norm` is not allowed, since
+    it would clip both gradients jointly.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         penalty: lambda, at least 0; 1 in the authors' scripts.
 
     Raises:

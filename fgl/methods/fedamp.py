@@ -29,13 +29,13 @@ def fedamp(
     """Penalise each model's distance from a mix of models weighted by similarity (FedAMP).
 
     The server computes ``u_i = sum_j xi_ij theta_j`` with ``xi_ij = alpha_K A'(||theta_i -
-    theta_j||^2)`` (`distance_attention`). A client minimises
-    ``loss + lambda / (2 alpha_K) ||theta - u_i||^2`` starting from its own last model, and uses the
-    model that it trained. In a client's first round there is no mix yet, so u_i is the model that
-    the client starts from. Models of absent clients are left out of the round's mixes.
+    theta_j||^2)`` (`distance_attention`). A client minimises ``loss + lambda / (2 alpha_K) ||theta
+    - u_i||^2`` starting from its own last model, and predicts with the model that it trained. In a
+    client's first round there is no mix yet, so u_i is the model from which the client starts. The
+    mixes of a round do not include models of absent clients.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         sigma: squared distance of two models at which attention falls to 1 / e, above 0.
         server_lr: alpha_K, the server's step, above 0.
         penalty: lambda, at least 0.
@@ -65,11 +65,11 @@ def heurfedamp(
     ``xi_ii`` is fixed. The rest of the weight is divided among the other clients in proportion to
     ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is ``lambda / 2 ||theta -
     u_i||^2``. As in the public code, the optimiser is reset in every round. A client's first round
-    has no penalty. (In the public code only the federation's first round has none; a client that
-    joins later cannot tell that round from others.)
+    has no penalty. (In the public code the penalty is absent only in the federation's first round.
+    Here a client that joins later cannot know which round that was.)
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         own: xi_ii, a client's weight of its own model, in [0, 1].
         scale: sharpness of the other clients' weights, at least 0.
         penalty: lambda, at least 0.
@@ -103,7 +103,8 @@ def passing(
         attention: function from the clients' models minus the initial model, ``[K, P]``, to the
             weights of the mixes, ``[K, K]``.
         weight: weight of ``1/2 ||theta - u_i||^2`` in the loss.
-        at_first: whether the penalty is used in a client's first round, with its start as u_i.
+        at_first: whether the penalty is used in a client's first round, with the client's initial
+            model as u_i.
 
     Example:
         >>> alone = passing(fgl.fedavg(torch.nn.Linear(1, 1)), lambda rows: torch.eye(len(rows)),

@@ -21,16 +21,16 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     Client i gets ``sum_j S_ij theta_j``, ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale
     cos(a_i, a_k))`` over the participants. The vector a_i is a parameter of the model; training
     turns a_i towards the embeddings of the client's nodes (`fgl.nn.AuxSAGE`). The server mixes a_i
-    like all other parameters. Clients train and send as in FedAvg. The model of an absent client is
-    left out of the round's mixes, and the client keeps the last model that it received. A client
-    that never took part gets the mean, as in the public code.
+    like all other parameters. Clients train and send as in FedAvg. The mixes of a round do not
+    include the model of an absent client, and this client keeps the last model that it received. A
+    client that never took part gets the mean, as in the public code.
 
-    The public code has three variants. This is the code's ``fedaux``; the variant of its README,
-    ``fedpub_aux``, also trains masks of all weights. In the public code ``fedaux`` adds the
-    distance to the received model to the loss, but computes it from tensors without a gradient.
-    This term changes no parameter and is left out here. The published settings are a width of 256,
-    Adam with a rate of .01, a weight decay of 5e-4 and moments that the client keeps, one epoch in
-    each of 100 rounds, sigma 10 and dropout .7.
+    The public code has three variants. This method is the variant ``fedaux``. The variant in the
+    README, ``fedpub_aux``, also trains masks of all weights. In the public code ``fedaux`` adds to
+    the loss the distance to the received model, but computes this distance from tensors without a
+    gradient. The term therefore changes no parameter, and is left out here. The published settings
+    are a width of 256, sigma 10, dropout .7, and one epoch in each of 100 rounds. The optimiser is
+    Adam with a rate of .01 and a weight decay of 5e-4; each client keeps its moments.
 
     Args:
         fedavg: FedAvg of a model with the parameter `vector`; the server only averages.

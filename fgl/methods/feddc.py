@@ -33,17 +33,17 @@ def feddc(
     The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as in FedDyn, and adds
     ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. A client has n_k training examples, and n is
     the mean of n_k over all clients. Clients send n_k before the first round
-    (`fgl.federation.Joining`). At a fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and ``sum_k h_k
-    = 0``, so the total gradient over all clients' examples is 0, regardless of who takes part in a
-    round.
+    (`fgl.federation.Joining`). At a fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and
+    ``sum_k h_k = 0``, so the total gradient over all clients' examples is 0, regardless of which
+    clients take part in a round.
 
     With plain SGD this has the same trajectory as the authors' code, except for three things. S is
-    a client's own number of steps; in the authors' code S is the mean client's number. Clients use
-    theta; the authors additionally report two means of the clients' models. A gradient is clipped
-    only if `fedavg` clips; the authors clip at 10.
+    a client's own number of steps; in the authors' code S is the mean number over clients. Clients
+    predict with theta; the authors also report two means of the clients' models. A gradient is
+    clipped only if `fedavg` clips gradients; the authors clip at norm 10.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
         control: how ``s_k`` is computed; default ``"path"`` with plain SGD, else ``"gradient"``.
         lr: eta; default the learning rate of the clients' optimiser. Plain SGD accepts no other

@@ -47,49 +47,50 @@ def feddep(
     """FedAvg of a classifier that also reads generated embeddings of missing neighbours (FedDEP).
 
     The model is a `fgl.nn.DeepNeighbours`. In its first round a client trains an encoder locally
-    (`DeepEncoder`; minibatches of 64 with 5 sampled neighbours per node and layer, Adam), and
-    groups its nodes' embeddings by k-means. The group means are the client's prototypes. The client
-    sends the prototypes and the number of nodes of each; from then on a node's embedding is its
-    group's mean. The server forwards prototypes to the other clients. A client that receives
-    prototypes trains its generator in two stages. First the client hides a fraction of its
-    validation nodes and minimises ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over training
-    nodes; the terms compare the count of hidden neighbours, their embeddings, and the labels. Then
-    only the layers that generate embeddings continue to train, on ``(L + b sum_j near(z, prototypes
-    of j)) / K``. The sum is over the clients j whose prototypes arrived, K also counts the client
-    itself, and the second term is over all nodes. `near` is the squared distance of each generated
-    neighbour to the nearest comparison embedding, averaged over entries
-    (`fgl.losses.nearest_features`). In all rounds classifiers are averaged; generators are not
-    sent, and a client uses its own.
+    (`DeepEncoder`; Adam on minibatches of 64 nodes, with 5 sampled neighbours per node and layer).
+    Then the client groups its nodes' embeddings by k-means. The group means are the client's
+    prototypes. The client sends the prototypes and the number of nodes in each group. From then on
+    a node's embedding is the mean of its group. The server forwards prototypes to the other
+    clients. A client that receives prototypes trains its generator in two stages. First the client
+    hides a fraction of its validation nodes and minimises ``L = a SmoothL1(c, m) + b near(z,
+    hidden) + l CE`` over training nodes. The three terms compare the counts of hidden neighbours,
+    the embeddings of hidden neighbours, and the labels. Then only the layers that generate
+    embeddings continue to train, on ``(L + b sum_j near(z, prototypes of j)) / K``. The sum is over
+    the clients j whose prototypes arrived, K also counts the client itself, and the second term is
+    over all nodes. `near` is the squared distance of each generated neighbour to the nearest
+    embedding in the second argument, averaged over entries (`fgl.losses.nearest_features`). In all
+    rounds classifiers are averaged. Generators are not sent: each client uses its own generator.
 
     The public code runs FedSage+'s protocol: generators and their inputs are sent to all other
     clients, which return gradients. These gradients depend on prototypes only, so here prototypes
     are sent and the client computes the same gradient locally, as in the paper's abstract
     ("pseudo-FL"). As in the public code, the encoder's softmax output is passed to a cross-entropy
     that applies a second softmax. The count is rounded when hidden neighbours are compared and when
-    a graph is mended, and truncated when prototypes are compared. Each layer maps the output of the
-    layer below (in the paper's appendix, the embedding). An embedding is the mean over P slots,
-    including empty slots.
+    a graph is mended, and truncated when prototypes are compared. The input of each layer is the
+    output of the layer below; in the paper's appendix, it is the embedding. An embedding is the
+    mean over P slots, including empty slots.
 
     Clustering differs from the public code: k-means on the encoder's embeddings replaces k-means
     and then DEC on the embeddings of a stacked autoencoder. A sampled prototype belongs to the node
     itself; the public code sometimes samples a hidden neighbour's prototype, and treats prototypes
-    whose entries sum below 0 as absent. Here a step uses the local gradient a single time, with the
-    same noise for all clients; the public code uses it twice, and gradients for one client remain
-    in the gradients for the next. Here a graph is mended whole, without noise and dropout, in every
-    forward pass. The public code mends it a single time, without the hidden nodes and in training
-    mode, and scores graphs without generated neighbours. All clients start from the same generator.
-    Clients do not send numbers of missing neighbours, since no client reads them. Both layers use
-    the same sampled neighbours for embeddings. After the first round ``l CE`` uses a copy of the
-    received classifier; in the public code it uses the generator's own randomly initialised
-    classifier. In both cases this classifier learns for `gen_local_epochs` steps and is then
-    discarded. So classifiers train for one round before any graph is mended. A generator's
-    optimiser keeps its state over its steps; in the public code (SGD, rate .1) it is re-created in
-    each step. The published 200 epochs are 100 exchanges of two steps. The public code trains the
-    classifier on minibatches of 64 with 5 sampled neighbours per layer; here the task decides. The
-    paper's differential privacy of edges is not claimed here.
+    whose entries sum below 0 as absent. Here a step uses the local gradient once, with the same
+    noise for all clients. The public code uses this gradient twice, and adds gradients for one
+    client to those for the next client. Here the whole graph is mended in every forward pass,
+    without noise and without dropout. The public code mends the graph only once, without the hidden
+    nodes and in training mode, and scores graphs without generated neighbours. All clients start
+    from the same generator. Clients do not send numbers of missing neighbours, since no client uses
+    these numbers. Both layers use the same sampled neighbours for embeddings. After the first round
+    ``l CE`` uses a copy of the received classifier; in the public code it uses the generator's own
+    randomly initialised classifier. In both cases this classifier learns for `gen_local_epochs`
+    steps and is then discarded. So classifiers train for one round before any graph is mended. A
+    generator's optimiser keeps its state from step to step; the public code creates a new optimiser
+    (SGD, rate .1) in each step. The published 200 epochs are 100 exchanges of two steps. The public
+    code trains the classifier on minibatches of 64 with 5 sampled neighbours per layer; here the
+    task defines the minibatches. Unlike the paper, this implementation does not claim differential
+    privacy of edges.
 
     Args:
-        fedavg: FedAvg of a task; generators use its optimiser too. Its server only averages.
+        fedavg: FedAvg of a task, whose server only averages. Generators also use its optimiser.
         num_prototypes: number of groups of a client's embeddings; 5 in the public code.
         encoder_epochs: passes of the encoder over the training nodes.
         gen_local_epochs: steps of the whole generator and its copy of the classifier, without
@@ -99,8 +100,8 @@ def feddep(
         count_weight: a.
         embedding_weight: b.
         label_weight: l.
-        targets: which prototype of another client is compared: the prototype of one of its nodes,
-            sampled for each node and step, or the nearest of all its prototypes.
+        targets: which of another client's prototypes a node is compared with: the prototype of one
+            of that client's nodes, sampled for each node and step, or the nearest prototype.
 
     Raises:
         ValueError: if a number is out of range, the model is not a `fgl.nn.DeepNeighbours`, or the
@@ -266,10 +267,11 @@ def compared(z: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets: Ta
 
     Args:
         z: generated embeddings, float ``[n, P, d]``.
-        count: float ``[n]``, the number of generated neighbours; its fraction is truncated.
+        count: float ``[n]``, the number of generated neighbours; it is rounded down.
         rows: float ``[K, d]``, the prototypes.
         counts: int64 ``[K]``, the number of nodes of each prototype; not all are 0.
-        targets: a prototype sampled for each node in proportion to `counts`, or the nearest.
+        targets: a prototype that is sampled for each node in proportion to `counts`, or the nearest
+            prototype.
     """
     if not len(z):
         return z.sum()

@@ -23,21 +23,22 @@ SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all 
 def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     """FedAvg with a dynamic regulariser: fixed points minimise the global loss (FedDyn, Alg. 1).
 
-    Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. The
-    drift ``h_k = sum (theta_k - theta^t)`` over the client's rounds is the paper's ``-g_k /
-    alpha``. ``alpha_k = alpha n / n_k``, where n_k is the client's number of training examples and
-    n is the mean of n_k over all clients. Clients send n_k before the first round
-    (`fgl.federation.Joining`). The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k
-    h_k``, where S are the participants, with equal weights, and K is the number of all clients. At
-    a fixed point ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``, so the total gradient over
-    all clients' examples is 0, regardless of who takes part in a round.
+    Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta -
+    theta^t||^2``. The drift ``h_k = sum (theta_k -
+    theta^t)`` over the client's rounds is the paper's ``-g_k / alpha``. ``alpha_k = alpha n /
+    n_k``, where n_k is the client's number of training examples and n is the mean of n_k over all
+    clients. Clients send n_k before the first round (`fgl.federation.Joining`). The server computes
+    ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, where S are the participants, with equal
+    weights, and K is the number of all clients. At a fixed point ``n_k grad_k = -alpha n h_k`` and
+    ``sum_k h_k = 0``, so the total gradient over all clients' examples is 0, regardless of which
+    clients take part in a round.
 
-    This has the same trajectory as the authors' code, except for two things. Clients use theta; the
-    authors' plots show the mean of all clients' models. A gradient is clipped only if `fedavg`
-    clips; the authors clip at 10.
+    This has the same trajectory as the authors' code, except for two things. Clients predict with
+    theta; the authors' plots show the mean of all clients' models. A gradient is clipped only if
+    `fedavg` clips gradients; the authors clip at norm 10.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         penalty: alpha, weight of the regulariser, at least 0; 0.01 in the authors' code.
 
     Raises:
@@ -74,7 +75,7 @@ def drifting(fedavg: Method, name: str) -> Method:
     A client keeps its drift ``h_k``; its context has the drift and the ratio ``n_k / n``.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         name: name of the method, for errors.
 
     Raises:

@@ -43,31 +43,34 @@ def fedgm(
     """Train the server's model on small graphs that mimic the clients' gradients (FedGM).
 
     In its first round a client with n training nodes creates ``int(reduction n)`` condensed nodes
-    with about the same classes. Their features start as those of random training nodes of the
-    class, and edges join all of them (`PairWeights`). In each of `condense_steps` steps the client
-    initialises a new model and takes one Adam step. `adjacency_steps` steps on the edge network and
-    `feature_steps` steps on the features alternate. They minimise
+    with about the same proportions of classes. A condensed node starts with the features of a
+    random training node of its class. Edges join all condensed nodes (`PairWeights`). In each of
+    `condense_steps` steps the client initialises a new model and takes one Adam step.
+    `adjacency_steps` steps on the edge network and `feature_steps` steps on the features alternate.
+    All steps minimise
 
     ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``,
 
     where CE_c is the mean over training nodes of class c and n_c is the number of condensed nodes
-    of class c. The client sends the graph with the smallest loss. The server combines the graphs
-    into one, initialises a model and trains it on this graph. All clients use this model. In later
-    rounds clients send ``grad CE_c(own)`` at a model that the server has initialised. The server
-    takes one Adam step on the condensed features, on the same loss with ``sum_k (n_kc / n_c) grad_k
-    CE_c``, and then trains a newly initialised model. Clients train nothing else.
+    of class c. The client sends the condensed graph that has the smallest loss. The server combines
+    the clients' graphs into one graph, initialises a model and trains the model on this graph. All
+    clients use this model. In later rounds clients send ``grad CE_c(own)`` at a model that the
+    server has initialised. The server takes one Adam step on the condensed features. It minimises
+    the same loss, with ``sum_k (n_kc / n_c) grad_k CE_c`` as the clients' gradient. Then the server
+    trains a newly initialised model. Clients do no other training.
 
     The public code differs in five places. Its GCN of width 256 initialises weights and biases from
     ``+-1 / sqrt(width of the input)``; here the task's network has its own initialisation. It
     samples neighbours and at most 256 nodes of a class; here a client's gradient is over all nodes.
-    It draws initial features class by class but sorts labels by class size, so features and labels
-    do not match; here they match. It runs each client's edge network on all clients' nodes, so the
-    batch norm sees all nodes, and keeps the client's block; here a client sends its block. Its
-    server uses the training step that is best on the validation nodes of the whole graph, which a
-    real server does not have; here the server uses the last step.
+    It samples initial features class by class but sorts labels by class size, so features and
+    labels do not match; here they match. It applies each client's edge network to the nodes of all
+    clients, so batch norm statistics are over all these nodes, and keeps the block of the client's
+    own nodes; here a client computes and sends only its own block. Its server uses the training
+    step that is best on the validation nodes of the whole graph, which a real server does not have;
+    here the server uses the last step.
 
     Args:
-        fedavg: FedAvg of a task; its model is used, but its loss and local training are not.
+        fedavg: FedAvg of a task. Its model is used; its loss and local training are not.
         reduction: condensed nodes per training node, in [0, 1].
         condense_steps: number of a client's condensation steps.
         adjacency_steps: consecutive steps on the edge network.

@@ -34,34 +34,35 @@ def fedgta(
 ) -> Method:
     """Average clients whose propagated labels have similar moments, by confidence (FedGTA).
 
-    After training a client propagates ``Y``, the one-hot labels of its training nodes and the
-    model's probabilities of all other nodes. Each of `propagations` steps, starting from ``F = Y``,
-    computes ``F <- alpha S F + (1 - alpha) Y`` with ``S = D^-1/2 (A + I) D^-1/2``, and then adds 1
-    for the label of each training node. A softmax of the rows gives Y'; then the rows of training
-    nodes are reset to their labels. The client sends its model, the moments of the columns of Y'
-    (Eq. 5) and its confidence (Eq. 4)
-    ``sum_v d_v sum_c (1 / e + p_vc log p_vc)``, where d_v is a node's degree and p are the rows of
-    a softmax with `temperature`. Client i gets the mean of the models j with
+    After training, a client propagates ``Y``, whose rows are one-hot labels for training nodes and
+    the model's probabilities for all other nodes. Each of `propagations` steps, starting from
+    ``F = Y``, computes ``F <- alpha S F + (1 - alpha) Y`` with ``S = D^-1/2 (A + I) D^-1/2``, and
+    then adds 1 for the label of each training node. A softmax of each row gives Y'; then the rows
+    of training nodes are set to their one-hot labels again. The client sends its model, the moments
+    of the columns of Y' (Eq. 5) and its confidence (Eq. 4)
+    ``sum_v d_v sum_c (1 / e + p_vc log p_vc)``, where d_v is the degree of node v, and p_v is a
+    softmax of row v of ``F / temperature``. Client i gets the mean of the models j with
     ``cos(moments_i, moments_j) > threshold``, weighted by confidence (Eq. 6 and 7).
 
     This follows the authors' code, whose clients keep their Adam state
     (``Training(keep_optimizer=True)``), except for three things. In the authors' code a node in no
     split uses its true label; here, like every non-training node, it uses the model's
-    probabilities. If all confidences are 0 (no edges), clients have equal weights; in the authors'
-    code the mean is NaN. The authors' model is a GAMLP; here it is the task's model.
+    probabilities. If all confidences are 0 (because there are no edges), clients have equal
+    weights; in the authors' code the mean is NaN. The authors' model is a GAMLP; here it is the
+    task's model.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages. The model returns a row of logits for
+        fedavg: FedAvg of a task, whose server only averages. The model returns a row of logits for
             each node of the client's graph.
         propagations: steps of label propagation; the authors use 5.
         neighbour_share: alpha, weight of the neighbours in a step, in [0, 1]; the authors use 0.5.
         temperature: temperature of the confidence's softmax, above 0; the authors use 20.
-        moments: moments of the entries (``"origin"``), of their differences from the mean
-            (``"mean"``), or both (``"hybrid"``). The authors use ``"hybrid"`` for Cora and
-            CiteSeer, ``"origin"`` for PubMed.
+        moments: ``"origin"`` for moments of the entries, ``"mean"`` for moments of the entries'
+            differences from the mean, or ``"hybrid"`` for both. The authors use ``"hybrid"`` for
+            Cora and CiteSeer, ``"origin"`` for PubMed.
         num_moments: number of moments; the authors use 6 for Cora, 20 for CiteSeer, 13 for PubMed.
-        threshold: smallest cosine of averaged clients, in [-1, 1]; the authors use 0.5, 0.6 and
-            0.65 for these datasets.
+        threshold: clients are averaged if the cosine of their moments is above this value, in [-1,
+            1]; the authors use 0.5, 0.6 and 0.65 for these datasets.
 
     Raises:
         ValueError: if a number is out of range, or the server of `fedavg` does more than average;

@@ -20,9 +20,10 @@ def fedhgn(
 ) -> Method:
     """FedAvg of basis matrices; each client keeps its own coefficients of relations (FedHGN).
 
-    A relation's matrix is ``W_r = sum_b c_rb V_b``. The bases V and all other tensors are averaged.
-    Each client keeps its own coefficients c, so clients need not agree on the meaning of relations.
-    The server forwards the other clients' coefficients, and a client minimises
+    A relation's matrix is ``W_r = sum_b c_rb V_b``. The bases V and all other tensors except c are
+    averaged. Each client keeps its own coefficients c, so the same relation number may mean
+    different relations at different clients. The server forwards the other clients' coefficients,
+    and a client minimises
 
     ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``,
 
@@ -33,15 +34,15 @@ def fedhgn(
     code's network begins with a layer that sums node embeddings, which each client keeps. That
     network has no features, no self-loop matrix, and a linear last layer. The public code
     initialises coefficients for each relation separately, with the gain of ReLU. Here the task
-    decides on the network, and the network's layer on the scale of the initialisation.
+    defines the network, and the network's layer defines the scale of the initial values.
 
     Args:
         fedavg: FedAvg of a task; its model has bases, such as ``fgl.nn.RGCN(..., num_bases=4)``.
         align: weight of the alignment, at least 0.
         coefficients: the last part of the coefficients' names, ``[num_relations, num_bases]``.
         draw: whether each client initialises its own coefficients in its first round, by Glorot's
-            uniform rule as in `fgl.nn.RGCN`. Otherwise all clients start from the common
-            coefficients, which assumes that relation numbers mean the same at all clients.
+            uniform rule as in `fgl.nn.RGCN`. Otherwise all clients start from the same
+            coefficients; this assumes that a relation number has the same meaning at all clients.
 
     Raises:
         ValueError: if no tensor has this name, or `align` is negative.

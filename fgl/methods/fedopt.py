@@ -30,8 +30,8 @@ def fedopt(
     mean. (A step beyond the mean could make a variance negative.)
 
     Args:
-        fedavg: FedAvg of a task; its server must send the same model to all clients. Its mean is
-            the target.
+        fedavg: FedAvg of a task, whose server must send the same model to all clients. Its mean is
+            the target of the step.
         rule: the optimiser; ``"sgd"`` without momentum is damped FedAvg.
         server_lr: the optimiser's learning rate, at least 0.
         momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.

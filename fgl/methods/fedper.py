@@ -28,12 +28,12 @@ def fedper(
     `shared` may differ. The shared tensors must have the same names, shapes and dtypes.
 
     Args:
-        fedavg: FedAvg of a task. With `models` its model only defines the shared tensors and their
-            initial values; its loss calls the client's own model.
+        fedavg: FedAvg of a task. With `models`, the model of `fedavg` only defines the shared
+            tensors and their initial values; the loss of `fedavg` calls the client's own model.
         shared: names of modules, e.g. ``("convs.0",)``.
-        models: ``graph -> module``, each client's model, created a single time per client. Its own
-            layers are initialised with a seed that is derived from the shared tensors. Default: all
-            clients have the model of `fedavg`.
+        models: ``graph -> module``, each client's model, created once per client. Layers that are
+            not shared are initialised with a seed that is derived from the shared tensors. Default:
+            all clients have the model of `fedavg`.
 
     Raises:
         TypeError: if `shared` is a string, or `models` is not a function.

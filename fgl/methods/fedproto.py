@@ -22,27 +22,27 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     """Exchange each class's mean embedding instead of models (FedProto).
 
     Every client initialises its own model. After training client i sends ``C_i^c``, the mean
-    embedding of its training examples of class c (Eq. 3). The server sends all clients ``C^c``, the
-    mean over the clients that have class c. A client minimises ``loss + lambda mean_v ||h_v -
-    C^{y_v}||^2 / d`` over its training examples v and the d entries of an embedding. The second
-    term is absent in the first round, and for a class without ``C^c``. If no participant has a
-    class, the class keeps its earlier ``C^c``.
+    embedding of its training examples of class c (Eq. 3). The server sends to all clients ``C^c``,
+    the mean of ``C_i^c`` over the clients that have class c. A client minimises ``loss + lambda
+    mean_v ||h_v - C^{y_v}||^2 / d`` over its training examples v and the d entries of an embedding.
+    The second term is absent in the first round, and for a class without ``C^c``. If no participant
+    has a class, the class keeps its earlier ``C^c``.
 
     The paper's Eq. 6 weights clients by their numbers of examples, and its Eq. 7 compares means.
     This method follows the authors' code instead, except for four things. The authors also score
-    predictions by the nearest ``C^c`` of a client's own classes; here a model predicts by its head.
-    Their server drops ``C^c`` if no participant has class c. Their embeddings come from the last
-    epoch's forward passes, with dropout and before the step; here embeddings are computed after
-    training, as in Eq. 3 and in FedTGP's code. Embeddings of `fgl.nn` networks are outputs before
-    the activation; the authors' are outputs after it.
+    predictions by the nearest ``C^c`` of a client's own classes; here a model predicts with its
+    head. The authors' server drops ``C^c`` if no participant has class c. The authors' embeddings
+    come from the forward passes of the last epoch, with dropout and before the steps; here
+    embeddings are computed after training, as in Eq. 3 and in FedTGP's code. Embeddings of `fgl.nn`
+    networks are outputs before the activation; the authors' are outputs after it.
 
     Args:
         fedavg: FedAvg of a task; its model takes ``return_embedding=True``, and its examples have
             class labels.
         weight: lambda, at least 0; the authors use 1.
-        draw: whether clients initialise their own models, as in the authors' code; else all clients
-            start from the common model. Clients with different networks always start from their own
-            initial tensors.
+        draw: whether clients initialise their own models, as in the authors' code; otherwise all
+            clients start from the common model. Clients with different networks always initialise
+            their own models.
 
     Raises:
         TypeError: if the model does not take ``return_embedding``, or cannot be re-initialised, see
@@ -76,7 +76,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
 
 
 def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Method:
-    """The clients of FedProto and FedTGP: they send prototypes and learn from received ones.
+    """The clients of FedProto and FedTGP, which send prototypes and learn from received prototypes.
 
     Example:
         >>> near_prototypes(fgl.fedavg(fgl.nn.GCN(2, 8, 3)), 1.0).send.__name__

@@ -53,7 +53,7 @@ def adaptive_fedprox(
 ) -> Method:
     """FedProx whose `mu` follows the loss, so that penalty and loss are about equally large.
 
-    After training a client multiplies `mu` by 10 if ``fit > 5 mu distance`` and ``mu <= 1``, and
+    After training, a client multiplies `mu` by 10 if ``fit > 5 mu distance`` and ``mu <= 1``, and
     divides `mu` by 10 if ``fit < mu distance / 2`` and ``mu >= 1e-4``.
 
     Args:

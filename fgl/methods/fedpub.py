@@ -47,34 +47,34 @@ def fedpub(
     """Train weights ``W * m``: masks m are personal, and similar clients average W (FED-PUB).
 
     A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W_n received||_2``, over W and
-    m, where n runs over the model's tensors. The client starts from its own m, which is 1 at first;
-    the last term is used from the second round on. In the model that the client uses, entries with
-    ``|m| < l1`` are 0. The client sends W and ``e_i``, the mean of this model's embeddings of the
-    nodes of `probes`; the server could not compute ``e_i``, since it has no masks. Client i gets
-    ``sum_j S_ij W_j``, where S is ``exp(scale cos(e_i, e_j))`` with rows scaled to sum 1; a new
-    client gets the mean. Clients keep their masks and batch norm statistics. Models of absent
-    clients are left out of the round's mixes.
+    m, where n runs over the model's tensors. The client starts from its own m; initially all
+    entries of m are 1. The last term is used from the second round on. In the model with which the
+    client predicts, entries with ``|m| < l1`` are 0. The client sends W and ``e_i``, the mean of
+    this model's embeddings of the nodes of `probes`. The server cannot compute ``e_i``, since it
+    has no masks. Client i gets ``sum_j S_ij W_j``, where S is ``exp(scale cos(e_i, e_j))`` with
+    each row divided by its sum; a new client gets the mean. Clients keep their masks and batch norm
+    statistics. The mixes of a round do not include models of absent clients.
 
     This follows the public code, except for the penalties. In the public code the penalties have no
     gradient, since ``state_dict()`` detaches its tensors; here they have one, as in the paper's
-    loss. A client without a labelled training example has no penalties, since they would shrink its
-    masks to 0.
+    loss. A client without a labelled training example has no penalties, since the penalties would
+    shrink its masks to 0.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages. The public code keeps Adam's state
+        fedavg: FedAvg of a task, whose server only averages. The public code keeps Adam's state
             between rounds: ``Training(keep_optimizer=True)``.
         probes: the common random graph, or a collection if clients hold collections; see
             `proxy_graph`.
-        sparsity: weight of the masks' size (l1), and the bound below which entries are set to 0; at
-            least 0.
-        proximity: weight of the distance to the received weights (l2), at least 0.
+        sparsity: l1, at least 0: the weight of the masks' size, and the size below which a mask's
+            entry is treated as 0.
+        proximity: l2, at least 0: the weight of the distance to the received weights.
         scale: sharpness of the server's weights, at least 0; 0 gives all clients equal weights. The
             public code's default is 10; its scripts use 3 (disjoint) and 5 (overlapping).
         penalties: whether the penalties have a gradient; in the public code they have none.
         masks: which tensors have a mask: weights of two dimensions or more, or all trained tensors.
-        of: input of `embed`: the model's embeddings, that is the last hidden convolution's output
-            before its activation, or the model's outputs. Default: embeddings if the model takes
-            ``return_embedding=True``, else outputs.
+        of: input of `embed`: either the model's embeddings (the output of the last hidden
+            convolution before its activation), or the model's outputs. Default: embeddings if the
+            model takes ``return_embedding=True``, otherwise outputs.
         embed: function of the model's outputs on the probes, ``[R, C]``.
 
     Raises:

@@ -1,15 +1,15 @@
 """FedSage+'s generators: other clients evaluate generated neighbours and return gradients.
 
-Before each step, generated neighbours must be sent to the other clients, and their gradients must
-be sent back. So an epoch is an exchange of three rounds with the same clients:
+Before each step, generated neighbours must be sent to the other clients, which must send gradients
+back. So an epoch is an exchange of three rounds with the same clients:
 
 - ``OFFER``: a client sends the neighbours that it generates for its training nodes;
 - ``JUDGE``: a client compares the other clients' offers with neighbours in its own graph, and sends
   the gradient of that loss with respect to each offer;
 - ``STEP``: a client takes a step on its own loss and on the returned gradients.
 
-From its offer to its step a client keeps noise and dropout under ``"drawn"``, so that it generates
-the same neighbours again for the returned gradients.
+From its offer to its step, a client keeps its noise and dropout under ``"drawn"``. So it can
+generate the same neighbours again, to which the returned gradients belong.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DRAWN = ("noise", "keep")
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
     """The features of `width` random neighbours, with repeats, of each of `count` random nodes.
 
-    The nodes are drawn from all nodes with a neighbour.
+    The nodes are sampled from all nodes that have a neighbour.
 
     Returns:
         float ``[count, width, num_features]``; int64 ``[count]``, the numbers of neighbours: all
@@ -78,10 +78,11 @@ def fedsage_plus(
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
     (Eq. 9), where H_i are its generated neighbours of training nodes. Only the feature part of the
-    generator learns. A node that misses m hidden neighbours is compared with the first m neighbours
-    of j's node; a node that misses none is not compared. Clients send generated rows and their
-    gradients, but neither features nor generators. An absent client is left out of the round. A
-    client that receives no gradients learns from its own loss only.
+    generator learns. A node with m hidden neighbours is compared with the first m neighbours of the
+    node of client j; a node without hidden neighbours is not compared. Clients send generated rows
+    and gradients of the loss with respect to such rows, but neither features nor generators. An
+    absent client is left out of the round. A client that receives no gradients learns from its own
+    loss only.
 
     Args:
         fedavg: FedAvg of a `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
@@ -90,7 +91,7 @@ def fedsage_plus(
             client compares other clients' generated neighbours, sampled again in each epoch.
 
     Raises:
-        ValueError: if `weight` is negative, or `fedavg` draws no steps.
+        ValueError: if `weight` is negative, or `fedavg` does not sample local steps.
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
@@ -168,7 +169,7 @@ def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
 
 
 def drawn_step(steps: Any, graph: Graph) -> dict[str, Any]:
-    """The context of a step, with newly drawn noise and dropout."""
+    """The context of a step, with newly sampled noise and dropout."""
     context: dict[str, Any] = next(iter(steps(graph, {})))[1]
     return context
 

@@ -3,8 +3,9 @@
 In addition to the model that it trained, a client keeps three tensors for each weight:
 
 - ``"mask"``, which marks the entries that are personal from now on;
-- ``"held"``, which marks the entries that were personal in the last round. Only these entries are
-  kept when a model arrives: an entry that was selected since then starts from the server's mean;
+- ``"held"``, which marks the entries that were personal in the last round. When a model arrives,
+  the client keeps its own values only for these entries; an entry that was selected since then
+  starts from the server's mean;
 - ``"reference"``, the weight at the last selection, from which changes of entries are measured.
 """
 
@@ -38,22 +39,23 @@ def fedselect(
 
     A local epoch has two passes over the task's steps: the first changes a client's personal
     entries, the second the shared entries. The server averages each entry over the clients that
-    share it. Every third round, except the first, selects ``n - round((1 - top) n)`` of the n
-    shared entries of a weight. The selected entries are those that changed most since the last
-    selection, including ties, and become personal. A weight is a tensor with "weight" in its name;
-    all other tensors stay shared. Each client keeps its batch norm statistics. An entry that a pass
-    does not change keeps its moments; Adam's step count includes both passes.
+    share it. In every third round, except the first round, each client selects ``n - round((1 -
+    top) n)`` of the n shared entries of a weight, and makes them personal. These are the entries
+    that changed most since the last selection, including ties. A weight is a tensor with "weight"
+    in its name; all other tensors stay shared. Each client keeps its batch norm statistics. An
+    entry that a pass does not change keeps its moments; Adam's step count includes both passes.
 
     This follows the public code, except for two things. The public code gives clients equal
     weights, since its clients have the same size; here `fgl.tasks.task.weighed_equally` does this.
-    If a client has no personal entries and the model no statistics, the first pass would change
-    nothing and is skipped.
+    If a client has no personal entries and the model has no statistics, the first pass is skipped,
+    since it would change nothing.
 
     Args:
         fedavg: FedAvg of a task.
         top: fraction of a weight's shared entries that become personal in one selection.
-        cap: fraction of personal entries of a weight above which no further entry is selected.
-        every: rounds of a client between two selections, at least 1.
+        cap: if the fraction of a weight's entries that are personal exceeds this value, no further
+            entry of the weight is selected.
+        every: number of a client's rounds from one selection to the next, at least 1.
         passes: for each pass, whether it changes the personal (True) or the shared entries.
 
     Raises:
@@ -210,7 +212,7 @@ def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:
     """Clients' tensors ``[K, ...]``, with personal entries replaced by the other clients' mean.
 
     So the weighted mean over all clients is the mean over the clients that share an entry. If no
-    client shares an entry, it is `old`.
+    client shares an entry, its value is taken from `old`.
 
     Example:
         >>> own = torch.tensor([[False], [True]])

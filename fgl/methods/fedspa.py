@@ -28,9 +28,9 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     x_f / x_f^T x_f``. For the tensors that score unlike (u) or alike (a) neighbours, the client
     sends ``F_k = (grad mean_i log p_k(y_i))^2``, computed in training mode. With ``w(d)_k =
     exp(-(d_k - min d) / (max d - min d))``, divided by the sum over clients, the server averages
-    the tensors of u with weights ``w(||F_k - mean F||_1)``, where F is restricted to u, and the
-    tensors of a in the same way. All other tensors have weights ``w(e)``. So the largest weight is
-    always e = 2.718 times the smallest. If all distances are equal, clients have equal weights.
+    the tensors of u with weights ``w(||F_k - mean F||_1)``, where F is restricted to u. It averages
+    the tensors of a in the same way. All other tensors have weights ``w(e)``. So the largest weight
+    is always e = 2.718 times the smallest. If all distances are equal, clients have equal weights.
 
     The paper calls this a bias of homophily. This method follows the public code, which computes
     the distance of an energy from the clients' mean but never uses it: smooth clients get the
@@ -38,18 +38,19 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     The "global" vectors for unknown neighbours in the public code are frozen and passed to each
     layer. Training does not use these vectors, so they are left out here.
 
-    The code differs in five things. Its F also reads the labels of validation and test nodes, and
-    so reveals test labels to the server; here F reads only the labels of training nodes. Its server
-    shuffles the clients and gives the i-th client of the shuffled order the weight of client i's
-    energy; here each client has its own weight. It divides by 0 if all energies are equal, or if a
-    client's sampled features are all 0; here that client's energy is 0. It evaluates with dropout.
-    In a directed graph it smooths against the direction of edges and sums along it; here both
-    follow the direction.
+    The public code differs in five ways. Its F also depends on the labels of validation and test
+    nodes, so F reveals test labels to the server; here F depends only on the labels of training
+    nodes. Its server shuffles the clients and gives the i-th client of the shuffled order the
+    weight of client i's energy; here each client has its own weight. It divides by 0 if all
+    energies are equal (here clients then have equal weights), or if a client's sampled features are
+    all 0 (here that client's energy is 0). It applies dropout during evaluation. In a directed
+    graph it smooths features against the direction of edges but sums along this direction; here
+    both operations follow the direction.
 
     The public script trains with SGD, rate .1, 4 steps, width 128, dropout .1.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         feature_share: fraction of the features in the energy, in (0, 1].
 
     Raises:
@@ -188,8 +189,9 @@ def distances(squares: Params, kind: str) -> Tensor:
 def shares(distance: Tensor) -> Tensor:
     """Weights of clients, ``exp(-(d - min d) / (max d - min d))`` over their sum, float ``[K]``.
 
-    Distances that differ only by rounding are treated as equal. Two clients have the same distance
-    from their mean, and without this rule rounding would give one of them the weight .73.
+    Distances that differ only by rounding are treated as equal. For example, two clients have the
+    same distance from their mean; without this rule, rounding would give one of the two clients the
+    weight .73.
 
     Example:
         >>> shares(torch.tensor([3.0, 3.0 + 1e-6]))

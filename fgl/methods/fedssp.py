@@ -33,18 +33,19 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
     where the mean is over the d entries i, and ``m_B`` is the mean embedding of the graphs in a
     step.
 
-    The preference is a vector that a client adds to embeddings before its head. It learns as soon
-    as there is a consensus. Each client keeps its own head, which is linear: ``W (e + p) + b = W e
-    + (W p + b)``. So a preference has the same effect as a change of the head's bias.
+    The preference is a vector that a client adds to embeddings before its head. It is trained as
+    soon as there is a consensus. Each client keeps its own head, which is linear: ``W (e + p) + b =
+    W e + (W p + b)``. So a preference has the same effect as a change of the head's bias.
 
     As in the public code, each client initialises its own model, including the shared part
     (`draw`). The encoders of the first round are not averaged, and batch norm statistics are not
     sent. In these places the public code seems to differ from its intention:
 
-    - It runs only on a GPU. The preference that it adds is a copy that its optimiser does not hold,
-      so the preference stays zero. Evaluation does not add the preference either. Here the task's
-      optimiser trains the preference, which is part of the deployed model. The public code declares
-      SGD with a rate of .005 for it, and never sets the gradient to zero.
+    - It runs only on a GPU. The preference that it adds is a copy that is not registered with the
+      optimiser, so the preference stays zero. Evaluation does not add the preference either. Here
+      the task's optimiser trains the preference, which is part of the deployed model. For the
+      preference the public code declares SGD with a rate of .005, but never resets the gradient to
+      zero.
     - Its moving average of embeddings is reset in each step, so the average is half of the step's
       mean. Its tau of 100 corresponds to ``weight=25``.
     - It creates a new AdamW for each step, which is ``AdamW(betas=(0, 0))``: nearly the sign of the
@@ -58,7 +59,8 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
     Args:
         fedavg: FedAvg of a task whose model is a `fgl.nn.SSP`; its server only averages.
         weight: weight of the distance to the consensus, at least 0.
-        draw: whether clients initialise their own models; else all start from the common model.
+        draw: whether clients initialise their own models; otherwise all clients start from the
+            common model.
 
     Raises:
         ValueError: if the weight is negative, the model is not a `fgl.nn.SSP`, or the server of

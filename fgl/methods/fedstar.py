@@ -19,14 +19,15 @@ from .own_models import check_drawable, drawn
 def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: bool = True) -> Method:
     """FedAvg of the structure channel; each client keeps its own feature channel (FedStar, Eq. 6).
 
-    Every client initialises its own feature channel in its first round. A client uses its own model
-    with the received structure channel. The authors' clients keep their Adam state between rounds
-    (``Training(keep_optimizer=True)``); here `fedavg` decides this.
+    Every client initialises its own feature channel in its first round. A client predicts with its
+    own feature channel and the received structure channel. The authors' clients keep their Adam
+    state between rounds (``Training(keep_optimizer=True)``); here `fedavg` defines this.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.Star`, or has the layers of `shared`.
         shared: names of the modules that clients send.
-        draw: whether clients initialise the other modules; else all start from the common model.
+        draw: whether clients initialise the other modules; otherwise all clients start from the
+            common model.
 
     Raises:
         TypeError: if `shared` is a string, or a module cannot be re-initialised, see `drawn`.

@@ -52,10 +52,10 @@ def fedtad(
     A client also sends its reliability for each class, see `class_reliability`. ``w_kc`` is client
     k's reliability divided by the sum over the participants. The server runs `epochs` turns. In
     each turn the server samples noise z and generates a graph of `num_nodes` nodes with classes of
-    equal size. Their features are ``x = G(z, c)``, and each node is joined to its `neighbours` most
-    similar nodes (cosine), which include the node itself. Adam takes `generator_steps` steps of G
-    on ``fit L_CE - L_div + diversity L_dis``, then `distil_steps` steps of the mean model on
-    ``L_div``:
+    equal size. Nodes of class c have features ``x = G(z, c)``. Each node is joined to its
+    `neighbours` most similar nodes (by cosine), which include the node itself. Then G takes
+    `generator_steps` Adam steps on ``fit L_CE - L_div + diversity L_dis``, and the mean model takes
+    `distil_steps` Adam steps on ``L_div``:
 
     - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, where f_k is client k's model;
     - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, where the mean is also over
@@ -63,22 +63,23 @@ def fedtad(
     - ``L_dis = sum_k exp(-mean_ij ||z_i - z_j||^2 / d_z  |x_i - x_j| / d_x)``.
 
     The server keeps G and both Adam states from round to round. Everything else is as in FedAvg.
-    The method needs nodes with class labels and one graph per client. (Section 4 of the paper.)
+    The method needs nodes with class labels and one graph per client (Section 4 of the paper).
 
-    The public code differs in three places, where the code contradicts the paper. It multiplies A
-    and D^-1 entry by entry, so its "walks" are ids of random nodes, which dominate the features.
-    Here the topology features are the paper's return probabilities, and `topology` accepts another
-    function. Its GCN also applies dropout in evaluation; here only the mean model applies dropout,
-    while it learns. If no client has a class, it divides 0 by 0; here the class has weight 0. In
-    addition, its clients are weighted by their numbers of nodes and keep their Adam state; here the
-    task decides both.
+    The public code differs in three places, in which it contradicts the paper. It multiplies A and
+    D^-1 entry by entry, so its "walks" are ids of random nodes, which dominate the features. Here
+    the topology features are the paper's return probabilities; another function can be passed as
+    `topology`. The public code's GCN also applies dropout during evaluation; here only the mean
+    model applies dropout, during its training. If no client has a class, the public code divides 0
+    by 0; here the class has weight 0. In addition, the public code's clients are weighted by their
+    numbers of nodes and keep their Adam state; here the task defines both.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         generator: G, for the clients' numbers of features and classes.
         topology: ``graph -> [num_nodes, d]``, added to the features when nodes are compared.
         num_nodes: nodes of a generated graph, at least the number of classes.
-        neighbours: number of nodes that each node is joined to, itself included; at least 1.
+        neighbours: number of nodes to which each node is joined, including the node itself; at
+            least 1.
         epochs: turns of generator and model in a round.
         generator_steps: steps of G in a turn.
         distil_steps: steps of the mean model in a turn.
@@ -174,8 +175,8 @@ class Lesson:
         teachers: the clients' models.
         labels: labels of a generated graph's nodes, int64 ``[n]``.
         weight: ``w_kc`` divided by the number of nodes of class c, for each node, float ``[K, n]``.
-        present: number of teachers: clients with a nonzero reliability.
-        neighbours: number of nodes that each node is joined to.
+        present: number of teachers with a nonzero reliability.
+        neighbours: number of nodes to which each node is joined.
     """
 
     model: nn.Module
@@ -302,7 +303,7 @@ def shares(reliable: Tensor) -> Tensor:
 
 
 def joined(x: Tensor, neighbours: int) -> Graph:
-    """The graph that joins each node to the nodes most similar to it (cosine)."""
+    """The graph in which each node is joined to its most similar nodes (by cosine)."""
     unit = torch.nn.functional.normalize(x.detach(), dim=1)
     nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)

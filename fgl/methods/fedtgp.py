@@ -29,23 +29,24 @@ def fedtgp(
 ) -> Method:
     """FedProto whose server trains the prototypes before it sends them (FedTGP, Eq. 5 to 9).
 
-    The server computes ``z_c`` by a trainable row per class, a hidden layer and an output layer. It
-    trains all three on the clients' prototypes ``C_i^c`` to minimise ``-log softmax_c'(-||C_i^c -
-    z_c'|| - delta [c' = c])``, which keeps classes apart by a margin. ``delta`` is the largest
-    distance of a class's mean prototype to the nearest other mean prototype, but at most `margin`.
-    Then all clients get the ``z_c`` of every class. Clients work as in `fedproto`.
+    The server computes ``z_c`` from a trainable row for each class, by a hidden layer and an output
+    layer. It trains the rows and both layers on the clients' prototypes ``C_i^c`` to minimise
+    ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``, which keeps classes apart by a margin.
+    For each class, take the distance of its mean prototype to the nearest other mean prototype:
+    ``delta`` is the largest of these distances, but at most `margin`. Then the server sends the
+    ``z_c`` of every class to all clients. Clients work as in `fedproto`.
 
-    This follows the authors' code, except for two things. The authors' clients predict by the
-    nearest prototype; here clients predict by the model's output, since `deploy` returns a model.
-    The distance of two equal rows has the gradient 0 here, and NaN in the authors' code.
+    This follows the authors' code, except for two things. The authors' clients predict the class of
+    the nearest prototype; here clients predict with the model's output, since `deploy` returns a
+    model. The distance of two equal rows has the gradient 0 here, and NaN in the authors' code.
 
     Args:
         fedavg: FedAvg of a task; see `fedproto`.
         weight: lambda, weight of the clients' distance to the prototypes, at least 0; 10 in the
             authors' script.
         margin: tau, the largest margin, at least 0.
-        server_lr: learning rate of the server's SGD, above 0; the clients' rate in the authors'
-            script.
+        server_lr: learning rate of the server's SGD, above 0; the authors' script uses the clients'
+            rate.
         server_epochs: S, passes over the clients' prototypes in a round.
         server_batch: number of prototypes in a step of the server.
 

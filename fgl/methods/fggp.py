@@ -32,32 +32,36 @@ def fggp(
     """FedAvg of a GCN trained on two views, with prototypes that the server clusters (FGGP).
 
     The second view joins each node to the nearest other nodes by the cosine of the received model's
-    embeddings; the nearest nodes are recomputed every few rounds. An augmentor, two
-    convolutions with output R and ``l = R R^T``, samples the view's edges: an edge is kept with
-    probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
+    embeddings; the nearest nodes are recomputed every few rounds. An augmentor samples the edges of
+    this view. It consists of two convolutions with output R, and computes ``l = R R^T``. An edge is
+    kept with probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The
+    loss is
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``:
 
-    where P_1 and P_2 are the class means of the embeddings in the two views. A training node's
-    class is its label. Other nodes have their predicted class, weighted by its probability. `align`
-    contrasts a class's two means with the means of all other classes (Eq. 13). Model and augmentor
-    are averaged. Clients send P_1, and the server sends the means of each class's clusters (FINCH,
-    Eq. 4 to 6); `by_prototypes` predicts with these means.
+    where P_1 and P_2 are the class means of the embeddings in the two views. For these means, a
+    training node's class is its label. Any other node has its predicted class, weighted by the
+    probability of this class. `align` contrasts a class's two means with the means of all other
+    classes (Eq. 13). The server averages the clients' models and augmentors. Clients also send P_1.
+    The server clusters the prototypes of each class (FINCH, Eq. 4 to 6), and sends the means of the
+    clusters; `by_prototypes` predicts with these means.
 
-    This follows the authors' code, except for five things. Here `deploy` returns a model, and
-    scores are of the model's output; the authors score `by_prototypes` with the last rounds'
-    prototypes. So the authors' last layer starts every round from its initial weights; here it is
-    averaged. The authors' network has three layers and a batch norm without parameters; here it is
-    a `GCN`. Clients are weighted as in `fedavg`; the authors weight them by numbers of nodes. Here
-    P_1 is computed after training. P_1 and the embeddings for the nearest nodes are computed
-    without dropout. If a client lacks a class, it sends the other prototypes under their own
-    labels; in the authors' code the prototypes of later classes move up by a label.
+    This follows the authors' code, except for five things. Here `deploy` returns a model, and the
+    model's output is scored; the authors score the output of `by_prototypes` for the last rounds'
+    prototypes. So the authors' last layer starts every round from its initial weights; here this
+    layer is averaged like all others. The authors' network has three layers and a batch norm
+    without parameters; here it is a `GCN`. Clients are weighted as in `fedavg`; the authors weight
+    them by numbers of nodes. Here P_1 is computed after training. P_1 and the embeddings for the
+    nearest nodes are computed without dropout. If a client lacks a class, it sends the other
+    prototypes under their own labels; in the authors' code the prototypes of later classes move up
+    by a label.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.
-        neighbours: number of nearest other nodes of a node, at least 1; the authors use 3.
-        every: rounds of a client between two searches for nearest nodes, at least 1; the authors
-            use 20, and 10 for citation graphs.
+        neighbours: number of nearest other nodes to which a node is joined, at least 1; the authors
+            use 3.
+        every: number of a client's rounds from one search for nearest nodes to the next, at least
+            1; the authors use 20, and 10 for citation graphs.
         temperature: temperature of the alignment, above 0; the authors use 0.5.
 
     Raises:
@@ -156,7 +160,7 @@ def drawn(method: Method) -> Params:
 
 
 def both_views(graph: Graph, nearest: Tensor) -> Tensor:
-    """The distinct edges of the graph, edges to nearest nodes, and self-loops: ``[E, 2]``.
+    """Distinct edges of the graph, edges to nearest nodes, and self-loops, ``[E, 2]``.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -282,7 +286,7 @@ def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
         has: bool ``[K, C]``, marks the prototypes that exist.
-        most: capacity for clusters, at least K.
+        most: largest number of clusters of a class, at least K.
 
     Example:
         >>> rows = torch.tensor([[[1.0, 0.0]], [[1.0, 0.2]]])

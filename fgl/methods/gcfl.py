@@ -46,7 +46,7 @@ def trends(updates: Tensor, sequences: Tensor) -> Tensor:
 
     Args:
         updates: not used.
-        sequences: float ``[k, L]``, one number per client and round, for the last L rounds in
+        sequences: float ``[k, L]``, one number for each client and each of the last L rounds, in
             order.
 
     Returns:
@@ -88,29 +88,31 @@ def gcfl(
 
     A cluster Q splits along the minimum cut of `similarity` if ``||mean_{i in Q} Delta_i|| <
     eps1``, ``max_{i in Q} ||Delta_i|| > eps2`` and Q has more than two clients. Delta_i is the
-    update of the parameters, without batch norm statistics. Then every cluster runs FedAvg. Only
-    the clients present in the round are used for this. The larger part keeps the cluster's number;
-    if both have the same size, it is the part of the client with the smallest number. An absent
-    client stays in that part and receives its model next.
+    update of the parameters, without batch norm statistics. Then every cluster runs FedAvg. The
+    split and the mean use only the clients that are present in the round. The larger part keeps the
+    cluster's number; if both parts have the same size, the part that contains the client with the
+    smallest number keeps it. An absent client stays in the part that keeps the number, and next
+    receives the model of this part.
 
     This follows the public code, except for two things. The public code's clients share and compare
     only convolutions (see `fedper`), and keep their Adam state (``Training(keep_optimizer=True)``);
-    here `fedavg` decides both. The public code scores a client with the best model that its
-    clusters had; here the client is scored with the last model.
+    here `fedavg` defines both. The public code scores a client with the best model that the
+    client's clusters had in any round; here the client is scored with the last model.
 
     Args:
-        fedavg: FedAvg of a task. Its server runs separately for each cluster with the cluster's
-            state; a new cluster starts with a copy of the state.
+        fedavg: FedAvg of a task. Its server runs separately for each cluster, with a separate state
+            for each; a new cluster starts with a copy of the state of the cluster that was split.
         eps1: a cluster splits only if its mean update has a smaller norm than this, at least 0;
             .025 to .08 in the public code, depending on the dataset.
         eps2: a cluster splits only if an update has a larger norm than this, at least 0; .045 to .4
             in the public code.
         first_round: number of rounds before the first split.
-        similarity: ``(updates [k, P], sequences [k, seq_length]) -> [k, k]``, symmetric and at
-            least 0, for the clients of a cluster that are present.
+        similarity: ``(updates [k, P], sequences [k, seq_length]) -> [k, k]``, for the present
+            clients of a cluster; the result is symmetric and non-negative.
         seq_length: number of rounds in a client's sequence. A cluster with a shorter sequence does
             not split, and after a split all sequences are cleared. So at most one cluster splits
-            per round, the one with the smallest number. With 0 all clusters can split.
+            per round: among the clusters that could split, it is the cluster with the smallest
+            number. If the value is 0, several clusters can split in one round.
         measure: ``(inbox, updates [k, P]) -> [k]``, the next entry of each client's sequence.
 
     Returns:
@@ -190,8 +192,8 @@ def gcfl_plus(
         eps2: a cluster splits only if an update has a larger norm than this, at least 0.
         first_round: number of rounds before the first split.
         seq_length: number of rounds that are compared, at least 1.
-        sequence: the sequences to compare: norms of the updates, or norms of the gradients after
-            local training, which a client sends as ``"gradient_norm"``.
+        sequence: the sequences to compare: either norms of the updates, or norms of the gradients
+            after local training. Clients send the latter as ``"gradient_norm"``.
 
     Raises:
         TypeError: if an argument is not a number.
@@ -273,7 +275,7 @@ def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:
 
 
 def _start(state: State, num_clients: int, seq_length: int) -> State:
-    """First state of the server: one cluster, with the state of the method inside."""
+    """First state of the server: one cluster, with the state of the wrapped method."""
     return {
         "clusters": torch.zeros(num_clients, dtype=torch.int64),
         "rounds": torch.tensor(0),

@@ -34,16 +34,16 @@ def graphfl(
 
     Each of the task's local steps is an episode. First a client adapts the model by `adapt_steps`
     steps of gradient descent on its support set. Then the local optimiser takes a step along the
-    gradient of the adapted model's loss on the query set (MAML; GraphFL, Algorithm 1). A client
-    uses the model after adaptation to all of its training examples, in evaluation mode. If the task
-    samples minibatches, this adaptation runs over minibatches that are always the same.
+    gradient of the adapted model's loss on the query set (MAML; GraphFL, Algorithm 1). To predict,
+    a client adapts the model to all of its training examples, in evaluation mode. If the task
+    samples minibatches, this adaptation always uses the same minibatches.
 
     The public code's meta-step is a new Adam with weight decay in each round. It corresponds to
     ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999, tau=1e-8, weight_decay=5e-4,
     bias_correction=True, anew=True)`` for a task with one local step of SGD at rate 1. In the
     public code clients then fine-tune the new model, and the next round starts from the mean of the
-    fine-tuned models. Here the server keeps the model before fine-tuning, since it is trained for
-    adaptation and the mean of adapted models is not.
+    fine-tuned models. Here the server keeps the model before fine-tuning, since this model is
+    trained for adaptation, but the mean of fine-tuned models is not.
 
     Args:
         fedavg: FedAvg of a task; clients adapt to its loss.
@@ -55,9 +55,10 @@ def graphfl(
             nodes the query set; in that case a score on the validation nodes is a score on training
             data.
         second_order: whether the gradient is propagated through the adaptation's gradients, as in
-            MAML; the public code uses the query loss's gradient at the adapted model.
-        equal: whether all clients with examples have the same weight, as in the public code; else
-            they are weighted as in `fedavg`.
+            MAML; if not, it is the gradient of the query loss at the adapted model, as in the
+            public code.
+        equal: whether all clients with examples have the same weight, as in the public code;
+            otherwise clients are weighted as in `fedavg`.
 
     Raises:
         ValueError: if a number or `query` is out of range, the model has a batch norm with running
@@ -123,7 +124,7 @@ def graphfl(
 
 
 def _check_model(fedavg: Method) -> None:
-    """Refuse a batch norm with running statistics: second gradients forbid in-place changes."""
+    """Reject batch norms with running statistics: second gradients forbid in-place changes."""
     counting = [
         name
         for name, module in fedavg.model.named_modules()
@@ -139,8 +140,8 @@ def _check_model(fedavg: Method) -> None:
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
     """A random half of a step's training examples, and of each `Ragged` entry in its context.
 
-    The halves are drawn from torch's global generator. For an odd number of examples the query set
-    has one more.
+    The halves are sampled with torch's global generator. If the number of examples is odd, the
+    query set has one example more than the support set.
 
     Returns:
         The support set as masks, by ``"train_mask"`` and the names of the context's entries.

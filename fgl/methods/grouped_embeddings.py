@@ -35,7 +35,7 @@ def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> di
 def embeddings(encoder: DeepEncoder, graph: Graph, epochs: int) -> Tensor:
     """Embeddings of all nodes by an encoder that has learned the client's labels, ``[n, d]``.
 
-    As in the public code, a cross-entropy of logits is applied to probabilities.
+    As in the public code, a cross-entropy that expects logits is applied to probabilities.
     """
     sampler, nodes = NeighbourSampler(graph, FANOUTS), training_examples(graph)
     adam = ADAM(encoder.parameters())

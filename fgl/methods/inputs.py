@@ -21,7 +21,7 @@ def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Net
         method: the argument of `outer`.
         kind: a class of `fgl.nn`.
         outer: name of the calling builder.
-        way: how to get such a method, for the error.
+        way: how to build such a method, for the error message.
 
     Raises:
         ValueError: if the model is of another class.
@@ -63,7 +63,7 @@ def check_entry(message: Message, key: str, shape: Sequence[int]) -> Tensor:
 
 
 def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
-    """Raise a ValueError unless an upload has rows, and a count of examples for each row.
+    """Raise a ValueError unless an upload has rows and, for each row, a number of examples.
 
     Args:
         message: the upload, with ``"prototypes"`` and ``"counts"``, which are returned.

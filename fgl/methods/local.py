@@ -14,8 +14,8 @@ from ..graph import Graph
 def local(fedavg: Method) -> Method:
     """Local training: every client continues with its own model and sends nothing.
 
-    The server sends the initial model to each client a single time. The aggregation of `fedavg` is
-    not used.
+    The server sends the initial model to each client only once. The aggregation of `fedavg` is not
+    used.
 
     Args:
         fedavg: FedAvg of a task, for its local training.

@@ -71,11 +71,12 @@ def mean_for_strangers(
 
 
 def moved(inbox: Inbox, initial: Params) -> Tensor:
-    """Difference of each client's model to the initial model: ``theta_i - theta_0``.
+    """Difference between each client's model and the initial model: ``theta_i - theta_0``.
 
     Args:
         inbox: the clients' models, or the sent parts.
-        initial: theta_0; tensors that it lacks are ignored, such as a batch norm's statistics.
+        initial: theta_0; tensors that theta_0 lacks, such as a batch norm's statistics, are
+            ignored.
 
     Returns:
         float ``[K, P]``, one client per row.

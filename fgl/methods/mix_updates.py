@@ -25,10 +25,10 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
     ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, where dW_j is client j's update.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         network: function ``(inbox, known) -> matrix, known``. It returns the matrix ``[K, K]`` that
-            mixes the participants' updates, and the network ``[K, K]`` to remember for later
-            rounds. Its argument `known` is the remembered network, with -1 for clients that never
+            mixes the participants' updates, and the network ``[K, K]`` to store for later rounds.
+            The argument `known` is the stored network; its entry is -1 for two clients that never
             took part in the same round.
         self_weight: rho in [0, 1], weight of a client's own update in addition to the matrix.
 
@@ -83,7 +83,7 @@ def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
     """Network for `mix_updates` in which every client learns from all clients.
 
     Returns:
-        The matrix ``[K, K]`` with entries ``1 / K``, for mixing and as the network to remember.
+        The matrix ``[K, K]`` with entries ``1 / K``, both for mixing and as the network to store.
 
     Example:
         >>> inbox = fgl.federation.Inbox({0: {}, 1: {}}, num_clients=2)

@@ -1,4 +1,4 @@
-"""MOON: embeddings near the received model's and far from those of the client's last model."""
+"""MOON: embeddings near those of the received model, far from those of the client's last model."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
     """FedAvg with a contrastive loss between models (MOON, Eq. 3; FedVGAE, Eq. 10).
 
     The embeddings of the trained model come from the forward pass of the loss. A client's first
-    round has no contrast. In later rounds the contrast pushes embeddings away from those of the
-    client's last model.
+    round has no contrastive term. In later rounds the contrast pushes embeddings away from those of
+    the client's last model.
 
     This follows the authors' code, except for four things. The authors' contrast is over a
     minibatch of training examples; here it is over all nodes of a client, since it needs no labels.
     The authors compare the output of a projection head, which is the input of the last layer; here
-    the model's embedding is compared. The stored embedding of an absent client is not changed here;
-    the authors recompute it from the client's last model, which is an untrained network at first.
-    The authors' code can store a queue of earlier models, but uses only one of them.
+    the model's embedding is compared. The stored embedding of an absent client is not changed here.
+    The authors recompute this embedding from the client's last model, which is an untrained network
+    before the client's first round. The authors' code can store a queue of earlier models, but uses
+    only one of them.
 
     Args:
         fedavg: FedAvg of a task; the term is added to its loss. Its model takes

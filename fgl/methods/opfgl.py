@@ -56,11 +56,11 @@ def opfgl(
     sends their number and the sums of ``h`` and of ``h^2``. Here ``h = [x || S x || ...]`` has
     `propagations` steps, with ``S = D^-1/2 (A + I) D^-1/2``. The server reads only sums over
     clients, so `fgl.transforms.secure_sum` can wrap this method. (If only one client has a class,
-    the sums of the class are that client's sums; for two nodes they reveal the nodes' features.)
-    The server generates a graph whose classes have these means and deviations
+    the sums of the class are that client's sums; if the class has two nodes, the sums reveal the
+    nodes' features.) The server generates a graph whose classes have these means and deviations
     (`surrogate.Condensation`). Then the server trains the initial model on this graph and sends the
     result, ``f_g``, to all clients. From the second round on nothing is sent. A client starts from
-    f_g, later from its own model, and minimises
+    f_g, in later rounds from its own model, and minimises
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``,
 
@@ -69,26 +69,27 @@ def opfgl(
     c, of the fraction of their training neighbours that have this class. So a client learns
     frequent classes more from its own labels, and rare classes more from f_g.
 
-    Before the sums, some other nodes get labels too. A node is labelled if its fraction of
-    propagated labels is at least `sure` for one of the `expand` classes with the largest H_c, and
-    if its degree is at least `min_degree`.
+    Before the sums are computed, some nodes that are not training nodes also get labels. A node is
+    labelled if its fraction of propagated labels is at least `sure` for one of the `expand` classes
+    with the largest H_c, and if its degree is at least `min_degree`.
 
     The public code differs in these places. Its clients upload means and deviations, not sums. Each
     of its clients trains the initial model on the server's graph and keeps the step with the best
-    validation on its own nodes; here the server trains a single time and keeps the last step. Its
-    fine-tuning ends at the best validation; here the caller chooses the round. Its loops run one
-    more step. It labels a node by ``F / (sum F + 1e-9)``, which reaches 1 only in float32, and only
-    if sum F is above about .03; so here more nodes are labelled if `min_degree` is small. In a
-    directed graph it counts degrees at the other ends of the edges. On ogbn-arxiv its server's
-    graph has ``ceil(rate n_c)`` nodes of class c. Its features are 0 and 1. The server's learning
-    rates are too small for much smaller features, such as rows divided by their sums.
+    validation score on the client's own nodes; here the server trains once and keeps the last step.
+    The public code's fine-tuning ends at the best validation score; here the caller chooses the
+    round. The public code's loops run one more step. It labels a node by ``F / (sum F + 1e-9)``,
+    which reaches 1 only in float32, and only if sum F is above about .03; so here more nodes are
+    labelled if `min_degree` is small. In a directed graph it counts degrees at the other ends of
+    the edges. On ogbn-arxiv its server's graph has ``ceil(rate n_c)`` nodes of class c. Features in
+    the public code are 0 or 1. For much smaller features, such as rows divided by their sums, the
+    server's learning rates are too small.
 
     Args:
         fedavg: FedAvg of a task; clients use its loss and local training from the second round on.
             The optimiser's state is kept between rounds. The published setting for Cora is Adam
             with a rate of 5e-5.
         propagations: steps of S in the summed rows.
-        expand: number of classes whose labels are expanded; 0 expands none.
+        expand: number of classes for which further nodes get labels; with 0, no further nodes do.
         sure: smallest fraction of a node's propagated labels that gives a label, in [0, 1].
         min_degree: smallest degree of a node that gets a label.
         label_steps: steps of label propagation.
@@ -211,7 +212,7 @@ def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
 
 
 def check_sees_all(logits: Tensor, answers: Ragged) -> None:
-    """Raise a ValueError unless a step has logits for each node with a teacher's answer."""
+    """Raise a ValueError unless a step has logits for each node with a teacher's output."""
     if len(logits) != len(answers):
         raise ValueError(
             f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
@@ -233,7 +234,7 @@ def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) ->
 
 
 def known_labels(graph: Graph) -> Tensor:
-    """The training nodes' labels, one-hot, 0 elsewhere, double ``[n, C]``."""
+    """Labels of the training nodes, one-hot, and 0 for all other nodes, double ``[n, C]``."""
     return one_hot(graph.train_labels + 1, graph.num_outputs + 1)[:, 1:].double()
 
 

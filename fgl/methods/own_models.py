@@ -32,19 +32,19 @@ def own_models(
 ) -> Method:
     """Every client keeps and uses the model that it trained.
 
-    A message may hold a part of a model; the client adds its own other parts.
+    If a message holds only a part of a model, the client adds the other parts from its own model.
 
     Args:
-        fedavg: FedAvg of a task. With `models` its model only defines the parts that all clients
-            have in common, and its loss calls the client's own model.
+        fedavg: FedAvg of a task. With `models`, the model of `fedavg` only defines the parts that
+            all clients have in common, and the loss of `fedavg` calls the client's own model.
         draw: whether every client initialises its own model, and starts from this model until the
-            server has aggregated for the first time. Default: all start from the common initial
-            model.
+            server has aggregated for the first time. By default all clients start from the common
+            initial model.
         before: whether a client's state also keeps the model that its last round started from,
             under ``"adopted"``.
         own: names of modules that differ between clients and are never sent.
         models: ``graph -> module``, each client's model. Modules outside `own` have the same names
-            and shapes as in the common model. Its own modules are initialised with a seed that is
+            and shapes as in the common model. Modules in `own` are initialised with a seed that is
             derived from the common initial model. Default: all clients have the model of `fedavg`.
 
     Raises:
@@ -124,7 +124,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
     plain = fedavg
 
     def at(graph: Graph) -> AbstractContextManager[None]:
-        """Substitute the client's own model, unless the caller has already substituted it."""
+        """Replace the model by the client's own model, unless the caller has already done so."""
         stands_in = fed.stand_in(plain.model) is not plain.model
         return nullcontext() if stands_in else fed.standing_in(plain.model, models(graph))
 

@@ -32,15 +32,15 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
     mixes.
 
     The public code creates a new SGD with momentum .9 in every round, and scores a client with the
-    model after local training, before the server mixes. Here the task decides both.
+    model after local training, before the server mixes. Here the task defines both.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
-        prior: lambda, above 0, weight of the fractions of examples. For large values the method is
-            FedAvg.
+        fedavg: FedAvg of a task, whose server only averages.
+        prior: lambda, above 0, weight of the fractions of examples. For very large values the
+            method becomes FedAvg.
         attraction: mu, weight of a model's attraction to the direction of its mix. The public code
-            adds the term to the loss, so it pushes models away; a negative number does the same
-            here.
+            adds the term to the loss instead of subtracting it, so it pushes models away; for this
+            behaviour use a negative number.
 
     Raises:
         ValueError: if a number is out of range, or the server of `fedavg` does more than average.
@@ -89,7 +89,7 @@ def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 
         prior: lambda, above 0.
 
     Returns:
-        float64 ``[K, K]``, not negative, its rows with sum 1.
+        float64 ``[K, K]``, non-negative; each row sums to 1.
 
     Example:
         >>> collaboration(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([3, 1]), prior=1.0)

@@ -14,12 +14,12 @@ from ..federation import Inbox, Message, Method, State, check_averages, layer
 def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
-    An absent client is left out of the means and gets no message. With two clients, each client is
-    in the mean a single time. FedEgo's code, the only known public implementation, adds the other
+    An absent client is left out of the means and gets no message. With two clients, the mean
+    contains each client once. FedEgo's code, the only known public implementation, adds the other
     client twice.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
 
     Raises:
         ValueError: if the server of `fedavg` does more than average.

@@ -37,11 +37,12 @@ def s2fgl(
     """FedAvg that aligns embeddings to the received model's, by codebook and by frequency (S2FGL).
 
     A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``, with ``P = (I - (1 -
-    restart) D^-1 A)^-1`` and t_j = 1 for a training node. From the first third of this ranking the
-    client sends each class's mean embedding and count. The server computes `books`, each from a
-    random fraction of the clients. A book has the mean of each class, or 0 if none of its clients
-    has the class. Let c run over all rows of all books, let h be a client's embeddings, and let g
-    be the embeddings of the received model. From the second round on the loss is
+    restart) D^-1 A)^-1`` and t_j = 1 for a training node. From the nodes in the first third of this
+    ranking, the client computes each class's mean embedding and number of nodes, and sends both.
+    The server computes several codebooks (`books` of them), each from a random fraction of the
+    clients. A codebook holds the mean of each class, or 0 if none of its clients has the class. Let
+    c run over all rows of all codebooks, let h be a client's embeddings, and let g be the
+    embeddings of the received model. From the second round on the loss is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 
@@ -55,33 +56,33 @@ def s2fgl(
     results are not eigenvectors, and differ from call to call. Here the weights of both directions
     are averaged. A ramp of 1e-6 along the nodes orders eigenvectors of the same eigenvalue, such as
     0 for a graph with several components. So A is smaller here than in the public code, and its
-    gradient is different: h and g have the same eigenvectors for 0 here, but different ones in the
-    public code (decision 2841 has numbers). A client with fewer nodes than `frequencies` uses as
-    many frequencies as nodes; the public code raises an error unless the first fifth has more nodes
-    than `frequencies`. The public code also raises an error for a client without training nodes.
-    Here such a client uses neither term and does not change its model: both terms are minimal at
-    its start, and Adam would follow rounding errors.
+    gradient is different: here h and g have the same eigenvectors for the eigenvalue 0; in the
+    public code these eigenvectors differ (decision 2841 has numbers). A client with fewer nodes
+    than `frequencies` uses as many frequencies as nodes; the public code raises an error unless the
+    first fifth has more nodes than `frequencies`. The public code also raises an error for a client
+    without training nodes. Here such a client uses neither term and does not change its model: both
+    terms are minimal at its start, and Adam would follow rounding errors.
 
-    In the public code a book also uses the labels of validation and test nodes, and lacks the
-    classes above the first client's largest class. If a third of the nodes trains, the book uses
-    the same labels as here. Its embeddings are computed before the last step, with dropout; here
-    they are the sent model's, without dropout. Its server shuffles the clients and weights the i-th
-    client of the shuffled order by the number of nodes of client i. It computes weights by the
-    distance of test nodes from training nodes (``LPS``), but does not use them. It evaluates with
-    dropout. Its network is an ACM-GCN with a linear head. Here the task decides on weights and
-    network.
+    In the public code a codebook also uses the labels of validation and test nodes, and lacks the
+    classes above the first client's largest class. If a third of the nodes are training nodes, the
+    codebook uses the same labels as here. In the public code the embeddings are computed before the
+    last step, with dropout; here they are computed with the sent model, without dropout. The public
+    code's server shuffles the clients and weights the i-th client of the shuffled order by the
+    number of nodes of client i. It computes weights by the distance of test nodes from training
+    nodes (``LPS``), but does not use them. It applies dropout during evaluation. Its network is an
+    ACM-GCN with a linear head. Here the task defines the clients' weights and the network.
 
     The public script trains with SGD, rate .2, 10 steps, width 128, dropout .1.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages. Its model takes
+        fedavg: FedAvg of a task, whose server only averages. Its model takes
             ``return_embedding=True``, and its loss sees all nodes in each step.
-        knowledge: weight of the books' term; the public code has .05 times 100.
+        knowledge: weight of the term with the codebooks; the public code uses .05 times 100.
         alignment: weight of A.
         frequencies: number of eigenvectors at either end of the spectrum.
-        neighbours: number of nodes that each node is joined to, itself excluded.
-        books: number of books.
-        book_share: fraction of the clients whose means are in a book; at least one client.
+        neighbours: number of nodes to which each node is joined, excluding the node itself.
+        books: number of codebooks.
+        book_share: fraction of the clients whose means a codebook includes, at least one client.
         restart: alpha of the ranking, in [0, 1].
 
     Raises:
@@ -202,7 +203,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
 
 
 def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """Mean KL divergence between the softmaxes of g's and of h's cosines to a book's rows.
+    """Mean KL divergence between the softmaxes of g's and h's cosines with a codebook's rows.
 
     Args:
         h: float ``[n, d]``.
@@ -221,7 +222,7 @@ def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
 def by_frequency(
     h: Tensor, g: Tensor, mask: Tensor, *, frequencies: int, neighbours: int
 ) -> Tensor:
-    """Distance between h's and g's parts along the slowest and fastest eigenvectors of each.
+    """Distance between projections of h and g on their first and last Laplacian eigenvectors.
 
     ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2``, see `s2fgl`.
 
@@ -229,7 +230,7 @@ def by_frequency(
         h: float ``[m, d]``.
         g: float ``[m, d]``, without a gradient.
         mask: marks nodes that are not padding, bool ``[m]``.
-        frequencies: number at either end of the spectrum; all if there are fewer.
+        frequencies: number of eigenvectors at either end of the spectrum; all if there are fewer.
         neighbours: neighbours of a node in the similarity graph.
 
     Example:
@@ -257,7 +258,8 @@ def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
     Args:
         x: float ``[m, d]``.
         mask: marks nodes that are not padding, bool ``[m]``.
-        neighbours: number of most similar nodes that a node is joined to, itself excluded.
+        neighbours: number of most similar nodes to which a node is joined, excluding the node
+            itself.
 
     Returns:
         float64 ``[m, m]``, one eigenvector per column.
@@ -282,7 +284,7 @@ def cosines(x: Tensor, y: Tensor) -> Tensor:
 
 
 def class_means(rows: Tensor, count: Tensor) -> Tensor:
-    """Mean of each class over clients, weighted by their counts, ``[C, d]``; 0 for absent classes.
+    """Mean of each class over clients, weighted by node counts, ``[C, d]``; 0 for absent classes.
 
     Example:
         >>> class_means(torch.tensor([[[1.0]], [[4.0]]]), torch.tensor([[2], [1]]))

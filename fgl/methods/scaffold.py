@@ -28,9 +28,9 @@ def scaffold(
     - ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps with learning rate eta (option
       II, ``"path"``). This is the mean gradient along the path if a step is ``-eta`` times its
       gradient;
-    - or the mean gradient at ``theta^t`` of the losses of S further steps (option I,
-      ``"gradient"``). This also works with momentum and Adam, whose steps are not gradients. It
-      computes one more gradient for each minibatch, without dropout.
+    - or the mean, over S further steps, of the gradient of the step's loss at ``theta^t`` (option
+      I, ``"gradient"``). This option also works with momentum and Adam, whose steps are not
+      gradients. It computes one more gradient for each minibatch, without dropout.
 
     All clients with examples have the same weight: ``theta += eta_g mean_i (theta_i - theta^t)``
     and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the participants. Uploads and downloads double in
@@ -38,9 +38,9 @@ def scaffold(
 
     Args:
         fedavg: FedAvg of a task; its gradients are corrected before the optimiser's step.
-        control: how control variates are computed; default option II with plain SGD, else option I.
-            With momentum or Adam, ``"path"`` also divides the path by the learning rate, but the
-            result is not a mean gradient.
+        control: how control variates are computed; default option II with plain SGD, otherwise
+            option I. With momentum or Adam, ``"path"`` also divides the path by the learning rate,
+            but in this case the result is not a mean gradient.
         lr: eta, used only by option II; default the learning rate of the clients' optimiser. Plain
             SGD accepts no other value.
         server_lr: eta_g, at least 0.
@@ -110,7 +110,7 @@ def scaffold(
 
 
 def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bool, float | None]:
-    """Whether a client's control is computed from its path, and the learning rate for this.
+    """Whether a client's control variate is computed from its path, and the rate to divide by.
 
     Raises:
         ValueError: if `control` is unknown, or the rate is not positive or not plain SGD's.
@@ -140,7 +140,7 @@ def _check_rate(eta: float, all_rates: list[float]) -> None:
 
 
 def common_control(means: Means, before: Params) -> Params:
-    """The mean control after a round with the participants S: ``c + |S| / N mean_S shift``.
+    """The mean control variate after a round of participants S: ``c + |S| / N mean_S shift``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({1: {}, 3: {}}, num_clients=4)

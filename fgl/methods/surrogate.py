@@ -64,7 +64,7 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
         num_classes: C.
 
     Returns:
-        ``"count"``, float ``[C]``; ``"clients"``, float ``[C]``, 1 for a class with a sum;
+        ``"count"``, float ``[C]``; ``"clients"``, float ``[C]``, 1 for a class that has a sum;
         ``"total"`` and ``"square"``, float ``[C, D]``, sums of the rows and of their squares.
 
     Example:
@@ -105,7 +105,7 @@ def moments(sums: Params) -> Moments:
 
 
 def check_sums(sums: Any, most: float) -> None:
-    """Raise unless the upload has sums of a client's classes, each over at most `most` nodes."""
+    """Raise unless the upload has sums for a client's classes, each over at most `most` nodes."""
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
     same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
@@ -126,7 +126,7 @@ def check_sums(sums: Any, most: float) -> None:
 def what_lacks(sums: Params, num_clients: int) -> str:
     """Reason why sums over clients define no classes; empty if they do.
 
-    With a secure sum the server sees only these sums, and no upload.
+    With a secure sum the server sees only these sums, not the individual uploads.
 
     Example:
         >>> one = torch.ones(1)
@@ -234,7 +234,7 @@ def trained_on(
 def apart(rows: Tensor, aim: Moments) -> Tensor:
     """``L_a = sum_c n_c / n (mse(mean_c, mean of c's rows) + mse(sigma_c, their deviation))``.
 
-    For a class of one row the deviation is undefined, and its term is left out.
+    For a class with a single row the deviation is undefined, and the deviation's term is left out.
 
     Args:
         rows: float ``[C p, D]``, sorted by class.

@@ -21,9 +21,10 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
     """The same method trained without some clients, as a reference for unlearning them.
 
     A client's randomness depends only on the seed, the round and the client's number. With
-    ``clients_at_once=1`` the result is bit for bit the same as in a run that never reached these
-    clients, so it is a reference for approximate unlearning. A batch of clients draws its dropout
-    together and rounds differently. The clients still get the same messages as all others.
+    ``clients_at_once=1`` the result is therefore bit for bit the same as in a run that never
+    reached these clients, so it is a reference for approximate unlearning. If several clients are
+    trained as a batch, dropout is sampled for the whole batch, and rounding differs. The ignored
+    clients still get the same messages as all other clients.
 
     Args:
         fedavg: any method.
@@ -76,26 +77,27 @@ def unlearned(
     steps and a new optimiser. After each step ``w`` is projected to ``||w - w_ref|| <= radius``.
     The client stops after the first step with ``||w - w_k||^2 > far``, where w_k is the last model
     that it trained. The result becomes the model of all clients, and from then on only the other
-    clients' uploads are used. If the client is absent, the server repeats the request. With several
-    clients to forget, all must take part; the model is the mean of their results, weighted as in
-    `fedavg`, and is also in the ball. The paper forgets one client.
+    clients' uploads are used. If the client is absent, the server repeats the request in the next
+    round. If several clients are to be forgotten, all must take part. In this case the new model is
+    the mean of their results, weighted as in `fedavg`; this mean also lies in the ball. The paper
+    only treats one client.
 
-    The optimiser is reset in every round, as in the authors' notebook: otherwise moments of the
-    descent would influence the ascent. This follows the notebook, except for four things. The
-    ascent has the same number of steps as a round, since the task sets one number for all clients;
-    the authors use up to five times as many. Clients are weighted as in `fedavg`; the authors use
-    equal weights. All clients train in the round of the ascent, and the other clients' uploads are
-    ignored, since a method cannot choose participants. The default radius is the average of the
-    authors' radius, ``mean ||w_ref - w||^2 / 3`` over newly initialised models w. Tensors of such
-    models have mean 0 and about the norm of the initial model's tensors, or are constant, such as a
-    norm layer's weights.
+    The optimiser is reset in every round, as in the authors' notebook; otherwise moments from
+    gradient descent would influence the ascent. This follows the notebook, except for four things.
+    The ascent has as many steps as the local training of a round, since the task sets one number
+    for all clients; the authors use up to five times as many steps. Clients are weighted as in
+    `fedavg`; the authors use equal weights. All clients train in the round of the ascent, and the
+    other clients' uploads are ignored, since a method cannot choose participants. The default
+    radius is the average of the authors' radius, ``mean ||w_ref - w||^2 / 3`` over newly
+    initialised models w. Tensors of such models have mean 0 and about the norm of the initial
+    model's tensors, or are constant, such as a norm layer's weights.
 
     Args:
-        fedavg: FedAvg of a task; its server only averages.
+        fedavg: FedAvg of a task, whose server only averages.
         client: the number, from 0, of the client to forget, or several numbers.
         at: number of rounds before the ascent, at least 1.
         radius: radius of the ball, above 0; default `usual_radius`.
-        far: squared distance from w_k at which the client stops, at least 0; the authors use 2.2
+        far: squared distance from w_k above which the client stops, at least 0; the authors use 2.2
             for a small network on MNIST.
         max_norm: largest gradient norm of the ascent, above 0; larger gradients are clipped.
 
@@ -204,7 +206,7 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
 
 
 def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
-    """Raise if a client is none of the federation's."""
+    """Raise if a client does not belong to the federation."""
     most, count = max(clients), inbox.num_clients
     reject_if(most >= count, f"client to be one of {count}", most)
 
@@ -233,7 +235,7 @@ def projected(new: Params, start: Params, radius: Tensor) -> Params:
 
 
 def has_left(old: Params, start: Params, last: Params, far: float) -> Tensor:
-    """Whether the ascent has begun, and ``||w - w_k||^2 > far``, bool scalar."""
+    """Whether the ascent has begun and ``||w - w_k||^2 > far`` holds, bool scalar."""
     begun = square(fed.combine(torch.sub, old, start)) > 0
     return begun & (square(fed.combine(torch.sub, old, last)) > far)
 
@@ -251,9 +253,9 @@ def square(tensors: Mapping[str, Tensor]) -> Tensor:
 def usual_radius(initial: Params, model: Params) -> Tensor:
     """``sqrt(mean ||w - theta||^2 / 3)`` over newly initialised models theta.
 
-    A constant tensor, such as a norm layer's weights, is initialised to the same values. All other
-    tensors have mean 0 and about the norm of the initial tensors, so their part of ``mean ||w -
-    theta||^2`` is ``||w||^2 + ||theta_0||^2``.
+    A constant tensor, such as a norm layer's weights, is always initialised to the same values. All
+    other tensors have mean 0 and about the norm of the initial tensors, so their part of ``mean ||w
+    - theta||^2`` is ``||w||^2 + ||theta_0||^2``.
 
     Example:
         >>> usual_radius({"w": torch.tensor([1.0, -1.0])}, {"w": torch.tensor([3.0, 1.0])})

@@ -18,12 +18,12 @@ from .ranking import auc, average_precision
 def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Mean area under the ROC curve over the tasks that have labels of both kinds, as in OGB.
 
-    A score that is NaN counts as ranked wrong with respect to all other scores, just as a NaN is a
-    miss in `accuracy`.
+    A score that is NaN is treated as ranked incorrectly relative to all other scores, just as
+    `accuracy` treats a NaN as a miss.
 
     Args:
         output: logits or any scores, float ``[n]``, ``[n, 1]`` or ``[n, t]``.
-        y: float ``[n]`` or ``[n, t]``, labels 0 or 1, or NaN if unknown.
+        y: float ``[n]`` or ``[n, t]``, labels 0 or 1; NaN for an unknown label.
         mask: bool ``[n]``; default all rows.
 
     Returns:
@@ -31,7 +31,7 @@ def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.
-        ValueError: if the shapes disagree, or if a label is not 0, 1 or NaN.
+        ValueError: if shapes do not match, or if a label is not 0, 1 or NaN.
 
     Example:
         >>> y = torch.tensor([[0.0, 1.0], [1.0, 1.0], [torch.nan, 1.0]])

@@ -1,4 +1,4 @@
-"""Metrics for classes: accuracy, macro F1, their counts, and their conversion to numbers."""
+"""Metrics for classes: accuracy and macro F1, the counts for both, and conversion to numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 @explained
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The counts for `accuracy`, on the device: correct predictions and all predictions.
+    """The counts for `accuracy`, on the device: numbers of correct predictions and of predictions.
 
     Args:
         logits, y, mask: as for `accuracy`.
@@ -167,7 +167,7 @@ def f1_of(counts: Tensor) -> float:
 
 
 def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Select the masked rows, with a mask; on a GPU keep all rows, which avoids a wait."""
+    """The masked rows and a mask of them; on a GPU all rows, which avoids waiting for the GPU."""
     check_length(len(logits), y=y)
     if mask is not None:
         check_mask("mask", mask, len(logits))
@@ -182,14 +182,14 @@ NUMBER: Any = (float, share, f1_of)  # converter by a tensor's dimension: number
 
 @explained
 def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Convert metrics to numbers, with a single wait for a GPU.
+    """Convert metrics to numbers; this waits for a GPU only once.
 
     Args:
         metrics: name to a number, a scalar tensor, or a result of `hit_counts` or `class_counts`.
 
     Returns:
-        The same names with a number each: `share` of the `hit_counts`, `f1_of` of the
-        `class_counts`.
+        The same names, each with a number: `share` of a result of `hit_counts`, and `f1_of` of a
+        result of `class_counts`.
 
     Example:
         >>> on_host({"accuracy": torch.tensor([3, 4])}, {"loss": 0.5})

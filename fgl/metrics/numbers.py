@@ -22,12 +22,12 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        A float64 scalar on the device of `output`, without a wait for a GPU. It is infinite if the
-        output is NaN at a known label, and NaN if no label is known.
+        A float64 scalar on the device of `output`, computed without waiting for a GPU. It is
+        infinite if the output is NaN at a known label, and NaN if no label is known.
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.
-        ValueError: if the shapes disagree.
+        ValueError: if shapes do not match.
 
     Example:
         >>> rmse(torch.tensor([[1.0], [5.0]]), torch.tensor([3.0, torch.nan]))
@@ -93,10 +93,10 @@ def mape(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Coefficient of determination of each task, averaged over the tasks.
 
-    ``1 - sum_v (output_vj - y_vj)^2 / sum_v (y_vj - m_j)^2`` over the known labels of task j, where
-    m_j is their mean. The result is the mean over the tasks with two or more known labels. If all
-    labels of a task are equal, its score is 1 for an exact output and 0 otherwise, as in
-    scikit-learn.
+    The score of task j is ``1 - sum_v (output_vj - y_vj)^2 / sum_v (y_vj - m_j)^2`` over its known
+    labels, where m_j is the mean of these labels. The result is the mean over the tasks with two or
+    more known labels. If all labels of a task are equal, its score is 1 for an exact output and 0
+    otherwise, as in scikit-learn.
 
     Args:
         output, y, mask: as for `rmse`.
@@ -127,7 +127,7 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def _errors(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Errors of a model (infinite for a NaN), the labels, and a mask of the known labels."""
+    """A model's errors (infinite if the output is NaN), the labels, a mask of the known labels."""
     out, answer, answered = known_entries(output, y, mask)
     error = out - answer
     return torch.where(error.isnan(), torch.inf, error), answer, answered
@@ -143,7 +143,7 @@ def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tenso
 
     Raises:
         TypeError: if `y` is not floating point, or if `mask` is not bool.
-        ValueError: if the shapes disagree.
+        ValueError: if shapes do not match.
     """
     out, answer = as_columns(output, y, mask)
     valid = ~answer.isnan()

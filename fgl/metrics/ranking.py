@@ -15,7 +15,7 @@ from .classes import share
 def auc(scores: Tensor, y: Tensor) -> float:
     """Area under the receiver operating characteristic.
 
-    This is the probability that a positive scores above a negative, where a tie has the value 1/2:
+    This is the probability that a positive scores above a negative, with the value 1/2 for a tie:
     ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. It is computed exactly by sorting, O(n log n).
 
     Args:
@@ -26,7 +26,7 @@ def auc(scores: Tensor, y: Tensor) -> float:
         Between 0 and 1.
 
     Raises:
-        ValueError: if a shape disagrees, a score is NaN, or a class is missing.
+        ValueError: if shapes do not match, a score is NaN, or a class is missing.
 
     Example:
         >>> auc(torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.tensor([0, 0, 1, 1]))
@@ -52,7 +52,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
         Between 0 and 1.
 
     Raises:
-        ValueError: if a shape disagrees, a score is NaN, or a class is missing.
+        ValueError: if shapes do not match, a score is NaN, or a class is missing.
 
     Example:
         >>> average_precision(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0, 0, 1, 1]))
@@ -101,7 +101,7 @@ def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = No
 
     Raises:
         TypeError: if `mask` is not bool.
-        ValueError: if a shape disagrees, or `k` is not positive.
+        ValueError: if shapes do not match, or if `k` is not positive.
 
     Example:
         >>> others = torch.tensor([[0.1, 0.2], [0.8, 0.9]])
@@ -140,7 +140,7 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """For each distinct score, in descending order, count positives and all rows at or above it.
 
-    Sorting is done on the device of the scores, the rest on the CPU.
+    Scores are sorted on their own device; everything else is computed on the CPU.
     """
     reject_if(
         scores.dim() != 1 or y.shape != scores.shape,

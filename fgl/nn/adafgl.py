@@ -18,17 +18,19 @@ from .layers import Edges, Features, adjacency, dropout
 class AdaFGL(nn.Module):
     """A frozen federated model, and a client's personal networks that refine its predictions.
 
-    ``P = softmax(extractor(x, A))``. Edges between nodes with similar rows of P are added: ``A' =
-    alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999``, see `alike`, and 0 otherwise.
-    With ``A^ = D^-1/2 (A' + I)^T D^-1/2`` the networks read ``S = [x || A^ x || ... || A^^k x]``:
+    Let ``P = softmax(extractor(x, A))``. Edges between nodes with similar rows of P are added to
+    the graph: ``A' = alpha A + (1 - alpha) R``. R_ij is 1 if ``alike(P)_ij > 0.999``, see `alike`,
+    and 0 otherwise. With ``A^ = D^-1/2 (A' + I)^T D^-1/2`` the networks read
+    ``S = [x || A^ x || ... || A^^k x]``:
 
-    - On a homophilous graph an MLP reads S. The output is ``(softmax(MLP) + P) / 2``, with
-      softmax(P) instead of P, as in the public code.
+    - On a homophilous graph an MLP reads S. The output is ``(softmax(MLP) + softmax(P)) / 2``, with
+      softmax(P) instead of P as in the public code.
     - On a heterophilous graph the output is the mean of the softmaxes of three MLPs. The first
-      reads x. The second reads S. The third reads S, and its outputs are passed along signed
+      reads x. The second reads S. The third also reads S, and its outputs are sent along signed
       edges, see `signed_messages`.
 
-    The buffer `homophilous` (1 or 0) selects between the two. All pairs of nodes are compared.
+    The buffer `homophilous` (1 or 0) selects one of these two cases. All pairs of nodes are
+    compared.
 
     Args:
         extractor: the federated model, called as ``extractor(x, adj)``.
@@ -106,8 +108,9 @@ class Personal(nn.Module):
         ``[n, out_channels]``.
 
     Returns:
-        Four logits ``[n, out_channels]``: one for homophilous graphs; and three for heterophilous
-        graphs, computed from x, from S and from the signed messages.
+        Four tensors of logits, each ``[n, out_channels]``: the first for homophilous graphs, and
+        three for heterophilous graphs, which are computed from x, from S and from the signed
+        messages.
 
     Example:
         >>> [out.shape for out in Personal(2, 8, 3, 1)(torch.rand(5, 4), torch.rand(5, 3))]
@@ -156,7 +159,7 @@ class Personal(nn.Module):
 
 
 def linears(sizes: Sequence[int]) -> nn.ModuleList:
-    """Linear layers with Glorot-uniform weights, scaled by the gain for ReLU, and zero biases."""
+    """Linear layers with zero biases and Glorot-uniform weights that are scaled by ReLU's gain."""
     layers = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(sizes)])
     for layer in layers:
         nn.init.xavier_uniform_(layer.weight, gain=nn.init.calculate_gain("relu"))  # type: ignore[arg-type]
@@ -170,7 +173,7 @@ def prelu(h: Tensor, slope: Tensor) -> Tensor:
 
 
 def alike(answers: Tensor) -> Tensor:
-    """Cosine similarity of the softmaxes of each pair of nodes, float ``[n, n]``; diagonal 0."""
+    """Cosine similarity of the softmaxes of each two nodes, float ``[n, n]``; 0 on the diagonal."""
     share = answers.softmax(1)
     unit = share / share.square().sum(1, keepdim=True).sqrt()
     eye = torch.eye(len(answers), dtype=torch.bool, device=answers.device)

@@ -1,4 +1,4 @@
-"""Twins of fgl's networks, built from PyTorch Geometric's layers, to use a model without fgl."""
+"""Twins of fgl's networks, built from PyTorch Geometric's layers, for use without fgl."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def to_pyg(model: nn.Module) -> nn.Module:
     `edge_weight` for `GCN`, `edge_type` for `RGCN`. Twins of `GIN` and `GINE` take
     ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation mode the twin
     and the model have equal outputs up to rounding. A twin can be exported with ``torch.export``
-    and to ONNX. It has no dropout of the input or of attention. It needs dense features,
-    ``x.to_dense()``.
+    and to ONNX. It does not apply dropout to the input or to attention. Its input features must be
+    dense (``x.to_dense()``).
 
     Args:
         model: a `GCN`, `GAT`, `SAGE`, `GIN`, `GINE` or `RGCN`, or one of their convolutions.
@@ -115,7 +115,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
 
 
 class StackTwin(nn.Module):
-    """PyG's convolutions with ReLU and dropout between them, and a linear map if the model has one.
+    """PyG's convolutions with ReLU and dropout between them; a linear map if the model has one.
 
     ``forward(x, edge_index, *of_edges)`` passes the arguments `of_edges` to each convolution.
 

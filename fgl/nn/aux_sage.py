@@ -21,7 +21,7 @@ class AuxSAGE(Layers):
     s_j)^2 / sigma^2)`` averages over the nodes that are near node i on this line (Eq. 3). The
     logits are ``W [h || z] + b``. The vector a is the parameter `aux`.
 
-    All pairs of nodes are compared, so memory grows with the square of the number of nodes.
+    All pairs of nodes are compared, so memory use grows with the square of the number of nodes.
 
     Args:
         in_channels: number of node features.
@@ -84,7 +84,7 @@ class AuxSAGE(Layers):
 
 
 def smoothed(h: Tensor, aux: Tensor, sigma: float, node_mask: Tensor | None = None) -> Tensor:
-    """Mean over nodes, weighted by their nearness on the line of `aux`, float ``[n, d]``."""
+    """Mean over nodes, weighted by how near they are on the line of `aux`, float ``[n, d]``."""
     place = cosine_similarity(h, aux[None], dim=-1)
     kernel = torch.exp(-(place[None] - place[:, None]).square() / sigma**2)
     if node_mask is not None:

@@ -17,12 +17,13 @@ class DeepNeighbours(nn.Module):
     """FedDEP's network: each layer of a classifier reads embeddings of missing neighbours.
 
     A `DeepGenerator` predicts the number c of missing neighbours of each node, and P embeddings z.
-    The first ``min(P, round c)`` embeddings are used. The classifier, a `FusedSAGE`, reads ``sum_p
-    z_p / P`` over the used embeddings. Training this model does not train the generator, which
-    always stays in evaluation mode. `fgl.methods.feddep` trains the generator beforehand. Until
-    that is done, the buffer `mends` is 0, and no node has generated neighbours.
+    The first ``min(P, round c)`` embeddings are used. The classifier, a `FusedSAGE`, reads
+    ``sum_p z_p / P`` over the used embeddings. Training this model does not train the generator,
+    which always stays in evaluation mode. `fgl.methods.feddep` trains the generator beforehand.
+    Before the generator is trained, the buffer `mends` is 0, and no node has generated neighbours.
 
-    An output depends on four hops: two of the generator and two of the classifier.
+    A node's output depends on nodes up to four hops away: two hops of the generator and two of the
+    classifier.
 
     Args:
         in_channels: number of node features.
@@ -82,11 +83,12 @@ class DeepNeighbours(nn.Module):
 
 
 class DeepGenerator(nn.Module):
-    """Generator of the number and the embeddings of each node's missing neighbours (FedDEP's DGen).
+    """Generator of the number and embeddings of each node's missing neighbours (FedDEP's DGen).
 
-    ``h = SAGE(x)`` has two layers; ``c = ReLU(w h + b)``; ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h +
-    e))))``. In training e is standard normal noise, and dropout is applied before ``W_3``. The
-    count's bias b starts at 1, because a ReLU that is 0 at every node would never learn.
+    ``h = SAGE(x)`` has two layers; ``c = ReLU(w h + b)``;
+    ``z = tanh(W_3 ReLU(W_2 ReLU(W_1 (h + e))))``. In training e is standard normal noise, and
+    dropout is applied before ``W_3``. The count's bias b is initially 1, because a ReLU whose
+    output is 0 at every node has no gradient.
 
     Args:
         in_channels: number of node features.
@@ -190,7 +192,7 @@ class FusedSAGE(nn.Module):
 
 
 class DeepEncoder(nn.Module):
-    """The network that computes the embeddings for FedDEP's prototypes.
+    """The network whose embeddings FedDEP groups into prototypes.
 
     The embedding is ``h = tanh(SAGE(ReLU(SAGE(x))))``; the prediction is ``softmax(W h + b)``.
     Dropout follows each of the three layers.

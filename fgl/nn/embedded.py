@@ -20,8 +20,8 @@ class Embedded(nn.Module):
         The model's output; with ``return_embedding=True`` the output and the embedding.
 
     Raises:
-        ValueError: if the model has no submodule of this name. Also during a call, if the model
-            did not call this submodule.
+        ValueError: if the model has no submodule of this name. In a call, if the model did not use
+            this submodule.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
@@ -39,7 +39,7 @@ class Embedded(nn.Module):
 
     @property
     def reads_like(self) -> nn.Module:
-        """The wrapped model: its forward's arguments determine which fields of a graph are read."""
+        """The wrapped model, whose forward arguments determine which fields of a graph are read."""
         return self.model
 
     def forward(self, *args: Any, return_embedding: bool = False, **kwargs: Any) -> Any:

@@ -25,13 +25,14 @@ class GATConv(nn.Module):
         in_channels: width of the input.
         out_channels: width of each head.
         heads: number of attention heads.
-        concat: concatenate the heads' outputs, or average them.
+        concat: whether to concatenate the heads' outputs; if not, they are averaged.
         negative_slope: slope of the LeakyReLU.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` whose zero entries count as absent; output:
-        ``[num_nodes, heads * out_channels]``, or ``[num_nodes, out_channels]`` when averaged.
+        `SparseMatrix` in which a zero entry means no edge; output:
+        ``[num_nodes, heads * out_channels]``, or ``[num_nodes, out_channels]`` if heads are
+        averaged.
 
     Example:
         >>> GATConv(4, 2, heads=3)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
@@ -79,10 +80,10 @@ class GATConv(nn.Module):
 
 
 class GAT(Stack):
-    """Layers of `GATConv` with ReLU and dropout between them; the last one averages its heads.
+    """Layers of `GATConv` with ReLU and dropout between them; the last layer averages its heads.
 
     Keys equal those of ``torch_geometric.nn.GAT`` of the same sizes. Without dropout the outputs
-    are equal too. Unlike PyG's, this network has no dropout on attention.
+    are also equal. Unlike PyG's network, this network does not apply dropout to attention.
 
     Args:
         in_channels: number of node features.

@@ -13,13 +13,14 @@ from .layers import Edges, Features, Linear, Stack, adjacency, widths
 class GCNConv(nn.Module):
     """Graph convolution ``D^-1/2 (A + I) D^-1/2 X W + b``.
 
-    The normalised operator is computed a single time per adjacency and reused.
+    The normalised operator is computed once per adjacency and reused.
 
     Args:
         in_channels: width of the input.
         out_channels: width of the output.
         normalize: if False, the given matrix is used as the operator without changes.
-        propagate: if False, the given features are already sums over neighbours: ``X W + b``.
+        propagate: if False, the layer only computes ``X W + b``, for features that are already sums
+            over neighbours.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
@@ -68,12 +69,13 @@ class GCN(Stack):
         out_channels: number of classes.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
-        drop_input: whether to apply dropout to the features too.
+        drop_input: whether to also apply dropout to the features.
         normalize: if False, the given matrix is used as the operator without changes.
         summed: if True, the features are already sums over neighbours
             (`fgl.data.neighbour_sums`), and the first convolution does not sum again.
         head: if True, all convolutions are hidden layers. A linear map ``lin`` computes the logits
-            from the last convolution's output, after ReLU and dropout, as PyG's ``jk="last"``.
+            from the last convolution's output, after ReLU and dropout, as in PyG with
+            ``jk="last"``.
 
     Returns:
         Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the

@@ -100,9 +100,9 @@ class OfGraphs(nn.Module):
 class GIN(OfGraphs):
     """GPFL's GIN: linear map, `GINConv` with ReLU and dropout, pooling, one hidden layer, logits.
 
-    It starts with ``h = x W + b``. Then ``h <- dropout(relu(GINConv(h)))`` is applied `num_layers`
-    times. Pooling is ``g = sum_v h_v`` over each graph's nodes, or their mean. The logits are
-    ``dropout(relu(g W' + b')) W'' + b''``. There is no batch normalisation.
+    The input layer is ``h = x W + b``. Then ``h <- dropout(relu(GINConv(h)))`` is applied
+    `num_layers` times. Pooling is ``g = sum_v h_v`` over each graph's nodes, or their mean. The
+    logits are ``dropout(relu(g W' + b')) W'' + b''``. There is no batch normalisation.
 
     Args:
         in_channels: number of node features.
@@ -116,7 +116,7 @@ class GIN(OfGraphs):
         x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
         `SparseMatrix` with ``A[target, source]``; pool: the graph of each node, int64
         ``[num_nodes]`` (PyG's ``batch``), or `Graph.pool`, ``[num_graphs, num_nodes]``, with 1 if
-        a node is in a graph; by default all nodes form one graph; output: logits
+        the node is in the graph (by default all nodes form one graph); output: logits
         ``[num_graphs, out_channels]``.
 
     Raises:
@@ -162,7 +162,8 @@ class GIN(OfGraphs):
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
         """Sum ``pre(x)`` over neighbours, or sum x itself if `pre` can be applied later.
 
-        `pre` and the sum are linear, so x can be summed first. x is narrow and needs no gradient.
+        `pre` and the sum are linear, so x can be summed first. This is faster if x has few columns
+        and needs no gradient.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)
@@ -199,7 +200,7 @@ def pooled_rows(
 
 
 def membership(batch: Tensor, num_nodes: int) -> SparseMatrix:
-    """Matrix ``[num_graphs, num_nodes]`` with a 1 if a node is in a graph."""
+    """Matrix ``[num_graphs, num_nodes]`` with 1 if the node is in the graph."""
     if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
         raise TypeError(
             f"Expected pool to be a SparseMatrix, or int64 [{num_nodes}], the graph of each node, "

@@ -27,7 +27,7 @@ class GINEConv(nn.Module):
 
     Shapes:
         x: float ``[num_nodes, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with
-        ``A[target, source]``, whose zero entries count as absent; edge_attr: float
+        ``A[target, source]``, in which a zero entry means no edge; edge_attr: float
         ``[nnz, edge_dim]`` in the order of the matrix's entries (`Graph.entries`), or of the edges;
         output: ``[num_nodes, out_channels]``.
 
@@ -68,9 +68,10 @@ def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix,
 class GINE(OfGraphs):
     """Layers of `GINEConv` on whole graphs: linear map, convolutions, pooling, one hidden layer.
 
-    It differs from `GIN` only in its convolutions. It starts with ``h = x W + b``. Then ``h <-
-    dropout(relu(GINEConv(h, e)))`` is applied `num_layers` times. Pooling is ``g = sum_v h_v`` over
-    each graph's nodes, or their mean. The logits are ``dropout(relu(g W' + b')) W'' + b''``.
+    It differs from `GIN` only in its convolutions. The input layer is ``h = x W + b``. Then
+    ``h <- dropout(relu(GINEConv(h, e)))`` is applied `num_layers` times. Pooling is
+    ``g = sum_v h_v`` over each graph's nodes, or their mean. The logits are
+    ``dropout(relu(g W' + b')) W'' + b''``.
 
     Args:
         in_channels: number of node features.

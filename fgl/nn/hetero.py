@@ -1,4 +1,4 @@
-"""PyG's networks on dicts of types, as networks on a typed graph."""
+"""Wrapper for PyG's networks that read dicts by type, so that they read a typed graph."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Hetero(nn.Module):
         columns: node type to its number of features, in the order of the graph's types. A type
             without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If
-            `typed_graph` was called with ``both=True``, the reverses follow all other relations,
-            in the same order.
+            `typed_graph` was called with ``both=True``, the reverse relations follow all other
+            relations, in the same order.
         target: the node type that has labels.
         edge_columns: relation to its number of edge features, in the order of the columns in the
-            graph. With ``both=True`` the reverses are listed after the other relations, with the
-            same numbers, since they use the same columns. A relation has no edge features if its
-            number is 0 or if it is not listed.
+            graph. With ``both=True`` the reverse relations are listed after the other relations,
+            with the same numbers, since they use the same columns. A relation whose number is 0, or
+            which is not listed, has no edge features.
 
     Shapes:
         x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:
@@ -175,7 +175,7 @@ class Hetero(nn.Module):
     def _check_types(
         self, node_type: Tensor, edge_index: Tensor, edge_type: Tensor, mask: Tensor | None
     ) -> None:
-        """Raise if the graph's types or relations do not match; a graph has only type indices."""
+        """Raise if the graph's type or relation indices do not match the wrapper's."""
         types = list(self.columns)
         for name, of, names in (
             ("columns", node_type, types),
@@ -223,7 +223,7 @@ def _reads_attr(model: nn.Module, has_attr: bool) -> tuple[bool, bool]:
 def _check_columns(
     name: str, whole: Tensor, cut: Mapping[Any, Tensor], columns: Mapping[Any, int]
 ) -> None:
-    """Raise for non-zero entries outside a type's own columns; each tensor is checked only once."""
+    """Raise if a node has non-zero entries outside its type's columns; check a tensor only once."""
     counts = tuple(columns.items())
     if _seen.get(whole) == counts:
         return

@@ -41,7 +41,7 @@ def adjacency(edges: Edges, num_nodes: int) -> SparseMatrix:
 
 
 def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
-    """Inverted dropout, ``x * keep / (1 - p)``; p is first rounded to a multiple of 2^-16."""
+    """Apply inverted dropout, ``x * keep / (1 - p)``; p is rounded to a multiple of 2^-16."""
     if not (training and p):
         return x
     p = round(p * 2**16) / 2**16
@@ -62,7 +62,7 @@ def as_integers(words: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
-    """The result of `as_integers`, computed by arithmetic, which works under every `vmap`."""
+    """The result of `as_integers`, computed by shifts, which every version of `vmap` supports."""
     shifts = torch.arange(0, 64, 8 * dtype.itemsize, device=words.device)
     return (words[:, None] >> shifts).to(dtype).flatten()
 
@@ -98,10 +98,10 @@ def _dropped(x: Features, p: float) -> Features:
 
 
 def through(layers: Iterable[nn.Module], x: Any, p: float, *fields: Any) -> tuple[Any, Any]:
-    """The output of layers with ReLU and dropout between them, and the output before the last.
+    """The output of layers with ReLU and dropout between them, and the second-to-last output.
 
     Args:
-        layers: each is called with the hidden rows and `fields`.
+        layers: the layers; each is called with the rows of the layer before it and `fields`.
         x: the first layer's input.
         p: probability of dropping a hidden unit.
         fields: further inputs of each layer, such as edges.
@@ -157,7 +157,7 @@ class Stack(Layers):
 
 
 def widths(in_channels: int, hidden: int, out_channels: int, num_layers: int) -> list[int]:
-    """Channels before, between and after `num_layers` layers."""
+    """Numbers of channels before, between and after `num_layers` layers."""
     check_count(num_layers=num_layers)
     check_count(in_channels=in_channels, hidden_channels=hidden, out_channels=out_channels)
     return [in_channels, *[hidden] * (num_layers - 1), out_channels]

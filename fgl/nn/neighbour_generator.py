@@ -1,4 +1,4 @@
-"""NeighGen (FedSage+): a generator of missing neighbours' number and features; a classifier."""
+"""NeighGen (FedSage+): generator of missing neighbours' number and features, and classifier."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from .sage import SAGE, SAGEConv
 class NeighbourGenerator(nn.Module):
     """FedSage+'s network: generates the missing neighbours of each node and classifies nodes.
 
-    The encoder is ``z = SAGE(ReLU(SAGE(x)))``. The count of missing neighbours is ``c = ReLU(w z +
-    b)`` (dGen). Their features are ``tanh(W_3 dropout(ReLU(W_2 ReLU(W_1 (z + e)))))`` with noise e
-    (fGen). The classifier, a `SAGE`, reads the graph in which the first ``min(P, floor c)``
-    generated neighbours of each node are joined to that node. Noise and dropout are arguments
-    (see `draw`), so that the same neighbours can be generated again. The count's bias b starts at
-    1, because a ReLU that is 0 at every node would never learn.
+    The encoder is ``z = SAGE(ReLU(SAGE(x)))``. The count of missing neighbours is
+    ``c = ReLU(w z + b)`` (dGen). Their features are
+    ``tanh(W_3 dropout(ReLU(W_2 ReLU(W_1 (z + e)))))`` with noise e (fGen). The classifier, a
+    `SAGE`, reads the graph in which the first ``min(P, floor c)`` generated neighbours of each node
+    are joined to that node. Noise and dropout are arguments (see `draw`), so that the same
+    neighbours can be generated again. The count's bias b is initially 1, because a ReLU whose
+    output is 0 at every node has no gradient.
 
     Encoder and classifier follow the paper. The public code (src/models/models.py) uses layers
     ``D^-1 (A + I) x W + b`` instead, with dropout between them and a ReLU after the last layer.
@@ -38,8 +39,8 @@ class NeighbourGenerator(nn.Module):
 
     Shapes:
         x: float ``[n, d]``, dense or `SparseMatrix`; edges: as for `SAGE`, without weights; noise:
-        float ``[n, latent]``, default zeros; keep: float ``[n, widths[1]]``, a factor of every
-        unit, default ones.
+        float ``[n, latent]``, default zeros; keep: float ``[n, widths[1]]``, the factor of dropout
+        for every unit, default ones.
 
     Returns:
         The counts ``[n]``, the features ``[n, P, d]``, the logits of the n nodes
@@ -117,7 +118,7 @@ class NeighbourGenerator(nn.Module):
         return places < self.number(count)[:, None]
 
     def classify(self, x: Features, edges: Edges, count: Tensor, made: Tensor) -> Tensor:
-        """The classifier's logits on the graph with generated neighbours; no graph is built.
+        """The classifier's logits for the graph with generated neighbours, which is not built.
 
         Each generated neighbour is connected only to the node for which it was generated.
         """

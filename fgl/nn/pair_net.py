@@ -13,11 +13,11 @@ from .layers import Edges, Features, Linear, adjacency
 class PairNet(nn.Module):
     """Network that averages over edges in both directions, with an output for each directed pair.
 
-    A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. The P_k are means over a node's incoming
-    edges and means over its outgoing edges. For each direction there is the plain mean. For each
-    column of `edge_attr` there are two more: with messages multiplied by the column's positive
-    part, and by its negative part. The output for (u, v) is ``W_2 relu(W_1 [h_u, h_v] + b_1) +
-    b_2``, which differs from the output for (v, u).
+    A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. Each P_k is a mean over a node's
+    incoming edges or over its outgoing edges. For each direction there is a plain mean, and two
+    further means for each column of `edge_attr`: one with messages multiplied by the column's
+    positive part, and one with messages multiplied by its negative part. The output for (u, v) is
+    ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which differs from the output for (v, u).
 
     Args:
         in_channels: number of node features.
@@ -77,7 +77,7 @@ class PairNet(nn.Module):
         return out
 
     def _means(self, adj: SparseMatrix, edge_attr: Tensor | None) -> list[SparseMatrix]:
-        """The operators P_k; those of incoming edges come first."""
+        """The operators P_k; the operators for incoming edges come first."""
         got = 0 if edge_attr is None else edge_attr.shape[1]
         reject_if(got != self.edge_dim, f"edge_attr to have {self.edge_dim} columns", got)
         columns = () if edge_attr is None else edge_attr.to(adj.dtype).unbind(1)

@@ -20,7 +20,7 @@ class RGCNConv(nn.Module):
 
     ``out_v = x_v W_0 + b + sum_r 1/|N_r(v)| sum_{u in N_r(v)} x_u W_r``. With `num_bases`,
     ``W_r = sum_b comp_rb V_b``. Keys and outputs equal those of ``torch_geometric.nn.RGCNConv``.
-    One product and one sum over entries compute all relations together.
+    All relations are computed together, by one matrix product and one sum over entries.
 
     Args:
         in_channels: width of the input.
@@ -31,7 +31,7 @@ class RGCNConv(nn.Module):
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``, whose zero entries count as absent; edge_type:
+        `SparseMatrix` with ``A[target, source]``, in which a zero entry means no edge; edge_type:
         int64 ``[nnz]`` in ``[0, num_relations)``, in the order of the matrix's entries
         (`Graph.entries`), or of the edges; output: ``[num_nodes, out_channels]``.
 

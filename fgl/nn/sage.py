@@ -1,4 +1,4 @@
-"""GraphSAGE (Hamilton et al. 2017) on graphs and on trees of a fixed shape; FedEgo's network."""
+"""GraphSAGE (Hamilton et al. 2017) for graphs and for trees of a fixed shape; FedEgo's network."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .layers import Edges, Features, Stack, adjacency, dropout, widths
 class SAGEConv(nn.Module):
     """GraphSAGE convolution ``h_v = W_r x_v + W_l mean_{u in N(v)} x_u + b``.
 
-    This is FedEgo's Eq. 9, but with separate matrices for the root and for its neighbours. For a
-    node without neighbours the mean is 0. Keys and outputs equal those of
+    This is FedEgo's Eq. 9, but with separate matrices for a node and for its neighbours. For a node
+    without neighbours the mean is 0. Keys and outputs equal those of
     ``torch_geometric.nn.SAGEConv``.
 
     Args:
@@ -154,7 +154,8 @@ class EgoSAGE(nn.Module):
         fanouts: children per node, for each level of the trees; there is one SAGE layer per level.
         dropout: probability of dropping a unit after the reduction layer and after the SAGE layers.
         linear: whether to omit the ReLU between the SAGE layers; the ReLU after the last SAGE layer
-            is kept. Then the order of children in a mashed ego-graph does not matter (Theorem 4.1).
+            is kept. With True, the order of children in a mashed ego-graph does not matter (Theorem
+            4.1).
 
     Shapes:
         ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph;

@@ -17,13 +17,13 @@ SPLITS = 7  # low-pass and high-pass sums of three kinds of neighbours, and the 
 class SPAConv(nn.Module):
     """A layer of `SPA`: seven features of a node's neighbourhood, combined by attention.
 
-    ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with ``M = D^-1 (A +
-    I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown (n). The sums of l
-    and of h over each kind are six parts; o is the seventh part. The scores of the parts are
-    ``u_l a_1, u_h a_2, a_l a_3, a_h a_4,
-    b_l (n_l a_1) + (1 - b_l) (n_l a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with ``b =
-    sigmoid(n w + c)``. The attention is ``softmax(sigmoid(scores) B / 7)``. The output is 7 times
-    the weighted sum of the parts. The term ``u_h`` in the sixth score follows the public code.
+    ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with
+    ``M = D^-1 (A + I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown
+    (n). The sums of l and of h over each kind of neighbours are six parts; o is the seventh part.
+    The scores of the parts are ``u_l a_1, u_h a_2, a_l a_3, a_h a_4, b_l (n_l a_1) + (1 - b_l) (n_l
+    a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with ``b = sigmoid(n w +
+    c)``. The attention is ``softmax(sigmoid(scores) B / 7)``. The output is 7 times the weighted
+    sum of the parts. The term ``u_h`` in the sixth score follows the public code.
 
     Args:
         in_channels: width of the input.
@@ -83,10 +83,10 @@ class SPAConv(nn.Module):
 class SPA(Layers):
     """FedSPA's network: separates neighbours with the same, a different or an unknown label.
 
-    It has layers of `SPAConv` with ReLU and dropout between them, and dropout of the features. Only
-    the labels of training nodes are known. If a node's own label is unknown, all its neighbours are
-    of the unknown kind; this holds for every node that is scored. The kinds of a training node's
-    edges reveal its label to the network.
+    It has layers of `SPAConv` with ReLU and dropout between them. Dropout is also applied to the
+    features. Only the labels of training nodes are known. If a node's own label is unknown, all its
+    neighbours are of the unknown kind. This is the case for every node that is scored. The kinds of
+    a training node's edges reveal its label to the network.
 
     Args:
         in_channels: number of node features.
@@ -139,7 +139,7 @@ class SPA(Layers):
 
 
 def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
-    """Matrices of the edges between unlike nodes, between alike nodes, and at unlabelled nodes.
+    """Matrices of the edges between unlike nodes, between alike nodes, and with an unlabelled end.
 
     Args:
         edges: ``A[target, source]``.

@@ -30,7 +30,8 @@ class SSP(nn.Module):
     In training, each call sets the buffer `mean_embedding` to the mean of e over its graphs.
 
     The public code also uses the identity as a filter. The identity is 0 at every edge, so this
-    column is omitted here. The public code drops graphs without edges; this network keeps them.
+    column is omitted here. The public code omits graphs without edges; this network accepts such
+    graphs.
 
     Args:
         in_channels: number of node features, without the spectrum.

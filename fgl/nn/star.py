@@ -19,10 +19,11 @@ class Star(nn.Module):
 
     The structure channel starts with ``s W_s + b_s`` and applies ``s <- tanh(GCNConv(s))``. The
     feature channel starts with ``x W + b`` and applies ``h <- dropout(relu(GINConv([h || s])))``,
-    with the s before this layer. Then ``[h || s] W_j + b_j`` is summed to g over each graph's
-    nodes. The logits are ``dropout(relu(g W' + b')) W'' + b''``.
+    where s is the input of the structure channel's layer. Then g is the sum of
+    ``[h || s] W_j + b_j`` over each graph's nodes. The logits are
+    ``dropout(relu(g W' + b')) W'' + b''``.
 
-    The modules named in `STRUCTURE` are the structure channel.
+    The modules named in `STRUCTURE` form the structure channel.
 
     Args:
         in_channels: number of node features, without the encodings.
@@ -31,7 +32,7 @@ class Star(nn.Module):
         structure_channels: number of encodings, the last columns of the input.
         num_layers: number of convolutions in each channel.
         dropout: probability of dropping a hidden unit in training.
-        pooling: ``"sum"`` for classes of graphs, ``"none"`` for classes of nodes.
+        pooling: ``"sum"`` to classify graphs, ``"none"`` to classify nodes.
 
     Shapes:
         x: float ``[num_nodes, in_channels + structure_channels]``, features and

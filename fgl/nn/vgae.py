@@ -15,11 +15,11 @@ LARGEST_LOG_SIGMA = 10.0
 
 
 class VGAE(nn.Module):
-    """Encoder to a normal distribution of embeddings, with a decoder for links or for classes.
+    """Encoder whose output is a normal distribution of embeddings; decoder of links or classes.
 
     ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)``, ``log sigma = GCN_sigma(H, A)``,
     ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Links are
-    decoded by inner products, classes by an MLP. The encoder's keys, ``conv1``, ``conv_mu`` and
+    decoded by inner products, and classes by an MLP. The encoder's keys, ``conv1``, ``conv_mu`` and
     ``conv_logstd``, are named as in PyTorch Geometric's example ``VariationalGCNEncoder``. The
     classifier's keys start with ``head``.
 
@@ -33,7 +33,7 @@ class VGAE(nn.Module):
 
     Returns:
         Called with features and edges: logits ``[num_nodes, num_classes]``, or, without a
-        classifier, z ``[num_nodes, out_channels]``. With ``return_embedding=True`` also mu and log
+        classifier, z ``[num_nodes, out_channels]``; with ``return_embedding=True`` also mu and log
         sigma. The optional argument `noise`, float ``[num_nodes, out_channels]``, is standard
         normal. In training, noise is sampled if it is not given.
 

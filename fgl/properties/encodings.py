@@ -22,7 +22,7 @@ def structure_encoding(
     steps: int = 16,
     max_degree: int = 16,
 ) -> Tensor:
-    """Structural encoding for FedStar's shared encoder: return probabilities and degrees.
+    """Structural encoding of nodes for FedStar: return probabilities and degrees.
 
     ``s_v = [RW_vv, (RW^2)_vv, ..., (RW^steps)_vv, one-hot of min(max(degree_v, 1), max_degree)]``
     (FedStar, Eq. 2 to 4), the concatenation of `walk_returns` and `degree_one_hot`.
@@ -60,7 +60,7 @@ def structure_encoding(
 def walk_returns(
     edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, steps: int = 16
 ) -> Tensor:
-    """Probability that a random walk from a node is back after 1 to `steps` steps.
+    """Probability that a random walk from a node is at this node after 1 to `steps` steps.
 
     ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2). For a node without
     neighbours all probabilities are 0.
@@ -116,8 +116,9 @@ def degree_one_hot(
 def _walk_returns(graphs: Simple, steps: int) -> Tensor:
     """Return probabilities from walks of half the length.
 
-    RW is similar to the symmetric ``S = D^-1/2 A D^-1/2``, so ``diag(RW^(a + b))_v = <S^a e_v, S^b
-    e_v>``. The walks of some nodes are computed at a time, using only the rows of their own graphs.
+    RW is similar (as a matrix) to the symmetric ``S = D^-1/2 A D^-1/2``, so
+    ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Walks are computed for one block of nodes at a
+    time, using only the rows of their own graphs.
     """
     from scipy.sparse import csr_array
 
@@ -160,14 +161,14 @@ def laplacian_spectrum(
     """The spectrum of each graph's Laplacian ``L = D - A = U diag(lambda) U^T``.
 
     The row of a graph's i-th node holds ``lambda_i`` (eigenvalues are in ascending order) and
-    ``U_i1 ... U_in``, followed by zeros up to `width`. Time grows with the cube of a graph's number
-    of nodes. By default every node has as many eigenvector columns as the largest graph has nodes.
+    ``U_i1 ... U_in``, followed by zeros up to `width`. Computation time grows with the cube of a
+    graph's number of nodes.
 
     Args:
         edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops are ignored.
         nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, sorted.
         num_graphs: number of graphs; by default computed from `nodes`.
-        width: number of columns for eigenvectors; default the size of the largest graph.
+        width: number of columns for eigenvectors; default the number of nodes of the largest graph.
 
     Returns:
         float64 ``[num_nodes, 1 + width]``, on the device of `edge_index`.

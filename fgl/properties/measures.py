@@ -40,9 +40,9 @@ def of_edges(measure: Callable[[Simple], Tensor]) -> OfEdges:
 def average_degree(graphs: Simple) -> Tensor:
     """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
 
-    Graphs are undirected. Direction and repetition of an edge are ignored, and so are self-loops.
-    GPFL's public code omits nodes after the last node that has an edge, in this and in all other
-    means over degrees.
+    Graphs are treated as undirected: the direction of edges, repeated edges and self-loops are
+    ignored. GPFL's public code omits nodes after the last node that has an edge, both here and in
+    all other means over degrees.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
@@ -54,8 +54,8 @@ def average_degree(graphs: Simple) -> Tensor:
         float ``[num_graphs]``, of torch's default dtype; 0 without edges.
 
     Raises:
-        TypeError, ValueError: for an invalid dtype or shape, an index out of range, graphs that are
-            not in order, or an edge between two graphs.
+        TypeError, ValueError: for an invalid dtype or shape, an index out of range, nodes that are
+            not sorted by graph, or an edge between two graphs.
 
     Example:
         >>> average_degree(torch.tensor([[0, 1], [1, 2]]), 3)
@@ -111,8 +111,8 @@ def degree_variance(graphs: Simple) -> Tensor:
 def network_entropy(graphs: Simple) -> Tensor:
     """Entropy of a random walk: ``1/(2m) sum_v d_v log d_v``.
 
-    GPFL prints ``1/m``, which gives twice the entropy. The public code divides by ``2m``, as here,
-    but averages over nodes instead of summing.
+    GPFL's paper prints the factor ``1/m``, which gives twice the entropy. The public code divides
+    by ``2m``, as here, but takes the mean over nodes instead of the sum.
 
     Args and Raises: as `average_degree`.
 
@@ -152,8 +152,8 @@ def negative_scale_free_exponent(graphs: Simple) -> Tensor:
 def closeness(graphs: Simple) -> Tensor:
     """Mean over nodes of the closeness centrality of Wasserman and Faust.
 
-    ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)`` over the ``r_v`` nodes that v can reach,
-    including itself. A node without edges has closeness 0.
+    ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)``, where u runs over the ``r_v`` nodes that v
+    can reach, including itself. A node without edges has closeness 0.
 
     Args and Raises: as `average_degree`.
 

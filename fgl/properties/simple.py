@@ -1,4 +1,4 @@
-"""Simple undirected graphs, many at once, built from checked edges."""
+"""Many simple undirected graphs in one structure, built from checked edges."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> S
     """Convert graphs to simple undirected graphs: no self-loops, no repeats, both directions.
 
     Raises:
-        TypeError, ValueError: for an invalid dtype or shape, an index out of range, graphs that are
-            not in order, or an edge between two graphs.
+        TypeError, ValueError: for an invalid dtype or shape, an index out of range, nodes that are
+            not sorted by graph, or an edge between two graphs.
     """
     edge_index = edge_index.cpu()
     if isinstance(nodes, Tensor):

@@ -49,13 +49,14 @@ def unpacked(
     """Split a message to a client into pseudo labels, pseudo graph, and all other entries.
 
     Args:
-        message: the message, with or without a part (see `part_of`). A part for another number of
-            nodes is ignored, with a warning.
+        message: the message, with or without a part (see `part_of`). If a part has another number
+            of nodes than the graph, the part is ignored with a warning.
         graph: the client's graph, with class labels in `y`.
 
     Returns:
         The message without the part; labels int64 ``[num_nodes]``, -1 for nodes without a pseudo
-        label; the pseudo graph ``[num_nodes, num_nodes]``, empty if the message has none.
+        label; the pseudo graph ``[num_nodes, num_nodes]``, empty if the message has no pseudo
+        graph.
 
     Raises:
         TypeError: if `y` has numbers instead of class labels.
@@ -82,7 +83,7 @@ def unpacked(
 
 
 def _fits(part: Mapping[str, Tensor], num_nodes: int) -> bool:
-    """Whether a part is for `num_nodes` nodes; a forged upload could change this number."""
+    """Whether a part is for `num_nodes` nodes; a forged upload could lead to another number."""
     ends = [part[key] for key in ("row", "col") if key in part]
     inside = all(not end.numel() or int(end.max()) < num_nodes for end in ends)
     return inside and ("labels" not in part or len(part["labels"]) == num_nodes)

@@ -30,7 +30,7 @@ def fuse(
     """Weighted mean, for every node, over the clients that hold the node (FedGL, Eq. 12).
 
     ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``. A node that no client holds
-    gets 0. The function computes two indexed sums and no tensor of size clients x nodes.
+    gets 0. The function computes two indexed sums. It creates no tensor of size clients x nodes.
 
     Args:
         rows: one float ``[N_k, C]`` per client, e.g. predictions or embeddings.
@@ -47,7 +47,7 @@ def fuse(
 
     Raises:
         ValueError: if a client's numbers of rows and ids differ, if ids repeat or are out of range,
-            if widths differ, if a weight is negative or all are 0, or if `fill` is unknown.
+            if widths differ, if a weight is negative or all weights are 0, or if `fill` is unknown.
 
     Example:
         >>> rows = [torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])]
@@ -92,8 +92,8 @@ def fuse_uploads(
     Args:
         uploads: one message per client that passes `check_upload`; ``num_examples`` is the weight.
         num_nodes: number of nodes in the federation.
-        fill: for predictions and embeddings, see `fuse`.
-        threshold: only for predictions, see `fuse`. Together with a threshold of 0 in
+        fill: see `fuse`; it applies to predictions and embeddings.
+        threshold: see `fuse`; it applies only to predictions. Together with a threshold of 0 in
             `pseudo_labels` this is the public port's order: each client drops its uncertain scores,
             and every remaining score is used.
 
@@ -146,7 +146,7 @@ def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     Args:
         logits: ``[N, C]``.
         labels: int64 ``[N]``, -1 for a node without a pseudo label.
-        mask: bool ``[N]``, the nodes that may be included: all nodes except training nodes.
+        mask: bool ``[N]``, the nodes that may be included, usually all nodes except training nodes.
 
     Returns:
         A mean over nodes; 0 if there is no such node.

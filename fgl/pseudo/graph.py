@@ -1,4 +1,4 @@
-"""Pseudo graph: its computation in blocks, its part for a client, and the operator with it."""
+"""Pseudo graph: computation in blocks, a client's part, and a GCN's operator with this part."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ BLOCK = 2**23  # similarities that exist at a time
 
 @explained
 def pseudo_graph(h: Tensor, *, s: int = 100, block: int = BLOCK) -> SparseMatrix:
-    """Each node's `s` most similar nodes: top-s of ``max(0, h h^T)``, rows divided by their sums.
+    """Each node's `s` most similar nodes: top s per row of ``max(0, h h^T)``, rows scaled to sum 1.
 
     Similarities are computed one block of rows at a time: O(N^2 C) time and O(block + N s) memory,
-    without an N x N matrix. The result is not symmetric. No gradient flows through the result.
+    without an N x N matrix. The result is not symmetric in general. No gradient flows through the
+    result.
 
     Args:
         h: float ``[N, C]``, fused embeddings.

@@ -23,15 +23,16 @@ def describe(
     """Measure the fraction of correct pseudo labels and pseudo edges over all clients.
 
     Args:
-        labels: pseudo labels ``[N_k]`` per client, -1 for nodes without a pseudo label; may be
+        labels: pseudo labels ``[N_k]`` per client, -1 for nodes without a pseudo label. The list
+            may be empty.
+        edges: local row, local column and weight, ``[E_k]`` each, per client. The list may be
             empty.
-        edges: local row, local column, weight ``[E_k]`` per client; may be empty.
         node_id: the clients' global ids ``[N_k]``.
         y: true labels ``[N]`` by global id.
 
     Returns:
-        ``pseudo_label_share`` and ``pseudo_label_accuracy`` over the nodes that a client holds;
-        ``pseudo_homophily`` (fraction of edges within a class, without self-loops) and
+        ``pseudo_label_share`` and ``pseudo_label_accuracy`` over the nodes that at least one client
+        holds; ``pseudo_homophily`` (fraction of edges within a class, without self-loops) and
         ``pseudo_column_sum`` (the largest column sum) over the distinct edges.
 
     Example:
@@ -86,7 +87,7 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
     Returns:
         Function of ``(outbox, states)`` that returns the result of `describe` for ``"labels"`` and
         for the pseudo edges ``"row"``, ``"col"``, ``"weight"`` of the messages. It returns an empty
-        dict if the messages have neither.
+        dict if the messages have neither labels nor edges.
 
     Raises:
         ValueError: for a client without labels or without `node_id`.

@@ -32,16 +32,16 @@ def adapted(
 ) -> Task:
     """AdaFGL: after rounds of the task's FedAvg, clients train their own networks.
 
-    The first step ends with the model of its best validation round. In the public code this step
-    weights clients by their numbers of nodes; here they are weighted as in the task. The second
-    step is `fgl.methods.adafgl` with the task's local training. Each client is scored on its own
-    nodes.
+    The result of the first step is the model of its best validation round. In the public code this
+    step weights clients by their numbers of nodes; here it uses the task's weights. The second step
+    is `fgl.methods.adafgl` with the task's local training. Each client is scored on its own nodes.
 
     Args:
         task: a task of nodes; each client has a training mask and masks for scores.
         seed: seed of both steps.
         first_rounds: rounds of the first step.
-        threshold: smallest accuracy of propagated labels at which neighbours count as similar.
+        threshold: smallest accuracy of propagated labels at which neighbours are treated as
+            similar.
         own_hidden: width of the clients' own networks.
         own_hops: number of propagation steps of features.
         own_alpha: weight of a client's own edges in this propagation, in [0, 1].

@@ -23,7 +23,7 @@ SCORED = ("val_mask", "test_mask")
 
 
 def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> None:
-    """Warn if clients train on examples in their own or the whole graph's validation or test masks.
+    """Warn if clients train on examples in a validation or test mask, also in the whole graph's.
 
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
@@ -58,14 +58,14 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Scored masks of a graph that contain training examples, and the number of these examples."""
+    """Scored masks of a graph that contain training examples, and how many they contain."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
 
 
 def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the whole graph's nodes that clients train on, for clients that have node ids."""
+    """Mask of the nodes of the whole graph on which clients with node ids train."""
     ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     own = nodes if whole.node_id is None else whole.node_id
@@ -75,11 +75,12 @@ def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
 
-    Fewer copies are normal: one of sixty molecules of NCI1 occurs two times.
+    Fewer copies are normal: in NCI1, one of sixty molecules occurs twice.
 
     Args:
-        clients: collections; graphs in the training mask train, or all graphs without a mask.
-        tests: collections; graphs in the test mask are tested, or all graphs without a mask.
+        clients: collections; the graphs in the training mask are training graphs (without a mask,
+            all graphs).
+        tests: collections; the graphs in the test mask are tested (without a mask, all graphs).
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -106,7 +107,7 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
 
 
 def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if held-out edges are messages, training edges, or negatives.
+    """Warn if held-out edges also occur as messages, training edges, or negatives.
 
     Example:
         >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])
@@ -132,7 +133,7 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
 
 
 def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit], ids: Sequence[Any]) -> None:
-    """Warn if an edge that one client holds out is an edge of another client's graph."""
+    """Warn if an edge held out by one client is an edge of another client's graph."""
     train = [
         keys_of(own[torch.cat([split.graph.edge_index, split.train_edges], 1)])
         for split, own in zip(splits, ids, strict=True)
@@ -153,8 +154,9 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit], ids: Sequence[Any]) ->
 def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     """Warn if most tested pairs are messages, reverses of messages, or training pairs.
 
-    For answers 1 and 0 the check compares two fractions: it warns if the fraction among pairs with
-    answer 1 exceeds the fraction among the other pairs by more than a half.
+    If labels are 1 and 0, the check compares two fractions of such pairs: it warns if their
+    fraction among the tested pairs with label 1 exceeds their fraction among those with label 0 by
+    more than one half.
 
     Example:
         >>> edges, pairs = torch.tensor([[0], [1]]), torch.tensor([[1], [2]])
@@ -174,7 +176,7 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Estimate how many tested pairs each fact reveals, and count the tested pairs."""
+    """Estimate for how many tested pairs each fact reveals the label; count the tested pairs."""
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():
         return {}

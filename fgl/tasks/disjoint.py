@@ -1,4 +1,4 @@
-"""Base of the tasks of own nodes and links: disjoint clients with variational encoders."""
+"""Base of the tasks `OwnNodes` and `Links`: disjoint clients with variational encoders."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def task_of(
         model: the encoder.
         loss: the loss that a client minimises.
         train: local training.
-        score_of: ``(test=...) -> score``; `test` decides whether test examples are scored too.
+        score_of: ``(test=...) -> score``; `test` says whether to also score test examples.
         select: the validation metric.
     """
     method = weighed_by_nodes(fedavg(model, loss=loss, train=train))
@@ -64,7 +64,7 @@ def task_of(
 
 @declares
 class Disjoint(Cut):
-    """Fields of the settings of own nodes and links, with their graphs and their model."""
+    """Common fields of the settings `OwnNodes` and `Links`, with their graphs and their model."""
 
     clients: Count = 10
     features: Literal["raw", "normalized", "degree"] = "raw"
@@ -81,7 +81,7 @@ class Disjoint(Cut):
     def graphs(self) -> tuple[Graph, bool]:
         """The whole graph, and whether its clients' features are degrees.
 
-        Degrees of the whole graph would reveal edges that a client must not see. So each client
+        Degrees in the whole graph would reveal edges that a client must not know. So each client
         computes degrees from its own training edges.
         """
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
@@ -89,7 +89,7 @@ class Disjoint(Cut):
         return graph, of_degrees
 
     def scaled(self, graph: Graph) -> Graph:
-        """A cut graph with this setting's features; scaling after the cut keeps row sums of 1."""
+        """A cut graph with this setting's features, scaled after the cut, so that rows sum to 1."""
         return data.normalize_features(graph) if self.features == "normalized" else graph
 
     def encoder(self, graph: Graph, seed: int, num_classes: int | None = None) -> VGAE:

@@ -102,17 +102,17 @@ def ego_steps(
     batch_size: int,
     num_nodes: int | None = None,
 ) -> Iterator[Mapping[str, Ragged]]:
-    """FedEgo's local steps; in each epoch, training nodes numbering a fifth of the client's nodes.
+    """FedEgo's local steps; an epoch samples training nodes, as many as a fifth of all nodes.
 
-    ``"trees"`` (int64 ``[b, size]``) index the rows of ``"x"``, the features of all nodes in the
-    trees. So the first layer processes each node a single time. ``"labels"`` are one-hot, ``[b,
-    C]``. All three are `Ragged`, since the last step can be short.
+    ``"trees"`` (int64 ``[b, size]``) holds row indices of ``"x"``, the features of all nodes in the
+    trees. So the first layer processes each node only once. ``"labels"`` are one-hot, ``[b, C]``.
+    All three are `Ragged`, since the last step can have fewer centres.
 
     Args:
         sampler: the sampler of the client's graph.
         graph: a graph with labels and a training mask.
-        epochs: passes, each over ``num_nodes // 5`` newly sampled training nodes: at least one, and
-            all if there are fewer.
+        epochs: number of passes. Each uses ``num_nodes // 5`` newly sampled training nodes, at
+            least one; if there are fewer training nodes, it uses all of them.
         batch_size: number of centres per step.
         num_nodes: number of the client's own nodes, if its graph also has generated nodes.
 
@@ -159,7 +159,7 @@ def _check(clients: Sequence[Graph], test: Graph) -> None:
 
 @setting
 class EgoNodes(Setting):
-    """Nodes of overlapping clients with major labels, as sampled ego-graphs; FedEgo's protocol.
+    """Nodes of overlapping clients with major labels, on sampled ego-graphs; FedEgo's protocol.
 
     Example:
         >>> len(EgoNodes(clients=2, hidden=8).load(seed=0).clients)
@@ -193,7 +193,7 @@ class EgoNodes(Setting):
     }
 
     def load(self, seed: int = 0) -> Task:
-        """Load the task; `seed` decides the partition and the initial model."""
+        """Load the task; `seed` determines the partition and the initial model."""
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
         where: dict[str, Any] = {"share": self.share, "major_rate": self.major_rate}
         where |= {"num_test": self.num_test, "seed": seed}

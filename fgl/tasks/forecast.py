@@ -23,7 +23,7 @@ class Forecaster(nn.Module):
     """Two linear layers over the features of a node and its neighbours at the times of a window.
 
     ``out_v = W2 relu(W1 [x_v, m_v])``, where m_v are the weighted means over edges that end at v,
-    at each time. Edges with times are used only at their own times.
+    computed for each time. An edge that has a time is used only at this time.
     """
 
     def __init__(self, num_features: int, hidden: int, *, steps: int, num_horizons: int) -> None:
@@ -58,8 +58,8 @@ class Forecaster(nn.Module):
 class Forecast(Cut):
     """Forecasts of a series, such as traffic or cases, by clients that each have some nodes.
 
-    Windows are split in the order of time. Each client is scored on its own nodes, in the units of
-    the series.
+    Windows are split into training, validation and test windows in the order of time. Each client
+    is scored on its own nodes, in the units of the series.
 
     Example:
         >>> task = Forecast(clients=3, hidden=8).load(seed=0)
@@ -96,7 +96,7 @@ class Forecast(Cut):
         )
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides partition and initial model."""
+        """The task; `seed` determines the partition and the initial model."""
         whole = traffic(24, 1500) if self.dataset == "synthetic" else data.load(self.dataset)
         whole = whole.to(self.device)
         parts = self.cut(whole, seed)

@@ -38,14 +38,15 @@ def graph_task(
 ) -> Task:
     """Classify graphs; each client is scored on its own test graphs with the model that it deploys.
 
-    For targets other than class labels, the graphs in the clients' validation masks select the
-    round. A warning is given if tested graphs are training graphs or copies of training graphs.
+    For targets other than class labels, the best round is selected by the graphs in the clients'
+    validation masks. A warning is given if tested graphs are training graphs or copies of training
+    graphs.
 
     Args:
         clients: the clients' training graphs, collections with labels.
-        tests: one collection with labels per client; the graphs in its test mask are scored, or all
-            graphs if it has no masks.
-        model: called as ``model(*graph.inputs)``, returns logits, or the output that the target
+        tests: one collection with labels per client; the graphs in its test mask are scored; if it
+            has no masks, all its graphs are scored.
+        model: called as ``model(*graph.inputs)``; it returns logits, or the output that the target
             needs.
         train: local training.
         target: meaning of the values of ``graph.y``; default class labels.
@@ -105,7 +106,7 @@ class Graphs(Setting):
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
         """Every client's training graphs and test graphs.
 
-        `seed` decides the folds, and with ``partition="dirichlet"`` also the partition.
+        `seed` determines the folds, and with ``partition="dirichlet"`` also the partition.
         """
         graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)
         y: Any = graph.y
@@ -127,13 +128,13 @@ class Graphs(Setting):
         return data.splits.fold_clients(graph, parts, **which)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides the folds, the initial model and a ``"dirichlet"`` partition."""
+        """The task; `seed` determines folds, initial model and a ``"dirichlet"`` partition."""
         clients, tests = self.folds_of(seed)
         inputs = replace(self, damage=replace(self.damage, missing_labels=0, label_noise=0))
         return self.of(self.damaged(clients, seed), inputs.damaged(tests, seed + 1), seed=seed)
 
     def of(self, clients: Sequence[Graph], tests: Sequence[Graph], *, seed: int = 0) -> Task:
-        """The task of these clients; `seed` decides the initial model."""
+        """The task of these clients; `seed` determines the initial model."""
         sizes: Any = clients[0].num_features, self.hidden, clients[0].num_classes
         model = self.seeded(seed, GRAPH_MODELS[self.model], *sizes, dropout=self.dropout)
         if self.model == "star":

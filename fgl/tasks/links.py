@@ -41,12 +41,12 @@ def link_task(
     without an edge. Everything else is as in `own_node_task`.
 
     The sampled reconstruction is a mean over the pairs, and KL is already a mean over the n nodes.
-    So the paper's sum for the divergence is divided by n twice; ``kl=n`` divides the sum a single
-    time. Kipf and Welling's public code also divides twice.
+    So the loss divides the paper's sum for the divergence by n twice; with ``kl=n`` it is divided
+    only once. Kipf and Welling's public code also divides twice.
 
     Args:
-        splits: one per client; its graph has only training edges. A warning is given if it has
-            other edges.
+        splits: one per client. The graph of a split has only training edges; a warning is given if
+            it has other edges.
         model: a model without a classifier.
         train: local training; each step samples new noise and new negative edges. If nodes have
             types, negative edges join the same types as the edges.
@@ -112,13 +112,14 @@ def link_task(
 
 @setting
 class Links(Disjoint):
-    """Links of disjoint clients, 5 % of them to validate, 10 % for the test; FedVGAE's protocol.
+    """Links of disjoint clients: 5 % for validation, 10 % for the test (FedVGAE's protocol).
 
     By default held-out edges are first sampled from the whole graph. The partition then uses only
     the training edges, so no held-out edge influences which client holds a node. A client is scored
-    on the held-out edges between its own nodes. Edges between clients are lost. A larger fraction
-    of held-out edges than of training edges is lost, since communities are computed from training
-    edges. So a client has less than 5 % and 10 % held-out edges, and some clients have none.
+    on the held-out edges between its own nodes. Edges between clients are lost. Since communities
+    are computed from training edges, a larger fraction of held-out edges than of training edges is
+    lost. So the held-out edges of a client are less than 5 % and 10 %, and some clients have no
+    held-out edges.
 
     Example:
         >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)
@@ -140,7 +141,7 @@ class Links(Disjoint):
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=5)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides partition, splits and initial model."""
+        """The task; `seed` determines the partition, the splits and the initial model."""
         whole, of_degrees = self.graphs()
         none = {"train_mask": None, "val_mask": None, "test_mask": None}  # all nodes train
         splits = self.splits(whole.replace(**none), seed)

@@ -1,4 +1,4 @@
-"""FedSage+: train generators of neighbours, add their nodes to clients' graphs, then run FedAvg."""
+"""FedSage+: train generators of neighbours, add these to clients' graphs, then run FedAvg."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def generator_task(
 ) -> Task:
     """Learn to generate missing neighbours of nodes, from hidden nodes (FedSage+).
 
-    ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7). The terms are
-    for the predicted count of missing neighbours, their features, and the labels on the graph with
-    the generated neighbours. A fraction of each client's validation nodes is hidden, and the
-    clients of the task are the graphs without hidden nodes.
+    ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7). The terms
+    compare the predicted counts of missing neighbours, the generated features, and the predicted
+    labels on the graph with the generated neighbours. A fraction of each client's validation nodes
+    is hidden, and the task's clients hold the graphs without hidden nodes.
 
     Args:
         clients: graphs with labels, a training and a validation mask.
@@ -54,8 +54,8 @@ def generator_task(
         seed: seed that determines the hidden nodes.
 
     Returns:
-        A task with the score ``count_error``, the mean difference of the counts over all nodes, and
-        without validation.
+        A task without validation. Its score is ``count_error``, the mean difference between
+        predicted and true counts over all nodes.
 
     Raises:
         ValueError: if `share` is out of range, a weight is negative, or a client lacks a mask.
@@ -147,19 +147,19 @@ def mend(
 ) -> Graph:
     """Add a generator's predicted neighbours to a graph, each joined to its node.
 
-    Dropout is turned off here, although the public code never turns it off.
+    Dropout is turned off here; the public code never turns it off.
 
     Args:
         model: the architecture.
         params: the trained generator.
         graph: a client's graph.
-        part: the subgraph that the generator reads and that gets neighbours. It has a `node_id`.
-            Default: the whole graph.
+        part: the subgraph that the generator reads and whose nodes get neighbours. It has a
+            `node_id`. Default: the whole graph.
         seed: seed of the noise.
 
     Returns:
-        The graph, with new nodes after its own nodes. New nodes are in no mask, and features are
-        dense.
+        The graph, with new nodes after its own nodes. New nodes are not in any mask, and features
+        are dense.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -210,29 +210,31 @@ def mended(
 ) -> Task:
     """The same task on graphs to which trained generators have added missing neighbours (FedSage+).
 
-    Every client trains its own generator, first locally, then with a new optimiser and the other
-    clients' gradients (`fgl.methods.fedsage_plus`). The generator reads the graph without its
-    hidden nodes. The generated neighbours are added to the graph that includes the hidden nodes.
-    New nodes do not affect a client's weight, a divergence, or the number of local steps. If no
-    client gets a new node, a warning says so and the task is unchanged.
+    Every client trains its own generator: first locally, and then with a new optimiser and with
+    gradients from the other clients (`fgl.methods.fedsage_plus`). The generator reads the graph
+    without its hidden nodes. The generated neighbours are added to the graph that includes the
+    hidden nodes. New nodes do not affect a client's weight, a divergence term of the loss, or the
+    number of local steps. If no client gets a new node, a warning says so and the task is
+    unchanged.
 
-    Defaults are the public code's (src/utils/config.py), except for the clients' weights, as in
-    `fedsage`; see also `fgl.nn.NeighbourGenerator`. Dropout is off when a graph is mended; the
-    public code does not call `eval()`. All generators start from the same initial tensors; in the
-    public code each client initialises its own generator.
+    The default values are those of the public code (src/utils/config.py). Clients' weights differ
+    from the public code as described for `fedsage`; see also `fgl.nn.NeighbourGenerator`. Dropout
+    is off when a graph is mended; the public code does not call `eval()`. All generators start from
+    the same initial tensors; in the public code each client initialises its own generator.
 
     Args:
         task: a task of nodes; its clients have a training and a validation mask.
         seed: seed of the hidden nodes and of the generators.
         gen_epochs: epochs of the generators with other clients' gradients, three rounds each.
-        gen_local_epochs: earlier epochs of the generators without other clients.
+        gen_local_epochs: epochs in which the generators first train without other clients.
         gen_hide: fraction of a client's validation nodes that are hidden to train its generator.
         gen_lr: the learning rate of the generators' Adam.
         gen_weight_decay: the weight decay of the generators' Adam.
         gen_hidden: width of the first layer of a generator's encoder, and of its classifier.
         gen_latent: width of a generator's embeddings.
         gen_wide: width of the layer before generated features.
-        gen_rounded: whether counts are rounded; else they are truncated.
+        gen_rounded: whether counts are rounded to the nearest integer; otherwise they are rounded
+            down.
 
     Raises:
         ValueError: if a number is out of range, or a client lacks labels or a mask.
@@ -291,9 +293,9 @@ def _without_optimizers(result: Result) -> Result:
 
 
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
-    """The method on mended graphs, where only the clients' `own` nodes count.
+    """The method on mended graphs, which uses only the clients' `own` nodes as examples.
 
-    A message depends on the client's own graph; the graph of local steps marks the new nodes.
+    A message depends only on the client's own graph; the graph for local steps marks the new nodes.
     """
     draw = fedavg.train.batches
 

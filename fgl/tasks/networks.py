@@ -29,7 +29,7 @@ MODELS: dict[str, Any] = {
 
 @declares
 class Networks(Cut):
-    """Options of tasks whose clients are cut from one graph and train one of these networks."""
+    """Fields of settings whose clients are cut from one graph, with a choice of network."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
     """The network of the clients; star also reads encodings of structure, as in FedStar; aux
@@ -55,12 +55,12 @@ class Networks(Cut):
         seed: int,
         more: Mapping[str, Any] | None = None,
     ) -> tuple[Graph, list[Graph], nn.Module, int]:
-        """The whole graph and the clients' graphs as input of the network, the network, bytes sent.
+        """The whole graph and the clients' graphs as inputs; the network; the bytes sent.
 
         Args:
             whole: the graph that is cut.
             parts: ids of each client's nodes.
-            seed: seed of the initial parameters and of the damage.
+            seed: seed of the initial parameters and of the missing and corrupted data.
             more: options of the network.
         """
         alone = len(parts) == 1 and parts[0].numel() == whole.num_nodes

@@ -32,17 +32,17 @@ def node_task(
     *,
     target: Target = CLASSES,
 ) -> Task:
-    """Classify the nodes of clients, or predict another target; scored on the whole graph.
+    """Classify the nodes of clients, or predict another target; score the model on the whole graph.
 
     A warning is given if scored nodes are training nodes.
 
     Args:
-        whole: the graph with all edges, labels, a validation and a test mask. None if there is no
-            such graph; in that case each client is scored on its own nodes, and a score is the mean
-            over clients. If a client's labels do not define a metric, ``pooled_test_`` metrics over
-            all clients are added, and a warning says why.
+        whole: the graph with all edges, labels, a validation and a test mask. With None, each
+            client is scored on its own nodes, and a score is the mean over clients. If a client's
+            labels do not define a metric, ``pooled_test_`` metrics over all clients are added, and
+            a warning says why.
         clients: graphs with labels, and a training mask unless all nodes train.
-        model: called as ``model(graph.x, graph.adj)``, returns logits, or the output that the
+        model: called as ``model(graph.x, graph.adj)``; it returns logits, or the output that the
             target needs.
         train: local training.
         target: meaning of the values of ``graph.y``; default class labels.
@@ -95,7 +95,7 @@ class Nodes(Networks):
     }
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides split, partition and initial model."""
+        """The task; `seed` determines the split, the partition and the initial model."""
         whole = data.splits.split(
             data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
         )

@@ -38,8 +38,8 @@ def overlapping_node_task(
     Args:
         union: the union of the clients' graphs, with labels and masks.
         clients: graphs with labels, masks and `node_id`.
-        model: called as ``model(graph.x, graph.adj)``, returns logits; its first matrix is
-            ``convs.0.lin.weight`` if `l2` is not 0.
+        model: called as ``model(graph.x, graph.adj)``; it returns logits. If `l2` is not 0, its
+            first matrix is ``convs.0.lin.weight``.
         train: local training.
         l2: weight of half the squared norm of that matrix in the loss.
         target: meaning of the values of ``graph.y``; default class labels.
@@ -122,7 +122,7 @@ class OverlappingNodes(Setting):
             ) from None
 
     def load(self, seed: int = 0) -> Task:
-        """Load the task; `seed` decides the partition, a drawn split and the initial model."""
+        """Load the task; `seed` determines the partition, a random split and the initial model."""
         graph = data.normalize_features(data.load(self.dataset))
         if self.per_class is not None or graph.train_mask is None:
             count = 20 if self.per_class is None else self.per_class

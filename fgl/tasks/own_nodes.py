@@ -29,10 +29,10 @@ def own_node_task(
 ) -> Task:
     """Classify a client's nodes with a variational encoder and an MLP.
 
-    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, where KL is the mean over the n nodes: as in
+    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, where KL is the mean over the n nodes. So, as in
     `link_task`, the paper's sum is divided by n twice. A client's weight is its number of nodes. A
     client keeps its trained model, and is scored with this model on its own test nodes. Metrics
-    that end in ``_before`` score the model at the start of the client's round.
+    whose names end in ``_before`` score the model at the start of the client's round.
 
     Args:
         clients: graphs with their own labels and masks.
@@ -74,7 +74,7 @@ class OwnNodes(Disjoint):
     """
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides partition, splits and initial model."""
+        """The task; `seed` determines the partition, the splits and the initial model."""
         whole, of_degrees = self.graphs()
         parts = self.cut(whole, seed)
         clients = data.partitions.partition_graph(self.scaled(whole), parts)

@@ -43,39 +43,40 @@ def pair_task(
     seed: int = 0,
     ranking: Callable[..., Score] | None = None,
 ) -> Task:
-    """Predict answers for pairs of nodes; each client is scored on its own pairs.
+    """Predict labels of pairs of nodes; each client is scored on its own pairs.
 
-    The model reads `edge_label_index` and returns a row for each pair; the answer may depend on the
-    direction. `fgl.data.splits.split_by_time` builds such graphs.
+    The model reads `edge_label_index` and returns a row for each pair; the label may depend on the
+    direction of the pair. `fgl.data.splits.split_by_time` builds such graphs.
 
     With `negatives` the model learns to predict edges. Each local step samples, for each training
     pair that is an edge, a pair with the same source that is not an edge. Negatives of validation
-    and test pairs are sampled before training (`fgl.data.splits.with_negatives`). The target of a
-    negative has the type of the pair's target and is known in the pair's time window. Validation
-    and test pairs are never negatives.
+    and test pairs are sampled before training (`fgl.data.splits.with_negatives`). The target node
+    of a negative has the type of the pair's target node, and is known in the pair's time window.
+    Validation and test pairs are never used as negatives.
 
     With `ranking`, the true ends of pairs, such as triples of a knowledge graph, are ranked among
     all nodes. For each training pair, each local step samples `negatives` pairs with another
-    target, and the same number with another source. They are sampled uniformly among the nodes, and
-    only training pairs are excluded.
+    target, and the same number with another source. The other nodes are sampled uniformly; only
+    training pairs are excluded from the negatives.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
         model: a model that reads `edge_label_index`; with `fgl.targets.ANSWERS` it returns one
-            number per pair.
+            number for each pair.
         train: local training.
-        target: meaning of the values of ``graph.y``; default answers, 1 for yes and 0 for no.
-        negatives: whether to sample pairs that are not edges. "degree" samples targets in
-            proportion to the number of pairs that end there, so a target's degree does not identify
-            negatives. With `ranking`: the number of negatives at each end of a training pair, at
-            least 1.
-        seed: seed of the negatives for validation and test.
-        ranking: the result of `fgl.tasks.ranking`; with it the task selects by ``val_mrr``.
+        target: meaning of the values of ``graph.y``; default binary labels, 1 for yes and 0 for no.
+        negatives: whether to sample pairs that are not edges. "degree" samples each target in
+            proportion to the number of pairs that end at it, so that negatives cannot be recognised
+            by the degrees of their targets. With `ranking`: the number of negatives for each end of
+            a training pair, at least 1.
+        seed: seed of the negatives for validation and for the test.
+        ranking: the result of `fgl.tasks.ranking`; if given, the best round is selected by
+            ``val_mrr``.
 
     Raises:
-        ValueError: if a client has no pairs; with `negatives`, if `y` is not 0 or 1, local training
-            defines its own batches, or the target is not answers; if `negatives` is a number
-            without `ranking`, or is not a number with `ranking`.
+        ValueError: if a client has no pairs. With `negatives`: if `y` is not 0 or 1, if local
+            training defines its own batches, or if the target is not `fgl.targets.ANSWERS`. Also if
+            `negatives` is a number without `ranking`, or is not a number with `ranking`.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
@@ -151,7 +152,7 @@ def _task_of(
 
 
 def _is_tested(graph: Graph) -> bool:
-    """Whether a client has test pairs with a known answer."""
+    """Whether a client has test pairs with a known label."""
     return graph.test_mask is not None and bool(answered(graph.test_mask, graph.y).any())
 
 
@@ -197,8 +198,8 @@ def _among_negatives(model: nn.Module) -> Loss:
 class Pairs(Cut):
     """Pairs of one directed graph, cut into disjoint clients: the sign of a rating, or links.
 
-    The partition uses only the edges that are messages, so no pair to predict influences which
-    client holds a node. A pair between two clients is lost.
+    The partition uses only the edges that are messages, so the pairs to predict do not influence
+    which client holds a node. A pair whose nodes belong to two clients is lost.
 
     Example:
         >>> task = Pairs(clients=3, partition="random", hidden=8).load(seed=0)
@@ -219,7 +220,7 @@ class Pairs(Cut):
         reject_if(self.dropout, "dropout to be 0 for Pairs, whose network has none", self.dropout)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides a random order, partition, initial model and negatives."""
+        """The task; `seed` determines random order, partition, initial model and negatives."""
         whole = self.whole(seed)
         parts = self.cut(whole, seed)
         self.check_all_train()
@@ -232,7 +233,7 @@ class Pairs(Cut):
         return _task_of(clients, model, self.local.training(), ANSWERS, links)
 
     def whole(self, seed: int) -> Graph:
-        """The graph of all clients: earlier edges as messages, later ones as pairs."""
+        """The graph of all clients: earlier edges as messages, later edges as pairs."""
         synthetic = self.dataset == "synthetic"
         graph = data.ratings() if synthetic else data.load(self.dataset)
         if graph.edge_attr is None or graph.edge_time is None:

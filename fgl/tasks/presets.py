@@ -1,4 +1,4 @@
-"""Presets: settings as published methods need them; some methods are FedAvg of such a task."""
+"""Presets: settings that published methods need; some methods are FedAvg of such a task."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
 
 @typed
 def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
-    """A setting as a published method needs it.
+    """A setting with the values that a published method needs.
 
-    FedSage is FedAvg on the task with a GraphSAGE network. FedGCN is FedAvg on a task whose clients
-    have summed the features of their nodes' neighbours, including neighbours at other clients.
+    FedSage is FedAvg on the task with a GraphSAGE network. FedGCN is FedAvg on a task in which each
+    node's features are sums over its neighbours, including neighbours at other clients.
 
     Args:
         method: ``"fedaux"``, ``"feddep"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``,
-            ``"fedsage-plus"``, ``"fedspa"``, ``"fedssp"``, ``"fedstar"``; any other method needs
-            no preset.
+            ``"fedsage-plus"``, ``"fedspa"``, ``"fedssp"``, ``"fedstar"``; for any other name, the
+            setting keeps its defaults.
         kind: class of the setting, such as `Nodes`.
-        values: values of other fields.
+        values: values of the other fields of the setting.
 
     Example:
         >>> task = preset("fedgcn", fgl.tasks.Nodes, clients=3, hidden=8).load(seed=0)
@@ -66,8 +66,8 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 def fedgcn(fedavg: Method) -> Method:
     """FedGCN: FedAvg after clients have summed neighbours' features, also from other clients.
 
-    The public code gives all clients equal weights, like `fgl.tasks.task.weighed_equally`. Here
-    weights are the task's, so that the sums are the only difference to FedAvg.
+    The public code gives all clients equal weights, like `fgl.tasks.task.weighed_equally`. Here the
+    weights are those of the task, so that the sums are the only difference from FedAvg.
 
     Args:
         fedavg: FedAvg of a task whose network reads these sums; see `preset`.
@@ -95,12 +95,13 @@ def fedsage(fedavg: Method) -> Method:
     """FedSage: FedAvg of a GraphSAGE network.
 
     The public code (zkhku/fedsage, src/fedsage.py) gives all clients equal weights, like
-    `fgl.tasks.task.weighed_equally`. Here weights are the task's, so that the network is the only
-    difference to FedAvg. The public code's network is stellargraph's. Half of a layer's outputs
-    come from a node and half from its neighbours. The last rows have length 1, and a linear layer
-    follows. Each layer uses 5 sampled neighbours, and minibatches have 32 nodes. Training starts
-    from the mean of the clients' initial models. One Adam optimiser passes from client to client
-    and keeps its moments. Here network and training are the task's.
+    `fgl.tasks.task.weighed_equally`. Here the weights are those of the task, so that the network is
+    the only difference from FedAvg. The public code uses stellargraph's network: half of a layer's
+    outputs come from a node and half from its neighbours; the rows of the last layer are scaled to
+    length 1, and a linear layer follows. Each layer uses 5 sampled neighbours, and minibatches have
+    32 nodes. Training starts from the mean of the clients' initial models. All clients use the same
+    Adam optimiser in turn, which keeps its moments. Here the task defines the network and the
+    training.
 
     Args:
         fedavg: FedAvg of a task with a GraphSAGE network; see `preset`.

@@ -1,4 +1,4 @@
-"""Ranking of the true end of a triple among all nodes: mean reciprocal rank and hits."""
+"""Rank of the true end of a triple among all nodes: mean reciprocal rank and hits."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def ranking(
 ) -> Callable[..., Score]:
     """Scores of the rank that a model gives the true end of a triple among all nodes of its graph.
 
-    A question is a triple ``(h, r, ?)`` or ``(?, r, t)`` of the validation or test mask whose
-    answer is 1. Each node of the graph is scored as the unknown end. The rank of the true end is
-    ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. Ties have the weight one half, so a model
-    that gives all nodes the same score has the mean rank instead of the first.
+    A question is ``(h, r, ?)`` or ``(?, r, t)``, for each triple of the validation or test mask
+    whose label is 1. Each node of the graph is scored as the unknown end. The rank of the true end
+    is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tie adds one half, so a model that
+    gives all nodes the same score gets the middle rank instead of the first rank.
     ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
 
     Args:
         ks: the k of Hits@k.
-        filtered: whether to leave out a question's other true answers, from edges and from pairs in
-            any mask.
-        both: whether heads are also ranked; else only tails.
+        filtered: whether to leave out all other nodes that are true answers to the question,
+            according to the edges and the pairs in any mask.
+        both: whether both heads and tails are ranked; if not, only tails.
         chunk: number of triples that are scored at a time.
 
     Returns:
         ``(model, *, test=True) -> score``; a score is ``(params, graph) -> {"val_mrr", "test_mrr",
-        "test_hits@1", ...}``, without metrics of masks that have no question; NaN if a score is
-        NaN.
+        "test_hits@1", ...}``, without metrics of masks that have no question. A metric is NaN if a
+        score is NaN.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.ones(1),
@@ -91,7 +91,7 @@ def ranking(
 
 
 def _questions(graph: Graph, prefix: str) -> Tensor:
-    """Indices of the pairs of a mask whose answer is 1."""
+    """Indices of the pairs in a mask whose label is 1."""
     mask: Tensor | None = getattr(graph, f"{prefix}_mask")
     if graph.edge_label_index is None or mask is None:
         return torch.zeros(0, dtype=torch.int64)
@@ -112,7 +112,7 @@ def relation_of(graph: Graph) -> Tensor:
 
 
 def _is_true(graph: Graph) -> Tensor:
-    """Mask of the pairs that are an edge: pairs with answer 1, or all pairs without answers."""
+    """Mask of the pairs that are edges: pairs with label 1, or all pairs if there are no labels."""
     return graph.example_mask if graph.y is None else graph.example_mask & (graph.y == 1)
 
 
@@ -207,8 +207,8 @@ def ranked_task(
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
     """The steps of a client: its graph, and sampled triples with another tail or another head.
 
-    Only training triples are excluded from negatives. If validation and test triples were excluded
-    too, a model could recognise them, since they would never be negatives.
+    Only training triples are excluded from negatives. If validation and test triples were also
+    excluded, a model could recognise them, since they would never occur as negatives.
     """
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:

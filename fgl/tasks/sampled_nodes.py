@@ -42,19 +42,19 @@ def sampled_node_task(
 ) -> Task:
     """Classify the nodes of clients; each local step uses a minibatch with sampled neighbours.
 
-    The loss is FedAvg's: the target's loss on the training nodes of a batch, from which neighbours
-    are sampled (`NeighbourSampler`). So a method that adds a term to the loss sees the same batch.
-    Scores use all neighbours in the whole graph.
+    The loss is FedAvg's: the target's loss on the training nodes of a batch. Neighbours of these
+    nodes are sampled (`NeighbourSampler`). If a method adds a term to the loss, this term uses the
+    same batch. Scores use all neighbours in the whole graph.
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask.
         clients: graphs with labels, and a training mask unless all nodes train.
         model: a model that returns a row of logits for each node. It may use at most one hop more
-            than `fanouts`; this is checked if a graph has more nodes than a block.
+            than the number of `fanouts`; this is checked if a graph has more nodes than a block.
         optimizer: function from a list of tensors to a `torch.optim` optimiser.
         fanouts: number of sampled neighbours per node, for each hop; -1 means all.
         epochs: passes over a client's training nodes in a round.
-        batch_size: training nodes per step; a smaller last batch is used too.
+        batch_size: training nodes per step; a smaller last batch is also used.
         block_size: nodes per block of inference, see `logits_in_blocks`.
         target: meaning of the values of ``graph.y``; default class labels.
 
@@ -96,8 +96,9 @@ def sampled_steps(
 ) -> Steps:
     """Shuffled minibatches of a graph's training nodes, each with newly sampled neighbours.
 
-    The call draws the order of the nodes and one seed from torch's global generator. A step samples
-    its batch with its own generator only when it is used, so only one batch is in memory.
+    The call samples the order of the nodes and one seed with torch's global generator. A step's
+    batch is sampled only when the step is used, with a separate generator, so only one batch is in
+    memory.
 
     Args:
         sampler: the sampler of the client's graph.
@@ -157,7 +158,7 @@ class SampledNodes(Cut):
         check_fanouts(self.fanouts, unlimited=True)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides split, partition and initial model."""
+        """The task; `seed` determines the split, the partition and the initial model."""
         whole = data.splits.split(
             data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
         )

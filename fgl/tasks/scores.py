@@ -1,4 +1,4 @@
-"""Scores of clients' models on nodes, held-out edges, ego-graphs and graphs, also pooled."""
+"""Scores of clients' models on nodes, held-out edges, ego-graphs and graphs; pooled scores."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def node_scores(
     """A score of a model on a client's own nodes, or on the graphs of its collection.
 
     Args:
-        model: called as ``model(*graph.inputs)``, returns logits, or the output that the target
+        model: called as ``model(*graph.inputs)``; it returns logits, or the output that the target
             needs.
-        test: whether to score the test nodes too; False if only validation is needed.
+        test: whether to also score the test nodes; False if only validation is needed.
         logits_of: ``(model, params, graph) -> logits``; default the model's output for the whole
             graph.
         target: meaning of the values of ``graph.y``; default class labels.
@@ -58,7 +58,7 @@ def node_scores(
     Returns:
         ``(params, graph) -> {"val_accuracy", "test_accuracy"}``, with `fgl.targets.REGRESSION`
         ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``. A metric is left out if its mask is
-        missing or empty, or if no answer is known.
+        missing or empty, or if no label is known.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -90,14 +90,15 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
     """A score of how well a model separates a client's held-out edges from pairs without an edge.
 
     Args:
-        model: called as ``model(graph.x, graph.adj)``, returns embeddings; inner products decode.
+        model: called as ``model(graph.x, graph.adj)``; it returns embeddings, whose inner products
+            are the scores of links.
         splits: one per client; ``split.graph`` identifies the client.
-        test: whether to score the test pairs too.
+        test: whether to also score the test pairs.
 
     Returns:
         ``(params, graph) -> {"val_auc", "val_ap", "test_auc", "test_ap"}``, without metrics that
-        lack edges or negatives, so empty for a client that only trains; NaN if the model's scores
-        are NaN, for example after divergence.
+        lack edges or negatives. For a client without held-out edges the dict is empty. Metrics are
+        NaN if the model's scores are NaN, for example after divergence.
 
     Raises:
         ValueError: when called, if no split has this graph.
@@ -150,9 +151,9 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
 
 
 def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
-    """A client's own validation: one metric of its score, NaN if it has no validation examples.
+    """A client's own validation: one metric of its score, NaN without validation examples.
 
-    Larger values are better: for ``"-val_rmse"`` the result is minus the metric.
+    Larger values are better; for example, the result for ``"-val_rmse"`` is minus the metric.
     """
 
     def validate(params: Params, graph: Graph) -> float:
@@ -172,9 +173,9 @@ def evaluate_own(
     each: bool = False,
     lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
-    """Score each client with the model that it deploys, and with the start of its last round.
+    """Score each client's deployed model, and the model from which its last round started.
 
-    A method may keep the start of a round in its clients' states as ``"adopted"``.
+    The latter is scored only if the method keeps it in the clients' states, as ``"adopted"``.
 
     Args:
         score: ``(params, graph) -> metrics``, such as `link_scores` or `node_scores`.
@@ -182,18 +183,18 @@ def evaluate_own(
         clients: the clients' graphs.
         required: whether it is an error if no client has a metric.
         each: whether to add each client's own metrics, such as ``test_accuracy/3`` of client 3, and
-            the worst, such as ``worst_test_accuracy``.
+            the worst client's metrics, such as ``worst_test_accuracy``.
         lower: names of further metrics, without ``test_`` or ``val_``, for which smaller values are
-            better; losses, rmse and mae are known.
+            better; losses, rmse and mae need not be listed.
 
     Returns:
-        ``(outbox, states) ->`` every metric as a mean over the clients that have it; the same
-        metrics of the start with ``_before`` at the end, if clients keep the start; and
-        ``scored_clients``, the number of clients that have all metrics. A mean that includes NaN is
-        NaN.
+        ``(outbox, states) -> metrics``. They contain every metric as a mean over the clients that
+        have it; if clients keep the start of a round, the metrics of that model, with ``_before``
+        appended to the names; and ``scored_clients``, the number of clients that have all metrics.
+        A mean that includes NaN is NaN.
 
-    Warns:
-        UserWarning: with `each`, naming the clients that lack a metric, with the reason.
+    Warns: UserWarning: with `each`, if clients lack a metric; the warning names the clients and the
+        reason.
 
     Raises:
         ValueError: when called, if no client has a metric, or a model is incomplete.
@@ -235,7 +236,7 @@ def evaluate_ego(
     """Score each client's model on its own test nodes and on a graph that no client trained on.
 
     The score is micro-F1, which equals accuracy if each node has one label. A client that has never
-    taken part has no own model yet, and is not scored.
+    taken part does not have its own model yet, and is not scored.
 
     Args:
         method: its model is called as ``model(graph.x, graph.adj)``.
@@ -244,11 +245,11 @@ def evaluate_ego(
         each: whether to add the worst client's metrics and each client's own metrics.
 
     Returns:
-        ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
-        ``scored_clients``; ``local_unseen_f1`` on own test nodes that no other client trains on
-        (`unseen_nodes`), a mean over the ``unseen_clients`` that have such nodes, or left out if
-        there are none; each client's ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...;
-        empty if no client has taken part.
+        ``(outbox, states) -> {"local_f1", "global_f1", "val_f1",
+        "val_loss"}``, means over the ``scored_clients``; ``local_unseen_f1`` on own test nodes on
+        which no other client trains (`unseen_nodes`), a mean over the ``unseen_clients`` that have
+        such nodes, or left out if no client has any; each client's ``local_f1/0``, ``global_f1/0``,
+        ``local_unseen_f1/0``, ...; empty if no client has taken part.
 
     Example:
         >>> test, clients = fgl.data.partitions.major_label_partition(fgl.data.load("synthetic"), 2)
@@ -311,7 +312,7 @@ def evaluate_pooled(
     tests: Sequence[Graph] | None = None,
     target: Target = CLASSES,
 ) -> Evaluate:
-    """Score all clients' test examples together, each by the model that its client deploys.
+    """Score all clients' test examples together, each with the output of its client's model.
 
     Some metrics are undefined for an individual client but defined for all clients together. For
     example, the AUC is undefined for a client whose labels all belong to one class.
@@ -319,8 +320,9 @@ def evaluate_pooled(
     Args:
         method: the method with `deploy`; its model is called as ``model(*graph.inputs)``.
         clients: the clients' graphs.
-        tests: one graph with labels per client; graphs with a test mask are scored, by the first
-            client's model if there are fewer clients. Default `clients`.
+        tests: one graph with labels per client, of which the graphs with a test mask are scored. If
+            there are fewer clients than graphs, the first client's model is used. Default
+            `clients`.
         target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
@@ -374,7 +376,7 @@ def with_pooled(
     tests: Sequence[Graph],
     target: Target,
 ) -> Evaluate:
-    """The score, plus `evaluate_pooled` if the labels of some client define no metric.
+    """The score, plus `evaluate_pooled` if a metric is undefined for some client's labels.
 
     A warning names these clients.
     """
@@ -390,7 +392,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """The end of a warning about undefined metrics, and the pooled metrics that are undefined."""
+    """The last part of a warning about undefined metrics, and the undefined pooled metrics."""
     lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost
@@ -408,33 +410,33 @@ def evaluate_graphs(
 ) -> Evaluate:
     """Score each client's model on its own test graphs.
 
-    Class labels are scored by accuracy. A control always predicts the most frequent class of a
-    client's training graphs, and the smallest such class if classes tie. Other targets are scored
-    by the mean over the clients that have the metric, and by the pooled metric. The pooled metric
-    is over all clients' test graphs together, each with the output of its own client's model (in a
-    centralized run, of the only model).
+    For class labels, the score is accuracy. It is also computed for a control, which always
+    predicts the most frequent class of a client's training graphs (the smallest such class if
+    classes tie). For other targets, the scores are a metric's mean over the clients that have the
+    metric, and the pooled metric. The pooled metric is over all clients' test graphs together, each
+    with the output of its own client's model (in a centralized run, of the only model).
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)`` and returns logits, or
             the output that the target needs.
-        tests: one collection with labels per client; with a test mask only graphs in the mask are
-            scored, without masks all graphs.
+        tests: one collection with labels per client. With a test mask only the graphs in the mask
+            are scored; without masks all graphs are scored.
         clients: the clients' training graphs. Their validation masks are used only for targets
             other than class labels.
         target: meaning of the values of ``graph.y``; default class labels.
         each: as for `evaluate_own`.
 
     Returns:
-        ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients; the
-        control's ``"majority_accuracy"`` is constant. With `fgl.targets.ANSWERS` ``{"val_auc",
-        "test_auc", "test_ap", "pooled_test_auc", "pooled_test_ap"}``, without metrics that are
-        undefined.
+        ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients;
+        ``"majority_accuracy"`` is the control's score, which is constant. With
+        `fgl.targets.ANSWERS` ``{"val_auc", "test_auc", "test_ap", "pooled_test_auc",
+        "pooled_test_ap"}``, without metrics that are undefined.
 
     Raises:
         TypeError: for numbers in ``y`` without a target that describes them.
-        ValueError: if a collection lacks labels or a `batch`, or has masks but no test mask, a mask
-            is empty, or `clients` and `tests` differ in number (with a target, one client is
-            allowed); and, when called, if a model is incomplete.
+        ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
+            mask, if a mask is empty, or if `clients` and `tests` differ in number (with a target,
+            one client is allowed); and, when called, if a model is incomplete.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -507,7 +509,7 @@ def _evaluate_answers(
 def _evaluate_classes(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
-    """Scores by accuracy, and the control's; see `evaluate_graphs`."""
+    """The accuracy of the clients' models and of the control; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
@@ -548,7 +550,7 @@ def _one_by_one(
     control: dict[str, float],
     each: bool,
 ) -> Evaluate:
-    """Score clients one after another, for example if their models differ."""
+    """Score clients one after another, for example because their models differ."""
 
     def score(params: Params, graph: Graph) -> dict[str, Any]:
         y: Any = graph.y
@@ -564,7 +566,7 @@ def has_validation(graph: Graph) -> bool:
 
 
 def _masked(graph: Graph, name: str, client: int) -> Graph:
-    """The graphs of a collection that are in its mask, or all graphs without a mask."""
+    """The graphs of a collection that are in its mask, or all graphs if it has no mask."""
     mask: Tensor | None = getattr(graph, name)
     if mask is not None:
         reject_if(not mask.any(), f"client {client}'s {name} to have a graph", "none")

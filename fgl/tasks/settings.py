@@ -1,4 +1,4 @@
-"""Settings: the common fields of several tasks' settings; each field is a flag of its task."""
+"""Settings: fields that the settings of several tasks have in common; each field is a flag."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ def declares(kind: type[Kind]) -> type[Kind]:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def setting(kind: type[Kind]) -> type[Kind]:
-    """A frozen dataclass of the fields that a class and its bases declare, in the order of flags.
+    """A frozen dataclass of the fields of a class and its bases, in the order of the flags.
 
     `dataset` and `clients` come first, `skew`, `damage`, `local`, `device` and `sparse` last. Any
-    other field has the position of its last declaration, even if that only changes the default.
+    other field has the position of its last declaration, even if that declaration only changes the
+    default.
 
     Example:
         >>> @setting
@@ -105,12 +106,12 @@ class Setting:
         seed: int,
         features: Callable[[Graph], Graph] | None = None,
     ) -> list[Graph]:
-        """The clients' graphs with missing and corrupted data, and features of edges."""
+        """The clients' graphs with edge features, and with missing and corrupted data."""
         chance = fold_in(seed, "damage")
         return data.damaged(clients, self.damage, seed=chance, features=features)
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
-        """A network on the device; `seed` decides its initial parameters."""
+        """A network on the setting's device; `seed` determines its initial parameters."""
         with one_thread(), torch.random.fork_rng([]):
             torch.manual_seed(seed)
             return make(*sizes, **how).to(self.device)
@@ -134,7 +135,7 @@ _partitions: dict[Any, tuple[Tensor, ...]] = {}
 def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[Tensor]:
     """Cut a graph by a method of `PARTITIONS` into each client's node ids; results are cached.
 
-    Trials of a study load the same clients repeatedly, and Louvain takes seconds.
+    The cache saves time: a study's trials load the same clients, and Louvain takes seconds.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -176,7 +177,7 @@ class Cut(Setting):
             )
 
     def check_all_train(self) -> None:
-        """Raise a ValueError if `unseen` is above 0 in a setting that cannot score them."""
+        """Raise a ValueError if `unseen` is above 0 but the setting cannot score such clients."""
         if self.skew.unseen:
             kind = type(self).__name__
             raise ValueError(f"Expected unseen to be 0 for {kind}, but got {self.skew.unseen}")

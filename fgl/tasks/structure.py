@@ -1,4 +1,4 @@
-"""Structure as features: columns that a model reads in addition to a node's own features."""
+"""Structure as features: columns that a model reads in addition to the features of a node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..properties import laplacian_spectrum, structure_encoding
 
 @typed
 def with_structure(graph: Graph) -> Graph:
-    """The graph, or the collection, with its `structure_encoding` as 32 more columns of features.
+    """The graph, or the collection, with its `structure_encoding` as 32 further feature columns.
 
     Features become dense. The encodings use only the graph's own edges, so a client's encodings
     reveal nothing about edges to other clients.
@@ -36,13 +36,13 @@ def with_structure(graph: Graph) -> Graph:
 
 @typed
 def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
-    """The graph, or the collection, with its `laplacian_spectrum` as more columns of features.
+    """The graph, or the collection, with its `laplacian_spectrum` as further feature columns.
 
     Features become dense. The spectrum uses only the graph's own edges.
 
     Args:
-        graph: a graph, or a collection whose graphs have separate spectra.
-        width: number of columns for eigenvectors; default the size of the largest graph.
+        graph: a graph, or a collection, for which each graph's spectrum is computed separately.
+        width: number of columns for eigenvectors; default the number of nodes of the largest graph.
 
     Returns:
         A graph with ``x`` of shape ``[num_nodes, num_features + 1 + width]`` and the same dtype.

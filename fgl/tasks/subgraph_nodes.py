@@ -28,12 +28,12 @@ from .unseen import with_unseen
 def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
     """Classify nodes; each client keeps its trained model, and is scored on its own nodes.
 
-    All clients have equal weights. Scores are means over clients. Scores that end in ``_before``
-    are of the model at the start of a client's round.
+    All clients have equal weights. Scores are means over clients. Scores whose names end in
+    ``_before`` belong to the model at the start of a client's round.
 
     Args:
         clients: graphs with their own labels and masks.
-        model: called as ``model(graph.x, graph.adj)``, returns logits.
+        model: called as ``model(graph.x, graph.adj)``; it returns logits.
         train: local training.
 
     Example:
@@ -65,11 +65,12 @@ def _scaled(graph: Graph) -> Graph:
 class SubgraphNodes(Networks):
     """Nodes of clients that hold parts of one graph; FED-PUB's protocol.
 
-    METIS cuts the largest component into clients, or into communities of which every client samples
-    half. ``"cora+citeseer"`` gives clients of several domains, one dataset per client, in
-    `fgl.data.one_space`. Rows of features have sum 1, unless some features are negative. One fifth
-    of the nodes trains, two fifths validate and two fifths test. The network has two convolutions
-    and a linear layer. A client takes one Adam step per round and keeps the moments.
+    METIS cuts the largest component into one part per client, or into communities, of which every
+    client samples half of the nodes. ``"cora+citeseer"`` gives clients of several domains, one
+    dataset per client, in `fgl.data.one_space`. Rows of features have sum 1, unless some features
+    are negative. One fifth of the nodes are for training, two fifths for validation and two fifths
+    for the test. The network has two convolutions and a linear layer. A client takes one Adam step
+    per round, and keeps Adam's moments.
 
     Example:
         >>> task = SubgraphNodes(clients=3, partition="random", hidden=8).load(seed=0)
@@ -119,7 +120,7 @@ class SubgraphNodes(Networks):
         )
 
     def whole(self, name: str, seed: int) -> Graph:
-        """The largest component of a dataset, with masks for training, validation and test."""
+        """The largest component of a dataset, with a training, a validation and a test mask."""
         graph = data.largest_component(data.load(name))
         graph = data.splits.random_split(
             graph, train=self.train, val=(1 - self.train) / 2, seed=seed
@@ -139,7 +140,7 @@ class SubgraphNodes(Networks):
         return data.one_space(self.damaged(wholes, seed))
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides split, clients and initial model."""
+        """The task; `seed` determines the split, the clients and the initial model."""
         more = {"head": True} if self.model == "gcn" else {}
         names, sent = self.dataset.split("+"), 0
         if len(names) > 1:

@@ -28,18 +28,18 @@ class Task:
     Args:
         clients: the clients' graphs.
         fedavg: FedAvg with the task's model, loss and local training; methods are built from it.
-        scores: ``(method, clients) -> evaluate``, see `evaluate`; it has a keyword `each` if the
-            task has each client's own scores.
-        select: the metric that selects the best round by its largest value, or with a minus, such
-            as ``"-val_rmse"``, by its smallest value; "" if the protocol has no validation.
-            ``"worst_val_accuracy"`` is the worst client's metric.
+        scores: ``(method, clients) -> evaluate``, see `evaluate`. It has a keyword argument `each`
+            if the task has scores of each client.
+        select: the metric that selects the best round by its largest value, or by its smallest
+            value if the name begins with a minus, such as ``"-val_rmse"``; "" if the protocol has
+            no validation. ``"worst_val_accuracy"`` is the worst client's metric.
         validate: ``(params, graph) -> score``, a client's own validation of a model. Larger values
             are better; NaN without validation examples.
         whole: the graph for centralized training; default none.
-        bytes_before: bytes that were sent to and from all clients before the first round.
+        bytes_before: number of bytes that all clients sent and received before the first round.
         new_nodes: number of nodes that were generated for all clients; None without a generator.
-        by_mask: whether only examples of a client's `train_mask` train; False if its loss reads all
-            nodes or edges.
+        by_mask: whether only the examples in a client's `train_mask` are training examples; False
+            if the loss uses all nodes or edges.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -58,10 +58,10 @@ class Task:
     by_mask: bool = True
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate:
-        """The score of a method, a function ``(outbox, client_states) -> metrics``.
+        """The score of a method: a function ``(outbox, client_states) -> metrics``.
 
         With `each`, or if `select` is a worst client's metric, the metrics include each client's
-        own metrics and the worst, see `fgl.evaluate_on`.
+        own metrics and the worst client's, see `fgl.evaluate_on`.
         """
         if not (each or self.select.removeprefix("-").startswith("worst_")):
             return self.scores(method, self.clients)
@@ -95,17 +95,18 @@ def centralized(task: Task) -> Task:
 def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] = ()) -> Task:
     """The task before some clients join it, and before some classes appear.
 
-    Their examples do not train yet; scored examples are unchanged. A run of the whole task with
-    ``start=result`` continues from the result of this task.
+    Examples of these clients and classes are not used for training yet; scored examples are
+    unchanged. A run of the whole task with ``start=result`` continues from the result of this task.
 
     Args:
         task: the whole task.
         clients: the numbers of clients that join later.
-        classes: the labels that appear later, in no client's training mask.
+        classes: the labels that appear later; this task has none of their examples in training
+            masks.
 
     Raises:
         ValueError: for a client that the task lacks, if no training example is left, or if the
-            clients' losses read more than the training examples, as `link_task`'s do.
+            clients' losses use more than the training examples, as in `link_task`.
         TypeError: for `classes` of a task whose labels are numbers.
 
     Example:
@@ -167,10 +168,10 @@ def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple
 
 
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
-    """The method, which rejects uploads that report more examples than the largest client has.
+    """The method, which also rejects uploads that report more examples than any client has.
 
-    Examples are nodes, graphs (for collections), pairs (if pairs have answers), or windows. A
-    window has one example per node.
+    Examples are nodes, graphs (for collections), pairs (if pairs have labels), or windows of a
+    series. A window has one example per node.
     """
     check_graphs(clients)
     return _bounded(fedavg, max((own.num_answers for own in clients), default=0))
@@ -186,7 +187,7 @@ class Local:
     """Local training: a client's optimizer and its steps in a round.
 
     Raises:
-        ValueError: if a number is out of range, or momentum is combined with adam.
+        ValueError: if a number is out of range, or if momentum is given for adam.
 
     Example:
         >>> Local("adam", lr=0.01).optimizer_factory().keywords
@@ -229,7 +230,7 @@ class Local:
 
 
 class Once:
-    """A function of a graph that caches its latest results; pickles do not contain the results.
+    """A function of a graph that caches its latest results; pickles do not contain the cache.
 
     Args:
         function: ``graph -> result``.

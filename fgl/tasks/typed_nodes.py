@@ -19,9 +19,9 @@ CONFERENCE = 2  # the type of nodes that clients share
 class TypedNodes(Cut):
     """Predict authors' areas; papers, authors and conferences are divided among clients.
 
-    A partition gives each conference to one client, so papers of other clients lose their
-    conference. Therefore clients may share conferences: each client knows the conferences of its
-    own papers.
+    A partition gives each conference to one client, so papers of all other clients lose this
+    conference. To avoid this, clients can share conferences: in that case each client knows the
+    conferences of its own papers.
 
     Example:
         >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)
@@ -37,7 +37,7 @@ class TypedNodes(Cut):
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=3)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides split, partition and initial model."""
+        """The task; `seed` determines the split, the partition and the initial model."""
         whole = self.whole(seed)
         parts = self.cut(whole, seed)
         if self.share_conferences:
@@ -51,7 +51,8 @@ class TypedNodes(Cut):
         return with_unseen(task, self.skew.unseen)
 
     def whole(self, seed: int) -> Graph:
-        """The graph of all clients; 60 % of the known authors train, 20 % validate."""
+        """The graph of all clients; of the labelled authors, 60 % train and 20 % are for
+        validation."""
         synthetic = self.dataset == "synthetic"
         graph = data.bibliography() if synthetic else data.load(self.dataset)
         if graph.node_type is None or graph.edge_type is None:

@@ -21,11 +21,11 @@ def with_unseen(task: Task, count: int) -> Task:
     """The task whose last clients never train; ``unseen_accuracy`` is their accuracy.
 
     An unseen client joins after training, has no state, and receives the same message as some other
-    client. Its score is averaged over the clients whose message it could receive; for a method with
-    one common model all these scores are equal. The metric is the mean over unseen clients on their
-    own test nodes. The metric is left out if the server sends no model (local training).
-    Centralized training uses only the nodes of the other clients if they have `node_id`; otherwise
-    there is no centralized training.
+    client. Its score is the mean over all messages that it could receive; for a method with one
+    common model these scores are all equal. The metric is the mean over unseen clients, each scored
+    on its own test nodes. The metric is left out if the server sends no model (as in local
+    training). If the other clients have `node_id`, centralized training uses only the nodes of
+    these clients; otherwise there is no centralized training.
 
     Args:
         task: a task that classifies nodes.
@@ -36,7 +36,7 @@ def with_unseen(task: Task, count: int) -> Task:
 
     Raises:
         ValueError: if no client is left to train, or an unseen client has no test nodes.
-        TypeError: if `y` of an unseen client is numbers.
+        TypeError: if `y` of an unseen client has numbers instead of class labels.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=4, hidden=8).load(seed=0)

@@ -3,8 +3,8 @@
 Like `fgl.aggregate.mean`, each function maps name to ``[K, ...]``, without NaN, to name to
 ``[...]``. All functions ignore weights, because a client can claim any number of examples. Several
 functions need ``bad``, the largest number of hostile clients among the K clients. They raise an
-error if it exceeds the limit of their theory. Distances are over all floating-point entries of a
-client together, in double precision.
+error if ``bad`` exceeds the number for which their guarantee holds. Distances are over all
+floating-point entries of a client together, in double precision.
 """
 
 from .clipping import centred_clipping, norm_bound

@@ -1,4 +1,4 @@
-"""Clipping: means in which the influence of each client is limited to a given length."""
+"""Clipping: means to which each client contributes a vector of limited length."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]
     """Mean of updates, after shortening long updates: ``mean_k x_k min(1, b / ||x_k||)``.
 
     A bad client changes the mean by at most ``b / K``, and no client is removed. Drawback: honest
-    updates longer than b are shortened too, which slows down learning.
+    updates longer than b are also shortened, which slows down learning.
 
     Args:
         stack: updates (new minus old), name to ``[K, ...]``, or to K tensors ``[...]``.
         bound: b, above 0; default the median of the clients' norms. If fewer than half of the
-            clients are bad, this median is the norm of an honest client or lies between two such
-            norms.
+            clients are bad, this median is the norm of an honest client's update or lies between
+            two such norms.
 
     Returns:
         Name to ``[...]``, of the stack's dtypes.
@@ -55,8 +55,8 @@ def centred_clipping(
 
     ``v <- v + mean_k (x_k - v) min(1, radius / ||x_k - v||)``, repeated `steps` times.
 
-    A bad client changes v by at most ``radius / K`` in a step. Drawback: the influence of honest
-    clients that are farther from the centre than the radius is reduced too.
+    A bad client changes v by at most ``radius / K`` in a step. Drawback: honest clients whose
+    distance from the centre exceeds the radius also have less influence.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.

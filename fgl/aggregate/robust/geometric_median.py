@@ -29,8 +29,8 @@ def geometric_median(
     times.
 
     If fewer than half of the clients are bad, the result stays near the honest clients. Drawback:
-    it takes several passes over all clients, and honest clients that are far from the others get
-    small weights too.
+    it takes several passes over all clients, and honest clients that are far from the others also
+    get small weights.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.

@@ -17,15 +17,15 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
 
     ``argmin_i sum_{j in N_i} ||x_i - x_j||^2``, where N_i are the nearest other clients of i.
 
-    Drawback: the updates of all clients except one are discarded. If clients differ, all clients
-    therefore continue from the model of a single client.
+    Drawback: the updates of all clients except one are discarded. So all clients continue from the
+    model of a single client, even if clients differ.
 
     Args:
         stack: name to ``[K, ...]``, or to K tensors ``[...]``.
         bad: largest number of bad clients.
-        neighbours: number of clients in N_i; default ``K - bad - 1`` (Allouah et al. 2023), whose
-            bound holds for ``2 bad < K``. Blanchard et al. use ``K - bad - 2`` and require
-            ``2 bad + 2 < K``.
+        neighbours: number of clients in N_i; default ``K - bad - 1`` (Allouah et al. 2023), for
+            which their bound holds if ``2 bad < K``. Blanchard et al. use ``K - bad - 2`` and
+            require ``2 bad + 2 < K``.
 
     Returns:
         Name to ``[...]``, of the stack's dtypes. Ties are resolved in favour of the client with

@@ -14,7 +14,7 @@ Stack = Mapping[str, Tensor | Sequence[Tensor]]
 
 
 class TooManyBad(ValueError):
-    """Error: there may be more bad clients among the present clients than a rule can withstand.
+    """Error: more of the present clients may be bad than a rule can withstand.
 
     Example:
         >>> fgl.aggregate.robust.median({"w": torch.zeros(4, 1)}, bad=2)
@@ -46,7 +46,7 @@ def _clients(value: Tensor | Sequence[Tensor]) -> int:
 
 
 def check_minority(bad: int, clients: int) -> None:
-    """Raise unless fewer than half of the clients may be bad, as every rule needs.
+    """Raise unless `bad` is less than half of the number of clients, as every rule requires.
 
     Raises:
         TooManyBad: if ``2 bad >= K``.
