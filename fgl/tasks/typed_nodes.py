@@ -51,8 +51,7 @@ class TypedNodes(Cut):
         return with_unseen(task, self.skew.unseen)
 
     def whole(self, seed: int) -> Graph:
-        """The graph of all clients; of the labelled authors, 60 % train and 20 % are for
-        validation."""
+        """The graph of all clients; 60 % of the labelled authors train, 20 % validate."""
         synthetic = self.dataset == "synthetic"
         graph = data.bibliography() if synthetic else data.load(self.dataset)
         if graph.node_type is None or graph.edge_type is None:
