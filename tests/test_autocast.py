@@ -42,7 +42,8 @@ def test_every_task_trains_in_mixed_precision(name: str, at_once: Any) -> None:
     with half():
         got = run()
     assert got.history[-1].loss == pytest.approx(want.history[-1].loss, rel=0.02)
-    assert got.history[-1].loss != want.history[-1].loss  # something was in halves
+    if name != "triples":  # DistMult has no matrix product
+        assert got.history[-1].loss != want.history[-1].loss  # something was in halves
     model, other = (run.model_of(0).state_dict() for run in (got, want))
     kinds = {value.dtype for value in model.values() if value.is_floating_point()}
     assert kinds == {torch.float32}

@@ -285,7 +285,9 @@ def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
     some = max(1, FEW // max(first.numel(), 1)) if equal_forms else 1
     for start in range(0, len(tensors), some):
         each = rows[start : start + some]
-        each = each if isinstance(each, Tensor) else torch.stack([*each])
+        if not isinstance(each, Tensor):
+            with torch.autocast(first.device.type, enabled=False):  # it refuses float64 there
+                each = torch.stack([*each])
         change = each if old is None else each - old.to(each)
         yield change.flatten(1).norm(dim=1) if change.dim() > 1 else change.abs()
 
