@@ -36,8 +36,8 @@ HEAD = """# All methods
   of a graph: tune the optimizer, the number of steps and the server first. With one Adam step at
   each client, federated averaging hardly learns. With one SGD step at each client and Adam at the
   server, it matches the best method that we tried. [The
-  leaderboard](leaderboard.md#what-is-known-today) has the details. Its older numbers, listed below
-  as "measured on clients' own nodes", use one Adam step.
+  leaderboard](leaderboard.md#what-was-known-before) has the details. Its older numbers, listed
+  below as "measured on clients' own nodes", use one Adam step.
 - **Clients with different features, classes or networks**: use
   [FedPer](guides/clients_that_differ.md).
 

@@ -34,6 +34,20 @@ def report(
 ) -> dict[str, Any]:
     """The report of a run, as a dict.
 
+    The dict has ``recipe, dataset, clients, rounds, seed``, ``config``, and:
+
+    - ``metrics``: each metric except losses. ``last`` is the value at the last round. If the
+      metric `select` exists, ``best_val`` is the value at the best round; otherwise
+      ``mean_last5`` is the mean over the last five rounds. For a metric per client (``name/0``
+      and so on), ``best_test`` is the mean over clients of each client's best value. This value
+      is selected on test data; it ignores rounds before a client first took part.
+    - ``seconds_per_round``: the median from the third round on, from broadcast to evaluation.
+    - ``bytes_up, bytes_down``: bytes of the whole run, summed over clients.
+    - ``best_round``: the round of ``best_val``, counted from 0; None without validation.
+    - ``curves``: each metric as one number per round, with None for rounds without the metric.
+      Metrics of individual clients are left out.
+    - ``dropped``: round, client and reason of each message that was not used.
+
     Args:
         result: the result of `fgl.run`.
         recipe, dataset, clients, rounds, seed: description of the run, copied into the report.
@@ -41,21 +55,6 @@ def report(
         select: the metric whose largest value determines the best round, or whose smallest value
             does if the name is preceded by a minus sign (see `best_round`). For a run without
             validation, give a name that no round has, such as "".
-
-    Returns:
-        A dict with ``recipe, dataset, clients, rounds, seed``, ``config``, and:
-
-        - ``metrics``: each metric except losses. ``last`` is the value at the last round. If the
-          metric `select` exists, ``best_val`` is the value at the best round; otherwise
-          ``mean_last5`` is the mean over the last five rounds. For a metric per client (``name/0``
-          and so on), ``best_test`` is the mean over clients of each client's best value. This value
-          is selected on test data; it ignores rounds before a client first took part.
-        - ``seconds_per_round``: the median from the third round on, from broadcast to evaluation.
-        - ``bytes_up, bytes_down``: bytes of the whole run, summed over clients.
-        - ``best_round``: the round of ``best_val``, counted from 0; None without validation.
-        - ``curves``: each metric as one number per round, with None for rounds without the metric.
-          Metrics of individual clients are left out.
-        - ``dropped``: round, client and reason of each message that was not used.
 
     Example:
         >>> history = [fgl.federation.Round(0, [0], metrics={"val_f1": 0.4, "test_f1": 0.3})]

@@ -193,8 +193,9 @@ def evaluate_own(
         appended to the names; and ``scored_clients``, the number of clients that have all metrics.
         A mean that includes NaN is NaN.
 
-    Warns: UserWarning: with `each`, if clients lack a metric; the warning names the clients and the
-        reason.
+    Warns:
+        UserWarning: with `each`, if clients lack a metric; the warning names the clients and the
+            reason.
 
     Raises:
         ValueError: when called, if no client has a metric, or a model is incomplete.
