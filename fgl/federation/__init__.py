@@ -1,4 +1,4 @@
-"""The engine that runs a method: messages, methods, local training, rounds, executors."""
+"""The engine that runs a method: messages, methods, local training, rounds and executors."""
 
 from typing import TYPE_CHECKING, Any
 

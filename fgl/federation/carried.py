@@ -1,4 +1,7 @@
-"""Privacy costs of earlier runs, to which a run with ``start=`` adds its own costs."""
+"""Privacy costs of earlier runs.
+
+A run with ``start=`` adds its own costs to these costs.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,13 @@ KEY = "privacy"  # key in the server's state
 
 
 def carried(method: Method, start: Result, state: State) -> State:
-    """The first server state of a run that starts from another run; it has that run's costs.
+    """First server state of a run that starts from another run.
+
+    This state includes the costs of the earlier run.
 
     A method that counts privacy costs records them in its state from the first round on. So a state
-    without such a record belongs to a method that adds no noise. If no transform counted a round of
-    `start`, this round had no protection.
+    without such a record belongs to a method that adds no noise. If `start` has rounds that no
+    transform counted, these rounds had no protection.
 
     Args:
         method: the method of the new run.
@@ -47,7 +52,9 @@ def carried(method: Method, start: Result, state: State) -> State:
 
 
 def unprotected(method: Method, start: Result) -> dict[int, int]:
-    """Each client's number of unprotected answers in earlier runs; empty if `method` counts them.
+    """Number of unprotected answers of each client in earlier runs.
+
+    The result is empty if `method` counts answers itself.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -59,7 +66,7 @@ def unprotected(method: Method, start: Result) -> dict[int, int]:
 
 
 def _answers(start: Result) -> Counter[int]:
-    """Each client's uncounted answers in a run and in the earlier runs from which it started."""
+    """Number of each client's uncounted answers, in a run and in the runs from which it started."""
     if KEY in start.server_state:
         return Counter()
     own = (
@@ -72,10 +79,11 @@ def _answers(start: Result) -> Counter[int]:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """The method; if none of its transforms counts answers, its server counts them as unprotected.
+    """The method, whose server counts answers as unprotected unless a transform counts them.
 
-    The server counts these answers only if `start` had noise. So all rounds of a run without noise
-    that lies between two runs with noise are counted.
+    Without noise in earlier runs, the method is returned unchanged.
+
+    If a run without noise lies between two runs with noise, all its rounds are therefore counted.
 
     Args:
         method: the method of a run.

@@ -1,4 +1,4 @@
-"""Scores of a round, and of the models that clients deploy, on one graph or each client's graph."""
+"""Metrics of a round, and scores of the clients' deployed models on one graph or several graphs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """A context that warns if the scored models differ from those that the method deploys."""
+    """A context in which `deployed` warns if `method` deploys models other than the scored ones."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -104,7 +104,10 @@ def _whole_models(
     outbox: Mapping[int, Message],
     states: Mapping[int, State],
 ) -> dict[int, Params]:
-    """The parameters that each client deploys; parameters that clients share are checked once."""
+    """The parameters that each client deploys.
+
+    Parameters that several clients share are checked once.
+    """
     used: dict[int, Params] = {}
     whole, common = set(), method.common()
     for client, message in outbox.items():
@@ -124,7 +127,7 @@ def _whole_models(
 def _deploys_otherwise(
     method: Method, message: Message, state: State, graph: Graph, params: Params
 ) -> str:
-    """Text of a warning if the running method deploys another model than `params`; else ""."""
+    """Text of a warning if the running method deploys a model other than `params`; otherwise ""."""
     runs = _RUNNING.get()
     if runs is None or runs.deploy is method.deploy:
         return ""
@@ -139,7 +142,10 @@ def _deploys_otherwise(
 
 
 def _cause(method: Method) -> str:
-    """Text for an error about an incomplete model: the usual cause and the remedy."""
+    """Text for an error about an incomplete model.
+
+    The text names the usual cause and the remedy.
+    """
     return (
         f"This score asks {method!r} for the clients' models. If another method runs, score with "
         "that one: fgl.evaluate_on(method, graph, clients), or task.evaluate(method)"
@@ -153,7 +159,9 @@ def scored(
     pairs: Mapping[Key, tuple[Params, Graph]],
     own: Mapping[Key, nn.Module] | None = None,
 ) -> dict[Key, dict[str, float]]:
-    """Score pairs of parameters and a graph; a pair that occurs twice is scored once.
+    """Score pairs of parameters and graph.
+
+    If a pair occurs twice, it is scored once.
 
     Args:
         model: the architecture; the call puts it into evaluation mode.
@@ -260,7 +268,7 @@ def evaluate_on(
 def _whole_score(
     model: nn.Module, graph: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """A score of a model on a single graph, which is the same for all clients."""
+    """A score function for the model on one graph, which is the same graph for all clients."""
     missing = [n for n in ("y", "test_mask") if getattr(graph, n) is None]
     reject_if(missing, "graph to have y and test_mask", f"no {missing}")
     reject_if(not graph.test_mask.any(), "test_mask to have a node", "none")
@@ -295,7 +303,10 @@ def _undefined(target: Target, graph: Graph, prefix: str) -> list[str]:
 def _local_score(
     model: nn.Module, graphs: Any, logits_of: Callable[..., Any], target: Target
 ) -> Score:
-    """A score of a model on one client's test nodes; empty for a client without test nodes."""
+    """A score function for the model on one client's test nodes.
+
+    Without test nodes the function returns no metrics.
+    """
     tested = [own for own in graphs if own.test_mask is not None and bool(own.test_mask.any())]
     if not tested or any(own.y is None for own in tested):
         raise ValueError("Expected clients to have labels and test nodes, but got none")
@@ -331,7 +342,10 @@ def together(*evaluates: Evaluate) -> Evaluate:
 
 
 def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
-    """Score a round by the clients, `evaluate` and `watch`; the record gets the metrics."""
+    """Add a round's metrics to its record.
+
+    The metrics come from the clients' scores, `evaluate` and `watch`.
+    """
     start = time.perf_counter()
     record.metrics = _scores(executor, result, record.round, plan)
     record.seconds += time.perf_counter() - start
@@ -355,7 +369,7 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """The clients' scores, without clients that use one of the server's metric names."""
+    """The clients' scores, except for clients that use the name of one of the server's metrics."""
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         both = sorted(set(score) & set(taken))
@@ -370,7 +384,10 @@ def _without(
 
 
 def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, float]:
-    """The metrics as numbers; raise if the name of a metric is already in use."""
+    """Convert the metrics to numbers.
+
+    Raise an error if a metric's name is already in use.
+    """
     check_names(name, metrics)
     for key in metrics:
         reject_if(
@@ -383,9 +400,9 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
     """The mean of each metric over the clients that have it.
 
-    A value is a number, or a pair of a sum and its divisor, such as the numbers of correct and of
-    all predictions. The mean of pairs is the total sum divided by the total divisor. Pairs with
-    divisor 0 are ignored.
+    A value is either a number or a pair of a sum and its divisor. An example of a pair is the
+    number of correct predictions and the number of all predictions. The mean of pairs is the total
+    sum divided by the total divisor. Pairs with divisor 0 are ignored.
 
     Example:
         >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])
@@ -408,8 +425,8 @@ def merging(
     """A function that returns the means of the clients' metrics.
 
     With `each` it also returns ``name/3``, the metric of client 3, and ``worst_name``, the worst
-    value of all clients. Clients that lack a metric are left out of both. With `graphs` a warning
-    names these clients and the reason.
+    value over all clients. Clients without a metric are left out of the metric's mean and worst
+    value. With `graphs`, a warning names these clients and the reason.
 
     Args:
         each: whether to add each client's metrics and the worst value.
@@ -446,7 +463,10 @@ def merging(
 
 
 def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
-    """The smallest value, or the largest value if smaller is better; NaN if any value is NaN."""
+    """The smallest value, or the largest value if smaller is better.
+
+    The result is NaN if any value is NaN.
+    """
     if any(map(math.isnan, values)):
         return math.nan
     name = name.removesuffix("_before")
@@ -471,7 +491,10 @@ def _why_none(graphs: Any, client: int, name: str) -> str:
 
 
 def _rate(pairs: Sequence[tuple[float, float]]) -> float:
-    """The sum of the first numbers divided by the sum of the second numbers; NaN without pairs."""
+    """The sum of the first numbers divided by the sum of the second numbers.
+
+    Without pairs the result is NaN.
+    """
     if not pairs:
         return math.nan
     total, count = (sum(map(float, part)) for part in zip(*pairs, strict=True))

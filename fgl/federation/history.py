@@ -46,7 +46,7 @@ def names_of(history: Sequence[HasMetrics]) -> list[str]:
 
 
 def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
-    """The metric by which the best round is selected; "" if there are no validation metrics.
+    """The metric by which the best round is selected.
 
     Args:
         history: the rounds of a run.
@@ -66,7 +66,7 @@ def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
 
 
 def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
-    """The name of the metric by which the best round is selected, after a check.
+    """The name of the metric that selects the best round, after a check of the name.
 
     Args:
         history: the rounds of a run.
@@ -100,9 +100,10 @@ def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
 def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Scored:
     """The round with the largest value of the metric `select`.
 
-    With a minus before the name, as in ``"-val_rmse"``, the smallest value is best. Ties are broken
-    by the smaller ``val_loss``, and then by the earlier round. Only rounds with the largest number
-    of ``scored_clients`` are compared, since a mean over fewer clients is less reliable.
+    If a name begins with a minus, as in ``"-val_rmse"``, the smallest value is best. If rounds tie,
+    the round with the smaller ``val_loss`` wins, and then the earlier round. Only rounds with the
+    largest number of ``scored_clients`` are compared, since a mean over fewer clients is less
+    reliable.
 
     Args:
         history: the rounds of a run, at least one.
@@ -183,7 +184,9 @@ class Round:
         return len(self.dropped) >= len(self.participants)
 
     def numbers(self) -> dict[str, float]:
-        """All numbers of the round by name; lists of clients are replaced by their lengths.
+        """All numbers of the round by name.
+
+        Lists of clients are replaced by their lengths.
 
         Example:
             >>> Round(0, [0, 1], dropped={1: "dropped out"}, metrics={"auc": 0.5}).numbers()
@@ -272,17 +275,17 @@ class Result:
 
     @property
     def traffic(self) -> list[int]:
-        """Bytes of each round, uploads and downloads together.
+        """Bytes sent in each round, with uploads and downloads added together.
 
-        All values are 0 if no client sends anything, or if there is only one client: local and
-        centralized training need no server.
+        All values are 0 in local and centralized training, which need no server: no client sends
+        anything, or there is only one client.
         """
         alone = len(self.outbox) == 1 or not any(record.bytes_up for record in self.history)
         return [0 if alone else record.bytes_up + record.bytes_down for record in self.history]
 
     @property
     def selects(self) -> str:
-        """The metric by which `best` selects a round; "" if there are no validation metrics."""
+        """The metric by which `best` selects a round, or "" if there are no validation metrics."""
         return usual_select(self.history, self.select)
 
     @property
@@ -383,7 +386,7 @@ class Result:
         return model
 
     def best(self, metric: str = "") -> Round:
-        """The round with the best value of a metric, see `best_round`.
+        """The round with the best value of a metric (see `best_round`).
 
         Args:
             metric: the metric's name. If smaller is better, put a minus before the name, as in
@@ -424,7 +427,7 @@ class Result:
         }
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a CSV table with one line per round and the columns of `Round.numbers`.
+        """Write a CSV table with one line per round; its columns are those of `Round.numbers`.
 
         Raises:
             OSError: if the file cannot be written.
@@ -445,7 +448,7 @@ class Result:
                 table.writerows(rows)
 
     def to_pandas(self) -> Any:
-        """The table of `to_csv` as a pandas ``DataFrame``, indexed by the round.
+        """The table of `to_csv` as a pandas ``DataFrame`` that is indexed by the round.
 
         Raises:
             ImportError: if pandas is not installed.
@@ -461,7 +464,7 @@ class Result:
 
 
 def _takes_no_graph(model: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Raise if a trained model is called with a graph, since it expects tensors."""
+    """Raise an error if a trained model is called with a graph, since the model expects tensors."""
     if arguments and isinstance(arguments[0], Graph):
         raise TypeError(
             f"Expected {type(model).__name__} to be called with tensors, but got a Graph: "
@@ -474,13 +477,13 @@ def _some(count: int, what: str) -> str:
 
 
 def _told(record: Round) -> str:
-    """The metrics of a round as text, without each client's own metrics."""
+    """The metrics of a round as text, without metrics of individual clients."""
     metrics = {name: value for name, value in record.metrics.items() if "/" not in name}
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
 
 
 def _equal(one: Params, other: Params) -> bool:
-    """Whether two models have the same tensors."""
+    """Whether two models have equal tensors."""
     same = one.keys() == other.keys()
     return same and all(
         one[name].shape == other[name].shape and torch.equal(one[name], other[name]) for name in one
@@ -488,7 +491,7 @@ def _equal(one: Params, other: Params) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Text for the history: the reason why an upload was refused.
+    """The reason why an upload was refused, as text for the history.
 
     Example:
         >>> reason(KeyError("w")), reason(ValueError("too large"))
@@ -499,7 +502,7 @@ def reason(error: Exception) -> str:
 
 
 def shortened(text: str) -> str:
-    """A client's text for the history, shortened and without unprintable characters.
+    """Text from a client for the history, shortened and without characters that cannot be printed.
 
     Example:
         >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))
@@ -512,7 +515,7 @@ def shortened(text: str) -> str:
 
 
 def of_whom(whys: Mapping[int, str]) -> str:
-    """The clients' reasons as text; equal reasons are joined.
+    """The clients' reasons as one text, in which equal reasons are joined.
 
     Example:
         >>> of_whom({0: "late", 1: "late", 2: "late", 3: "gone", 5: "late"})
@@ -528,7 +531,10 @@ def of_whom(whys: Mapping[int, str]) -> str:
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """Text for whole numbers in order; consecutive numbers are written as ``first-last``."""
+    """Text for sorted whole numbers.
+
+    Consecutive numbers are written as ``first-last``.
+    """
     ends: list[list[int]] = []
     for number in numbers:
         if ends and number == ends[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Settings of the process during a run: its memory allocator and garbage collector."""
+"""Settings of the process during a run: memory allocator and garbage collector."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _inside, _lock = [0], Lock()
 
 @contextmanager
 def young_only() -> Iterator[None]:
-    """A context without garbage collection of the oldest generation.
+    """A context in which the oldest generation is not garbage-collected.
 
-    The old thresholds are restored at the end of the context. A collection of the oldest generation
-    visits every object, and a round creates objects for each client. So the total collection time
-    would grow faster than the number of clients. Cycles that a round creates and drops are young,
-    and are collected as usual.
+    The previous thresholds are restored at the end of the context. Garbage collection of the oldest
+    generation visits every object, and a round creates objects for each client. So the total time
+    of garbage collection would grow faster than the number of clients. Reference cycles that a
+    round creates and drops are young, so they are collected as usual.
 
     Example:
         >>> import gc
@@ -47,14 +47,16 @@ def young_only() -> Iterator[None]:
 
 @contextmanager
 def memory_kept() -> Iterator[None]:
-    """A context in which the process keeps freed memory, and returns it to the system at the end.
+    """A context in which the process keeps freed memory.
+
+    At the end, it returns this memory to the system.
 
     A local step allocates and frees tensors of a few megabytes. glibc immediately returns freed
     memory at the end of its heap to the system. When the process requests the memory again, the
-    system fills every page with zeros. For FedAvg with 10 clients of Cora this takes a third of the
-    CPU time of a round. Blocks above 32 MiB are returned as usual. Nothing is changed if the C
-    library is not glibc, or if the environment sets glibc's options (``MALLOC_TRIM_THRESHOLD_`` and
-    others).
+    system fills every page with zeros. For FedAvg with 10 clients of Cora, filling the pages takes
+    a third of a round's CPU time. Memory blocks above 32 MiB are returned to the system as usual.
+    Nothing is changed if the C library is not glibc, or if the environment sets options of glibc
+    (``MALLOC_TRIM_THRESHOLD_`` and others).
 
     Example:
         >>> with memory_kept():
@@ -79,7 +81,7 @@ def memory_kept() -> Iterator[None]:
 
 
 def _glibc() -> Callable[[int], None] | None:
-    """A function that sets the number of free bytes that the heap keeps; None without glibc."""
+    """A function that sets how many free bytes the heap keeps, or None without glibc."""
     if any(name in os.environ for name in SETTINGS) or "malloc" in os.environ.get(
         "GLIBC_TUNABLES", ""
     ):

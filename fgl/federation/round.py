@@ -31,7 +31,7 @@ Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
 class BadModel(Diverged):
-    """An upload that diverged because the model that the client received was already bad.
+    """Error for an upload that diverged because the client had already received a bad model.
 
     Example:
         >>> issubclass(BadModel, ValueError)
@@ -41,7 +41,7 @@ class BadModel(Diverged):
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings that stay the same in all rounds, see `fgl.run`."""
+    """The settings that stay the same in all rounds (see `fgl.run`)."""
 
     seed: int
     participation: float
@@ -55,9 +55,11 @@ class Plan:
 
 
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
-    """Play the next round, and update the outbox and states of `result` and of the executor.
+    """Play the next round.
 
-    The round has no metrics yet; `score_round` adds them.
+    Update the outbox and the states in `result` and in the executor.
+
+    Afterwards the round has no metrics yet; `score_round` adds them.
 
     Args:
         method: the method, after `checked`.
@@ -104,7 +106,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
 
 
 def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
-    """Record why each upload was refused, and warn."""
+    """Record the reason why each upload was refused, and give a warning."""
     for client, error in sorted(refused.items()):
         record.dropped[client] = reason(error)
         text = f"Round {record.round}, client {client}: {reason(error)}"
@@ -112,12 +114,12 @@ def _note_refused(record: Round, refused: Mapping[int, Exception]) -> None:
 
 
 def _cause(left_out: Mapping[int, Exception]) -> BaseException | None:
-    """The error of the server's function that caused uploads to be left out."""
+    """The error of the server's function because of which uploads were left out."""
     return next((error.__cause__ for error in left_out.values()), None)
 
 
 def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
-    """The record of the next round, with the participants and the clients that drop out."""
+    """The record of the next round, with its participants and the clients that drop out."""
     index = len(result.history)
     invited = participants(
         executor.num_clients,
@@ -137,7 +139,10 @@ def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> 
 
 
 def _note_training(record: Round, executor: Executor, history: Sequence[Round]) -> None:
-    """Record how the clients were trained, and warn once if they could not train as a batch."""
+    """Record how the clients were trained.
+
+    Warn once if they could not train as a batch.
+    """
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if not any(each.untraced for each in history):
         record.untraced = getattr(executor, "untraced", "")  # if clients are in this process
@@ -149,7 +154,9 @@ def _note_training(record: Round, executor: Executor, history: Sequence[Round]) 
 
 
 def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
-    """Request every client's joining message; update the outbox and the state of `result`.
+    """Request the joining message of every client.
+
+    Update the outbox and the state of `result`.
 
     Returns:
         Bytes of the clients' messages.
@@ -185,7 +192,7 @@ def _uploads(
 ) -> tuple[dict[int, Message], dict[int, Exception]]:
     """The messages accepted so far, and the errors of the refused messages.
 
-    If clients are in this process, a malformed upload raises, since it is an error of the method.
+    If clients are in this process, a malformed upload raises an error, since the method caused it.
     """
     uploads: dict[int, Any] = {}
     for client, answer in sorted(answers.items()):
@@ -211,7 +218,10 @@ def _uploads(
 def _without_blame(
     refused: dict[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> dict[int, Exception]:
-    """The errors; if a client diverged from a bad model, a `BadModel` replaces its error."""
+    """The errors by client.
+
+    If a client diverged from a bad model, its error becomes a `BadModel`.
+    """
     cause = _bad_model(refused, answers, history)
     if not cause:
         return refused
@@ -226,11 +236,12 @@ def _without_blame(
 def _bad_model(
     refused: Mapping[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
 ) -> str:
-    """Evidence that the server had sent a bad model; empty if there is none.
+    """Evidence that the server had sent a bad model, as text; empty if there is no evidence.
 
-    There are two kinds of evidence. Either most clients diverged from this model. Or at least one
-    client diverged, and the median of the clients' first losses (those of the received model)
-    exceeds both 10 and 10 times the smallest loss of an earlier round.
+    There are two kinds of evidence of a bad model. In the first kind, most clients diverged from
+    the received model. In the second kind, at least one client diverged and the received model has
+    a large median loss. The median is over the first losses of the clients. It must exceed 10, and
+    also 10 times the smallest loss of an earlier round.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -247,7 +258,7 @@ def _bad_model(
 
 
 def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]]:
-    """Go back to the oldest outbox and server state that the run still holds; use no upload."""
+    """Go back to the oldest outbox and server state that the run still holds, and use no upload."""
     (outbox, state), back = result.older[0], len(result.older)
     result.older = []
     event = f"the server goes back to its model of {back} rounds ago"
@@ -257,12 +268,13 @@ def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]
 def _served(
     serve: Aggregate, name: str, inbox: Inbox, result: Result, plan: Plan, elsewhere: bool
 ) -> tuple[Made | None, dict[int, Exception]]:
-    """The server's new outbox and state, and the errors of the clients that were left out.
+    """The new outbox and state of the server, and errors of the clients that were left out.
 
-    `serve` is the method's `aggregate` or `welcome`. If clients are in this process, its errors are
-    raised. If clients are elsewhere, or if the result is far too large, the server tries again
-    without the upload that changed most, then without the two, four, ... that changed most, up to
-    half of them. If no attempt succeeds, there is no result, and the server keeps the old model.
+    `serve` is the method's `aggregate` or `welcome`. If clients are in this process, errors of
+    `serve` are raised. If clients are elsewhere, or if the result is far too large, the server
+    tries again without some uploads. It first leaves out the upload that changed most, then the 2,
+    4, 8 (and so on) that changed most, up to half of the uploads. If all attempts fail, there is no
+    result, and the server keeps the old model.
     """
 
     def attempt(some: Mapping[int, Message]) -> Made:
@@ -299,9 +311,9 @@ def _because(event: str, cause: Exception) -> Exception:
 def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
     """The mean of the clients' mean losses.
 
-    Let m be the upper median of the absolute values of the clients' mean losses. A mean is left out
-    if it is not finite, or if it is larger than both 300 m and 300. So one client in three cannot
-    determine the loss in the history.
+    Let m be the upper median of the absolute values of these client means. A client's mean is left
+    out if it is not finite, or if its absolute value exceeds both 300 and 300 m. So the loss in the
+    history cannot be determined by one client in three.
     """
     means = [sum(value / len(each) for value in each) for each in losses if each]
     finite = [mean for mean in means if math.isfinite(mean)]
@@ -311,7 +323,7 @@ def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
 
 
 def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
-    """The server's outbox and state after a round without uploads; None if both are unchanged.
+    """The server's outbox and state after a round without uploads, or None if both stay unchanged.
 
     In an exchange, `aggregate` gets an empty inbox and may abandon the exchange.
     """
@@ -327,7 +339,7 @@ def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made 
 def check_goes_on(
     history: Sequence[Round], most: int | None, cause: BaseException | None = None
 ) -> None:
-    """Raise if the last `most` rounds used no upload, so that a run does not fail silently.
+    """Raise if the last `most` rounds used no upload, since a run should not fail silently.
 
     Args:
         history: all rounds, including the last one.
@@ -349,9 +361,9 @@ def check_goes_on(
 
 
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
-    """Raise if each of the last `most` exchanges had a round that used no upload.
+    """Raise an error if each of the last `most` exchanges had a round that used no upload.
 
-    Such an exchange has no result, even if its other rounds used uploads.
+    An exchange with such a round has no result, even if its other rounds used uploads.
 
     Example:
         >>> check_exchanges([Round(0, [0], {}), Round(1, [0], {0: "late"})], 1, 2)
@@ -371,9 +383,11 @@ def _nobody(record: Round, where: str) -> RuntimeError:
 
 
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:
-    """The new outbox; clients that are missing from it keep their old messages.
+    """The new outbox.
 
-    Old messages are copied, since a view of a batch would keep the whole batch in memory.
+    Clients that are missing from it keep their old messages.
+
+    Old messages are copied, since a view of a batch would hold the whole batch in memory.
     """
     if not new or len(new) == len(old):
         return new or old
@@ -382,12 +396,12 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
-    """Messages and states of the next round, which scores and callbacks must not change."""
+    """The messages and states for the next round, which scores and callbacks must not change."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 
 def drops(plan: Plan, index: int, client: int) -> bool:
-    """Whether a participant drops out in a round after it has received its message."""
+    """Whether a participant drops out of a round after it has received its message."""
     if callable(plan.dropouts):
         lost: Any = plan.dropouts(index, client)
         check_kind("the value of dropouts", lost, bool)
@@ -397,7 +411,7 @@ def drops(plan: Plan, index: int, client: int) -> bool:
 
 
 def participants(num_clients: int, participation: float, seed: int) -> list[int]:
-    """The participants of a round, in order: a fraction of the clients, at least one client."""
+    """The participants of a round in order: a given fraction of the clients, at least one."""
     count = num_participants(num_clients, participation)
     if count == num_clients:
         return list(range(num_clients))
@@ -407,7 +421,7 @@ def participants(num_clients: int, participation: float, seed: int) -> list[int]
 
 @explained
 def num_participants(num_clients: int, participation: float) -> int:
-    """The number of participants of a round: a fraction of the clients, rounded, at least 1.
+    """The number of participants of a round: a fraction of the clients, rounded, and at least 1.
 
     Example:
         >>> num_participants(10, 0.25), num_participants(10, 0.01)

@@ -1,4 +1,4 @@
-"""Runs: rounds in sequence, with checkpoints from which a run resumes bit for bit."""
+"""Runs: sequences of rounds, with checkpoints from which a run resumes bit-identically."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ def run(
 ) -> Result:
     """Run a method on a federation.
 
-    The random numbers of each client and round come from ``fold_in(seed, round, client)``. So the
-    results of a run do not depend on the order of clients, on interruptions or on the process.
-    They can depend on the number of torch threads, which changes the order of summation.
+    The random numbers of a client in a round come from ``fold_in(seed, round, client)``. So the
+    results of a run do not depend on the order of clients, on interruptions or on the process in
+    which a client runs. The results can depend on the number of torch threads, which changes the
+    order of summation.
 
     Args:
         method: the method to run.
@@ -132,11 +133,12 @@ def run(
         OSError: if a round cannot be saved. As far as possible, the folder is checked before the
             first round.
 
-    An upload is not used in its round if it is not finite, too far from the other uploads, or
-    refused by `accept`. ``Round.dropped`` has the reason, and a warning is given. If clients are in
-    this process, a malformed upload or an error of `aggregate` raises. If clients are elsewhere, a
-    malformed upload is not used. If `aggregate` then raises, the server tries again without the
-    uploads that changed most, up to half of them. A round without an upload keeps the old model.
+    An upload is not used in its round if it is not finite, if it is too far from the other uploads,
+    or if `accept` refuses it. ``Round.dropped`` records the reason, and a warning is given. If
+    clients are in this process, a malformed upload or an error of `aggregate` ends the run. If
+    clients are in other processes, a malformed upload is not used. If `aggregate` then raises an
+    error, the server tries again without the uploads that changed most, up to half of the uploads.
+    If a round uses no upload, the server keeps the old model.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -202,7 +204,7 @@ def _identity(
     config: Mapping[str, Any] | None,
     start: Result | None,
 ) -> dict[str, Any]:
-    """The values of the method, the place and the run that are compared with a checkpoint."""
+    """The values of the method, place and run that a resume compares with the checkpoint."""
     values = identity(method, plan.seed, plan.participation, plan.dropouts, config)
     values |= {**place.identity(method), "start": start and digest(start)}
     return values | ({"go_back": plan.go_back} if plan.go_back else {})
@@ -211,7 +213,10 @@ def _identity(
 def _next_round(
     method: Method, executor: Executor, result: Result, plan: Plan, folder: Folder
 ) -> Round:
-    """Play and score the next round, or only score the round if a checkpoint has it unscored."""
+    """Play and score the next round.
+
+    If the checkpoint has an unscored round, only score that round.
+    """
     record = folder.unscored
     if record is None:
         record = play(method, executor, result, plan)
@@ -223,7 +228,10 @@ def _next_round(
 
 
 def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, saved: bool) -> bool:
-    """Call the callbacks after a round; return whether a callback ended the run."""
+    """Call the callbacks after a round.
+
+    Return whether a callback ended the run.
+    """
     rounds = tuple(result.history)
     with unchanged(*kept(result)):
         ends = any([callback(rounds[-1], result) is True for callback in callbacks])
@@ -238,7 +246,10 @@ def _ended(callbacks: Sequence[Callback], result: Result, folder: Folder, *, sav
 def _executor(
     place: Place, method: Method, result: Result, plan: Plan, config: Mapping[str, Any] | None
 ) -> Executor:
-    """The executor that continues a result; it shares the states of the result."""
+    """The executor that continues the run of a result.
+
+    It shares the states of the result.
+    """
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
     executor = place(method, seed=plan.seed, **how)
     reasons = (record.one_by_one for record in result.history if record.one_by_one)
@@ -272,7 +283,7 @@ def _check_counted(history: Sequence[Round], exchange: int, limits: Limits) -> N
 
 
 def _check_participants(method: Method, num_clients: int, participation: float) -> None:
-    """Raise if a round has fewer participants than the method needs."""
+    """Raise an error if a round has fewer participants than the method needs."""
     count = num_participants(num_clients, participation)
     if count < method.rules.participants:
         raise ValueError(
@@ -283,9 +294,10 @@ def _check_participants(method: Method, num_clients: int, participation: float) 
 
 
 def _check_go_back(method: Method, go_back: int, state: State) -> None:
-    """Raise if the method cannot return to an older state.
+    """Raise an error if the method cannot go back to an older state.
 
-    An older state would lack the privacy costs of later rounds, or be in the middle of an exchange.
+    An older state may lack the privacy costs of later rounds, or may be in the middle of an
+    exchange.
     """
     check_number("go_back", go_back, at_least=0, integer=True)
     noisy = method.privacy.account is not None or method.privacy.costs is not without_noise
@@ -313,7 +325,7 @@ def _place(
     score: Score | None,
     start: Result | None,
 ) -> Place:
-    """The place of the clients: this process, unless `clients` are another place."""
+    """The place where the clients run: this process, unless `clients` is itself another place."""
     if on is not None:
         warnings.warn(
             "fgl.run(method, on=place) is fgl.run(method, place) now",
@@ -336,7 +348,7 @@ def _place(
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:
-    """The start of a run: all clients receive the initial model, or the outbox of `start`."""
+    """The start of a run: each client receives the initial model or its message in `start`."""
     if start is None:
         message: Message = {"model": {n: t.clone() for n, t in method.common().items()}}
         start = Result(Broadcast(message, num_clients), dict(message), {}, [])
@@ -350,7 +362,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 
 def _check_whole_exchange(start: Result) -> None:
-    """Raise if `start` ended inside an exchange: a new run begins with a new exchange."""
+    """Raise if `start` ended inside an exchange, since a new run begins with a new exchange."""
     exchange = 1 if start.method is None else start.method.rules.exchange
     if len(start.history) % exchange:
         raise ValueError(
@@ -361,7 +373,7 @@ def _check_whole_exchange(start: Result) -> None:
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
-    """Whether another round follows; False if a callback ended the run."""
+    """Whether another round follows, which is False if a callback ended the run."""
     unscored = folder.unscored is not None
     rounds = len(result.history) + unscored
     if rounds > num_rounds:
@@ -410,7 +422,7 @@ def check_kinds(
 def check_numbers(
     num_rounds: int, participation: float, dropouts: Dropouts, config: Mapping[str, Any] | None
 ) -> None:
-    """Raise for numbers out of range, and for a config that JSON cannot hold.
+    """Raise an error if a number is out of range, or if JSON cannot represent the config.
 
     Example:
         >>> check_numbers(3, 0.0, 0.0, None)
@@ -431,9 +443,9 @@ def check_numbers(
 
 @contextmanager
 def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
-    """A context that calls the callbacks' ``begin(result)`` first and their ``end(result)`` last.
+    """A context that calls the callbacks' ``begin(result)`` first, and their ``end(result)`` last.
 
-    Callbacks without these functions are allowed. ``end`` is also called after an error in a round,
+    Callbacks may lack either of these functions. ``end`` is called even if a round raised an error,
     so that a file or a progress bar can be closed.
     """
     with ExitStack() as stack:
@@ -445,4 +457,4 @@ def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
 
 
 def _nothing(result: Result) -> None:
-    """Do nothing, as the default for a missing ``begin`` or ``end``."""
+    """Do nothing; used in place of a missing ``begin`` or ``end``."""

@@ -1,4 +1,4 @@
-"""AdaFGL's second step: each client learns locally to propagate along federated predictions."""
+"""Second step of AdaFGL: each client trains locally and propagates along federated predictions."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from .local import local
 
 @fed.layer(checks=[fed.check_one_architecture])
 def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
-    """Train a personal model at each client on top of a frozen federated model (AdaFGL, step 2).
+    """Train each client's personal model on top of a frozen federated model (AdaFGL, step 2).
 
-    The model is a `fgl.nn.AdaFGL`. Its extractor was trained in the first step, by FedAvg or any
-    other method. `fgl.tasks.adapted` runs both steps. Clients send nothing. In its first round a
-    client propagates labels from a random half of its training nodes to the other half
-    (`propagation_accuracy`). If the accuracy on the other half is at least `threshold`, the client
-    minimises
+    The model is a `fgl.nn.AdaFGL`. The model's extractor was trained in the first step of AdaFGL,
+    by FedAvg or any other method. `fgl.tasks.adapted` runs both steps of AdaFGL. Clients send
+    nothing. In its first round a client propagates labels from a random half of its training nodes
+    to the other half. The function `propagation_accuracy` does this. If the accuracy on the other
+    half is at least `threshold`, the client minimises
 
     ``CE(MLP(S)) + mean (MLP(S) - P)^2``,
 
-    where the second term compares logits with probabilities over all nodes. Otherwise the client
-    minimises ``CE(own) + CE(smooth) + CE(signed)`` of its three networks.
+    where the second term compares logits with probabilities, over all nodes. Otherwise the client
+    minimises ``CE(own) + CE(smooth) + CE(signed)``, the losses of its three networks.
 
     The public code trains each client without interruption, so this method keeps the optimiser's
-    state between rounds. The public code stops each client at its best validation epoch; here the
-    caller decides which round's model is used. In the public code each client initialises its own
-    networks; here all clients start from the same initial networks and never average them. The
-    public code also uses the labels of nodes in no split; here these labels are not used. The
-    published settings are Adam with a rate of .01 and a weight decay of 5e-4, 200 epochs, 3 hops,
-    alpha .05, beta .2, a width of 64 and dropout .5. Public code and paper treat the confidence in
-    neighbours differently: the code (like this method) selects one of two networks; the paper mixes
-    the outputs of both.
+    state between rounds. The public code uses each client's model of the best validation epoch.
+    Here the caller selects the round whose model is used. In the public code each client
+    initialises its own networks. Here all clients start from the same initial networks, which are
+    never averaged. The public code also uses the labels of nodes that are in no split. Here such
+    labels are not used. The published settings are Adam (learning rate .01, weight decay 5e-4), 200
+    epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. Public code and paper treat
+    the confidence in neighbours differently. The public code and this method select one of two
+    networks, while the paper mixes the outputs of both networks.
 
     Args:
         fedavg: FedAvg of a task, whose loss is replaced.
@@ -93,17 +93,17 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
 
 
 def within(params: Params, prefix: str) -> Params:
-    """The tensors of a module, by their names inside the module."""
+    """The tensors of a module, named as inside the module."""
     return {n.removeprefix(prefix): t for n, t in params.items() if n.startswith(prefix)}
 
 
 def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -> float:
-    """Accuracy of labels that spread from one half of the training nodes to the other half.
+    """Accuracy of labels that are propagated from one half of the training nodes to the other half.
 
     Each step computes ``F <- alpha A^ F + (1 - alpha) F_0`` with ``A^ = D^-1/2 (A + I) D^-1/2``,
-    and then adds ``F_0`` on the nodes of the first half. On these nodes ``F_0`` is the one-hot
-    label; on all other nodes ``F_0`` is uniform over the classes. The halves are sampled with
-    torch's global generator.
+    and then adds ``F_0`` on the nodes of the first half. For nodes of the first half, ``F_0`` is
+    the one-hot label. For all other nodes, ``F_0`` is uniform over the classes. The halves are
+    sampled with torch's global generator.
 
     Args:
         graph: a graph with class labels.

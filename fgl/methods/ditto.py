@@ -22,18 +22,19 @@ OWN = "own."  # prefix of the names of the client's own model
 def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     """FedAvg, plus a personal model per client with a penalty on its distance (Ditto, Alg. 1).
 
-    In each local step a client takes two steps on the same examples: one on ``loss(theta)``,
-    starting from the received ``theta^t``, and one on ``loss(v_k) + lambda / 2 ||v_k -
-    theta^t||^2``, starting from its own v_k. The client sends theta. It keeps v_k, and predicts
-    with it. All clients with examples have the same weight. The two models share no tensors, so one
-    optimiser can train both. The history shows the sum of both losses.
+    In each local step a client takes two steps on the same examples. One step is on
+    ``loss(theta)``, starting from the received ``theta^t``. The other is on
+    ``loss(v_k) + lambda / 2 ||v_k - theta^t||^2``, starting from the client's own v_k. The client
+    sends theta to the server. The client keeps its personal model v_k and predicts with it. All
+    clients with examples have the same weight. The two models share no tensors, so one optimiser
+    can train both. The recorded loss is the sum of both losses.
 
-    This follows the authors' code for the option ``lam``, in which the personal step also uses the
-    same sampled examples. There are two differences. In the authors' code the probability of
-    sampling a client is proportional to its number of examples, and all participants have the same
-    weight; here the run samples clients uniformly. A client that never took part uses the model it
+    This follows the authors' code with the option ``lam``, in which the personal step also uses the
+    same sampled examples. The authors' code differs in two ways. The authors' code samples a client
+    with a probability proportional to its number of examples, and weights all participants equally.
+    Here the run samples clients uniformly. A client that has never taken part uses the model it
     receives; in the authors' code it uses the initial model. `max_grad_norm` is not allowed, since
-    it would clip both gradients jointly.
+    it would clip the gradients of both models together.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -90,7 +91,7 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
 
 
 def _check_alone(method: Method) -> None:
-    """Raise if two models with a joint optimiser would influence each other."""
+    """Raise an error if two models with a joint optimiser would influence each other."""
     buffers = [name for name, _ in method.model.named_buffers()]
     if buffers:
         raise ValueError(

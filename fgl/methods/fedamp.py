@@ -1,4 +1,4 @@
-"""FedAMP: each client learns most from the clients with the most similar models."""
+"""FedAMP: each client learns most from clients whose models are most similar to its own."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ Attention = Callable[[Tensor], Tensor]
 def fedamp(
     fedavg: Method, *, sigma: Positive = 1.0, server_lr: Positive = 1.0, penalty: Weight = 1.0
 ) -> Method:
-    """Penalise each model's distance from a mix of models weighted by similarity (FedAMP).
+    """Penalise each model's distance to a mix of models, weighted by similarity (FedAMP).
 
-    The server computes ``u_i = sum_j xi_ij theta_j`` with ``xi_ij = alpha_K A'(||theta_i -
-    theta_j||^2)`` (`distance_attention`). A client minimises ``loss + lambda / (2 alpha_K) ||theta
-    - u_i||^2`` starting from its own last model, and predicts with the model that it trained. In a
-    client's first round there is no mix yet, so u_i is the model from which the client starts. The
-    mixes of a round do not include models of absent clients.
+    The server computes ``u_i = sum_j xi_ij theta_j`` with
+    ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)`` (`distance_attention`). Starting from its own
+    last model, a client minimises ``loss + lambda / (2 alpha_K) ||theta - u_i||^2``. The client
+    predicts with the model that it trained. In a client's first round there is no mix yet, so u_i
+    is the model from which the client starts. The mixes of a round do not include models of absent
+    clients.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -60,13 +61,14 @@ def fedamp(
 def heurfedamp(
     fedavg: Method, *, own: Share = 0.3, scale: Weight = 10.0, penalty: Weight = 1.0
 ) -> Method:
-    """FedAMP whose attention is a softmax of cosines (HeurFedAMP, as in GPFL's tables).
+    """FedAMP with attention from a softmax of cosines (HeurFedAMP, as in GPFL's tables).
 
     ``xi_ii`` is fixed. The rest of the weight is divided among the other clients in proportion to
-    ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is ``lambda / 2 ||theta -
-    u_i||^2``. As in the public code, the optimiser is reset in every round. A client's first round
-    has no penalty. (In the public code the penalty is absent only in the federation's first round.
-    Here a client that joins later cannot know which round that was.)
+    ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is
+    ``lambda / 2 ||theta - u_i||^2``. As in the public code, the optimiser is reset in every round.
+    In a client's first round, there is no penalty. (In the public code, only the first round of the
+    federation is without a penalty. Here a client that joins later cannot know whether its first
+    round was that round.)
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.

@@ -18,19 +18,21 @@ from .mix_models import mean_for_strangers, mix_models
 def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Method:
     """FedAvg whose server weights models by the similarity of learned client vectors (FedAux).
 
-    Client i gets ``sum_j S_ij theta_j``, ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale
-    cos(a_i, a_k))`` over the participants. The vector a_i is a parameter of the model; training
-    turns a_i towards the embeddings of the client's nodes (`fgl.nn.AuxSAGE`). The server mixes a_i
-    like all other parameters. Clients train and send as in FedAvg. The mixes of a round do not
-    include the model of an absent client, and this client keeps the last model that it received. A
-    client that never took part gets the mean, as in the public code.
+    Client i gets ``sum_j S_ij theta_j``, where
+    ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale cos(a_i, a_k))`` and sums are over the
+    participants. The vector a_i is a parameter of the model. Training turns a_i towards the
+    embeddings of the client's nodes (`fgl.nn.AuxSAGE`). The server mixes a_i like all other
+    parameters. Clients train and send as in FedAvg. The mixes of a round do not include models of
+    absent clients. An absent client keeps the last model that it received. A client that has never
+    taken part gets the mean of the models, as in the public code.
 
-    The public code has three variants. This method is the variant ``fedaux``. The variant in the
-    README, ``fedpub_aux``, also trains masks of all weights. In the public code ``fedaux`` adds to
-    the loss the distance to the received model, but computes this distance from tensors without a
-    gradient. The term therefore changes no parameter, and is left out here. The published settings
-    are a width of 256, sigma 10, dropout .7, and one epoch in each of 100 rounds. The optimiser is
-    Adam with a rate of .01 and a weight decay of 5e-4; each client keeps its moments.
+    The public code has three variants. This method is the variant ``fedaux``. The README of the
+    public code uses the variant ``fedpub_aux``, which also trains masks of all weights. In the
+    public code, the loss of ``fedaux`` includes the distance to the received model, but this
+    distance is computed from tensors without a gradient. The distance therefore changes no
+    parameter and is left out here. The published settings are a width of 256, sigma 10, dropout .7,
+    and 100 rounds of one epoch. The optimiser is Adam with a learning rate of .01 and a weight
+    decay of 5e-4, and each client keeps Adam's moments.
 
     Args:
         fedavg: FedAvg of a model with the parameter `vector`; the server only averages.

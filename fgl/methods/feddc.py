@@ -23,24 +23,26 @@ def feddc(
     """FedAvg whose clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
 
     Client k minimises ``loss + alpha_k / 2 ||theta - (theta^t - h_k)||^2 + <theta, c_k - s_k>``
-    with ``alpha_k = alpha n / n_k`` and ``c_k = s n / n_k``. After S steps with learning rate eta
+    with ``alpha_k = alpha n / n_k`` and ``c_k = s n / n_k``. After S steps with learning rate eta,
+    the client updates two values:
 
-    - ``h_k += theta_k - theta^t`` is its drift (Eq. 6);
-    - ``s_k <- s_k - c_k + (theta^t - theta_k) / (S eta)``, its mean gradient along the path
-      (``"path"``). An Adam step is not a gradient: with Adam ``s_k`` is the mean gradient of the
-      client's loss at ``theta^t`` (``"gradient"``), as in `scaffold`.
+    - ``h_k += theta_k - theta^t`` is the client's drift (Eq. 6);
+    - ``s_k <- s_k - c_k + (theta^t - theta_k) / (S eta)`` is the client's mean gradient along the
+      path (``"path"``). An Adam step is not a gradient. With Adam, ``s_k`` is therefore the mean
+      gradient of the client's loss at ``theta^t`` (``"gradient"``), as in `scaffold`.
 
     The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as in FedDyn, and adds
-    ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. A client has n_k training examples, and n is
+    ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. Client k has n_k training examples, and n is
     the mean of n_k over all clients. Clients send n_k before the first round
     (`fgl.federation.Joining`). At a fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and
     ``sum_k h_k = 0``, so the total gradient over all clients' examples is 0, regardless of which
     clients take part in a round.
 
-    With plain SGD this has the same trajectory as the authors' code, except for three things. S is
-    a client's own number of steps; in the authors' code S is the mean number over clients. Clients
-    predict with theta; the authors also report two means of the clients' models. A gradient is
-    clipped only if `fedavg` clips gradients; the authors clip at norm 10.
+    With plain SGD, the trajectory equals that of the authors' code, except for three differences.
+    Here S is the client's own number of steps; in the authors' code S is the mean number of steps
+    over clients. Clients predict with theta; the authors also report results of two means of the
+    clients' models. Gradients are clipped only if `fedavg` clips gradients; the authors clip
+    gradients at norm 10.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.

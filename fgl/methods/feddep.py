@@ -46,48 +46,52 @@ def feddep(
 ) -> Method:
     """FedAvg of a classifier that also reads generated embeddings of missing neighbours (FedDEP).
 
-    The model is a `fgl.nn.DeepNeighbours`. In its first round a client trains an encoder locally
-    (`DeepEncoder`; Adam on minibatches of 64 nodes, with 5 sampled neighbours per node and layer).
-    Then the client groups its nodes' embeddings by k-means. The group means are the client's
-    prototypes. The client sends the prototypes and the number of nodes in each group. From then on
-    a node's embedding is the mean of its group. The server forwards prototypes to the other
-    clients. A client that receives prototypes trains its generator in two stages. First the client
-    hides a fraction of its validation nodes and minimises ``L = a SmoothL1(c, m) + b near(z,
-    hidden) + l CE`` over training nodes. The three terms compare the counts of hidden neighbours,
-    the embeddings of hidden neighbours, and the labels. Then only the layers that generate
-    embeddings continue to train, on ``(L + b sum_j near(z, prototypes of j)) / K``. The sum is over
-    the clients j whose prototypes arrived, K also counts the client itself, and the second term is
-    over all nodes. `near` is the squared distance of each generated neighbour to the nearest
-    embedding in the second argument, averaged over entries (`fgl.losses.nearest_features`). In all
-    rounds classifiers are averaged. Generators are not sent: each client uses its own generator.
+    The model is a `fgl.nn.DeepNeighbours`. In its first round, a client trains an encoder locally
+    (`DeepEncoder`). It uses Adam on minibatches of 64 nodes, with 5 sampled neighbours per node and
+    layer. The client then groups its nodes by k-means on their embeddings. The mean embeddings of
+    the groups are the client's prototypes. The client sends the prototypes and the number of nodes
+    in each group. From then on, the embedding of a node is the mean of the node's group. The server
+    forwards the prototypes of each client to all other clients. A client that receives prototypes
+    trains its generator in two stages. In the first stage, the client hides a fraction of its
+    validation nodes and minimises ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over training
+    nodes. The three terms compare counts of hidden neighbours, embeddings of hidden neighbours, and
+    labels. In the second stage, only the layers that generate embeddings are trained further, on
+    ``(L + b sum_j near(z, prototypes of j)) / K``. The sum is over the clients j whose prototypes
+    arrived. K is the number of these clients plus the client itself. The terms of the sum use all
+    nodes. `near` is the squared distance between each generated neighbour and the nearest embedding
+    in the second argument, averaged over entries (`fgl.losses.nearest_features`). Classifiers are
+    averaged in all rounds. Generators are not sent: each client uses its own generator.
 
-    The public code runs FedSage+'s protocol: generators and their inputs are sent to all other
-    clients, which return gradients. These gradients depend on prototypes only, so here prototypes
-    are sent and the client computes the same gradient locally, as in the paper's abstract
-    ("pseudo-FL"). As in the public code, the encoder's softmax output is passed to a cross-entropy
-    that applies a second softmax. The count is rounded when hidden neighbours are compared and when
-    a graph is mended, and truncated when prototypes are compared. The input of each layer is the
-    output of the layer below; in the paper's appendix, it is the embedding. An embedding is the
-    mean over P slots, including empty slots.
+    The public code uses the protocol of FedSage+: a client sends its generator and the generator's
+    inputs to all other clients, which return gradients. These gradients depend only on prototypes.
+    So here clients send prototypes, and each client computes the same gradient locally, as in the
+    paper's abstract ("pseudo-FL"). As in the public code, the encoder's output after a softmax is
+    passed to a cross-entropy that applies a second softmax. The generated count of neighbours is
+    rounded for the comparison with hidden neighbours and for mending a graph. It is truncated for
+    the comparison with prototypes. The input of each layer is the output of the layer below; in the
+    paper's appendix, the input is the embedding. A node's embedding is the mean over P slots,
+    including empty slots.
 
-    Clustering differs from the public code: k-means on the encoder's embeddings replaces k-means
-    and then DEC on the embeddings of a stacked autoencoder. A sampled prototype belongs to the node
-    itself; the public code sometimes samples a hidden neighbour's prototype, and treats prototypes
-    whose entries sum below 0 as absent. Here a step uses the local gradient once, with the same
-    noise for all clients. The public code uses this gradient twice, and adds gradients for one
-    client to those for the next client. Here the whole graph is mended in every forward pass,
-    without noise and without dropout. The public code mends the graph only once, without the hidden
-    nodes and in training mode, and scores graphs without generated neighbours. All clients start
-    from the same generator. Clients do not send numbers of missing neighbours, since no client uses
-    these numbers. Both layers use the same sampled neighbours for embeddings. After the first round
-    ``l CE`` uses a copy of the received classifier; in the public code it uses the generator's own
-    randomly initialised classifier. In both cases this classifier learns for `gen_local_epochs`
-    steps and is then discarded. So classifiers train for one round before any graph is mended. A
-    generator's optimiser keeps its state from step to step; the public code creates a new optimiser
-    (SGD, rate .1) in each step. The published 200 epochs are 100 exchanges of two steps. The public
-    code trains the classifier on minibatches of 64 with 5 sampled neighbours per layer; here the
-    task defines the minibatches. Unlike the paper, this implementation does not claim differential
-    privacy of edges.
+    Clustering differs from the public code. Here k-means runs on the encoder's embeddings. The
+    public code applies k-means and then DEC to the embeddings of a stacked autoencoder. Here a
+    sampled prototype belongs to the node itself. The public code sometimes samples the prototype of
+    a hidden neighbour, and treats a prototype whose entries have a negative sum as absent. Here
+    each step uses the local gradient once, and the same noise for all clients. The public code uses
+    the local gradient twice, and adds gradients for one client to the gradients for the next
+    client. Here every forward pass mends the whole graph, without noise and dropout. The public
+    code mends the graph only once, in training mode and after nodes were hidden. The public code
+    also computes scores on graphs without generated neighbours. All clients start from the same
+    generator. Clients do not send numbers of missing neighbours, since no client uses these
+    numbers. For embeddings, both layers use the same sampled neighbours. After the first round,
+    ``l CE`` uses a copy of the received classifier. In the public code, this term uses the
+    generator's own classifier, which is randomly initialised. In both implementations, this
+    classifier is trained for `gen_local_epochs` steps and then discarded. So classifiers are
+    trained for one round before any graph is mended. Here the optimiser of a generator keeps its
+    state from step to step. The public code creates a new optimiser (SGD with learning rate .1) in
+    each step. The published 200 epochs are 100 exchanges of two steps. The public code trains the
+    classifier on minibatches of 64 nodes with 5 sampled neighbours per layer. Here the task defines
+    the minibatches. Unlike the paper, this implementation does not claim differential privacy of
+    edges.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages. Generators also use its optimiser.
@@ -163,7 +167,7 @@ def feddep(
 
 
 def check_client(graph: Graph) -> None:
-    """Raise a ValueError unless a client holds one graph with the fields that FedDEP needs."""
+    """Raise a ValueError unless a client has a single graph with the fields that FedDEP needs."""
     check_one_graph(graph, "feddep")
     reject_if(graph.edge_label_index is not None, "feddep's examples to be nodes", "pairs of nodes")
     _ = graph.labels  # numbers have no classes
@@ -184,7 +188,9 @@ def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
 def hidden_neighbours(
     model: DeepNeighbours, graph: Graph, own: Mapping[str, Any], share: float
 ) -> tuple[Graph, Tensor, Tensor]:
-    """Hide some validation nodes; return the graph and each node's missing neighbours.
+    """Hide some validation nodes.
+
+    Return the remaining graph and the missing neighbours of each node.
 
     Returns:
         The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros for absent neighbours.
@@ -216,7 +222,7 @@ def generated(
     targets: Targets,
     optimizer: OptimizerFactory,
 ) -> Params:
-    """Train a client's generator: first all layers, then those that generate embeddings.
+    """Train a client's generator: first all layers, then only the layers that generate embeddings.
 
     Returns:
         The generator's tensors, and `mends`, by their names in the model.
@@ -263,7 +269,7 @@ def local_loss(
 
 
 def compared(z: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets: Targets) -> Tensor:
-    """Distance of the generated embeddings to another client's prototypes.
+    """Distance between the generated embeddings and the prototypes of another client.
 
     Args:
         z: generated embeddings, float ``[n, P, d]``.

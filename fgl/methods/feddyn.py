@@ -23,19 +23,19 @@ SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all 
 def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     """FedAvg with a dynamic regulariser: fixed points minimise the global loss (FedDyn, Alg. 1).
 
-    Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta -
-    theta^t||^2``. The drift ``h_k = sum (theta_k -
-    theta^t)`` over the client's rounds is the paper's ``-g_k / alpha``. ``alpha_k = alpha n /
-    n_k``, where n_k is the client's number of training examples and n is the mean of n_k over all
-    clients. Clients send n_k before the first round (`fgl.federation.Joining`). The server computes
-    ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, where S are the participants, with equal
-    weights, and K is the number of all clients. At a fixed point ``n_k grad_k = -alpha n h_k`` and
-    ``sum_k h_k = 0``, so the total gradient over all clients' examples is 0, regardless of which
-    clients take part in a round.
+    Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. The
+    drift ``h_k = sum (theta_k - theta^t)`` over a client's rounds is ``-g_k / alpha`` in the paper.
+    The coefficient is ``alpha_k = alpha n / n_k``, where n_k is the client's number of training
+    examples and n is the mean of n_k over all clients. Clients send n_k before the first round
+    (`fgl.federation.Joining`). The server computes
+    ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``. S is the set of participants, which have
+    equal weights, and K is the number of all clients. At a fixed point
+    ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``, so the total gradient over all clients'
+    examples is 0, regardless of which clients take part in a round.
 
-    This has the same trajectory as the authors' code, except for two things. Clients predict with
-    theta; the authors' plots show the mean of all clients' models. A gradient is clipped only if
-    `fedavg` clips gradients; the authors clip at norm 10.
+    The trajectory equals that of the authors' code, except for two differences. Clients predict
+    with theta; the authors' plots show results of the mean of all clients' models. Gradients are
+    clipped only if `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -72,7 +72,8 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 def drifting(fedavg: Method, name: str) -> Method:
     """The parts that FedDyn and FedDC share: sizes when clients join, drift, and the server's mean.
 
-    A client keeps its drift ``h_k``; its context has the drift and the ratio ``n_k / n``.
+    A client keeps its drift ``h_k``. The context of a client has the drift and the ratio
+    ``n_k / n``.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -125,7 +126,10 @@ def drifting(fedavg: Method, name: str) -> Method:
 
 
 def say_size(graph: Graph) -> Message:
-    """Number of a client's training examples, int64, which the client sends when it joins."""
+    """Number of a client's training examples, int64.
+
+    The client sends this number when it joins.
+    """
     return {"num_examples": torch.tensor(graph.num_train)}
 
 
@@ -140,7 +144,7 @@ def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
 
 
 def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
-    """Ratio of a client's number of training examples to the mean over all clients.
+    """A client's number of training examples, divided by the mean over all clients.
 
     Args:
         message: the server's message, with the total numbers of examples and of clients.
@@ -171,7 +175,9 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
 
 
 def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
-    """The inner product of two models, over the names of the first model, which gets no gradient.
+    """The inner product of two models, over the names in the first model.
+
+    No gradient flows to the first.
 
     Example:
         >>> inner({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 4.0])})
@@ -183,7 +189,9 @@ def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
 def half_square(
     params: Mapping[str, Tensor], reference: Mapping[str, Tensor], names: Mapping[str, Tensor]
 ) -> Tensor:
-    """``1/2 ||params - reference||^2`` over some names; the reference gets no gradient.
+    """``1/2 ||params - reference||^2`` over some names.
+
+    No gradient flows to the reference.
 
     Example:
         >>> half_square({"w": torch.tensor([3.0])}, {"w": torch.ones(1)}, {"w": torch.ones(1)})

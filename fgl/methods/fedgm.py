@@ -42,32 +42,33 @@ def fedgm(
 ) -> Method:
     """Train the server's model on small graphs that mimic the clients' gradients (FedGM).
 
-    In its first round a client with n training nodes creates ``int(reduction n)`` condensed nodes
-    with about the same proportions of classes. A condensed node starts with the features of a
-    random training node of its class. Edges join all condensed nodes (`PairWeights`). In each of
-    `condense_steps` steps the client initialises a new model and takes one Adam step.
-    `adjacency_steps` steps on the edge network and `feature_steps` steps on the features alternate.
-    All steps minimise
+    In its first round, a client with n training nodes creates ``int(reduction n)`` condensed nodes.
+    Their class proportions are about those of the training nodes. The initial features of a
+    condensed node are those of a random training node of its class. All pairs of condensed nodes
+    are connected by edges (`PairWeights`). In each of `condense_steps` steps the client initialises
+    a new model and takes one Adam step. The steps alternate between `adjacency_steps` steps on the
+    edge network and `feature_steps` steps on the features. All steps minimise
 
     ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``,
 
     where CE_c is the mean over training nodes of class c and n_c is the number of condensed nodes
-    of class c. The client sends the condensed graph that has the smallest loss. The server combines
-    the clients' graphs into one graph, initialises a model and trains the model on this graph. All
-    clients use this model. In later rounds clients send ``grad CE_c(own)`` at a model that the
-    server has initialised. The server takes one Adam step on the condensed features. It minimises
-    the same loss, with ``sum_k (n_kc / n_c) grad_k CE_c`` as the clients' gradient. Then the server
-    trains a newly initialised model. Clients do no other training.
+    of class c. The client sends the condensed graph with the smallest loss. The server combines the
+    clients' condensed graphs into one graph, and trains a newly initialised model on this graph.
+    All clients use this model. In later rounds clients send ``grad CE_c(own)``, evaluated at a
+    model that the server has initialised. The server then takes one Adam step on the features of
+    the condensed nodes. This step minimises the same loss, with ``sum_k (n_kc / n_c) grad_k CE_c``
+    as the clients' gradient. After this step, the server trains a newly initialised model. Clients
+    train nothing else.
 
-    The public code differs in five places. Its GCN of width 256 initialises weights and biases from
-    ``+-1 / sqrt(width of the input)``; here the task's network has its own initialisation. It
-    samples neighbours and at most 256 nodes of a class; here a client's gradient is over all nodes.
-    It samples initial features class by class but sorts labels by class size, so features and
-    labels do not match; here they match. It applies each client's edge network to the nodes of all
-    clients, so batch norm statistics are over all these nodes, and keeps the block of the client's
-    own nodes; here a client computes and sends only its own block. Its server uses the training
-    step that is best on the validation nodes of the whole graph, which a real server does not have;
-    here the server uses the last step.
+    The public code differs in five places. Its GCN of width 256 initialises weights and biases
+    uniformly in ``+-1 / sqrt(width of the input)``. Here the network of the task has its own
+    initialisation. It samples neighbours and at most 256 nodes per class. Here a client's gradient
+    is computed over all nodes. It samples initial features class by class but sorts labels by class
+    size, so features do not match labels. Here they match. It applies each client's edge network to
+    the nodes of all clients, and keeps only the block of the client's own nodes. So batch norm
+    statistics are over the nodes of all clients. Here a client computes and sends only its own
+    block. Its server uses the training step with the best score on validation nodes of the whole
+    graph, which a real server does not have. Here the server uses the last step.
 
     Args:
         fedavg: FedAvg of a task. Its model is used; its loss and local training are not.
@@ -158,7 +159,7 @@ def fedgm(
 
 
 def check_condensed(message: Message, most: float) -> None:
-    """Raise a ValueError unless an upload is a complete graph of at most `most` nodes."""
+    """Raise a ValueError unless an upload is a complete graph with at most `most` nodes."""
     x, y, adjacency = (message[key] for key in KEYS[0])
     if x.dtype != adjacency.dtype or y.dtype != torch.int64 or (y < 0).any():
         raise ValueError(
@@ -211,7 +212,7 @@ def matched(
 
 
 def check_gradients(message: Mapping[str, Any], params: Params) -> None:
-    """Raise unless an upload has a gradient of each parameter and a count, for each class.
+    """Raise unless an upload has, for each class, a gradient of each parameter and a count.
 
     Example:
         >>> params, count = {"w": torch.zeros(3)}, torch.tensor([4, 0])
@@ -244,7 +245,7 @@ def condense(
     turns: tuple[int, int],
     steps: int,
 ) -> tuple[Tensor, Tensor]:
-    """A client's condensed features and edge weights that have the smallest loss."""
+    """The condensed features and edge weights of a client that have the smallest loss."""
     x, y, edges = start
     x = x.clone().requires_grad_()
     net = {n: p.detach().to(x).clone().requires_grad_() for n, p in edges.named_parameters()}
@@ -283,9 +284,9 @@ def apart(
 def class_gradients(
     model: Any, names: list[str], params: Params, graph: Graph, *, create_graph: bool = False
 ) -> Params:
-    """The gradients of each class's mean cross-entropy over training nodes, ``[C, ...]`` each.
+    """The gradients of the mean cross-entropy over training nodes of each class, each ``[C, ...]``.
 
-    0 for a class without a training node.
+    The gradient is 0 for a class without a training node.
     """
     leaves = {n: p.detach().clone().requires_grad_(n in names) for n, p in params.items()}
     used, rows = [leaves[name] for name in names], []
@@ -303,7 +304,7 @@ def class_gradients(
 
 
 def condensed_labels(graph: Graph, reduction: float) -> Tensor:
-    """Labels of the condensed nodes, with the training nodes' proportions of classes.
+    """Labels of the condensed nodes, in the class proportions of the training nodes.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -331,7 +332,7 @@ def first_features(graph: Graph, y: Tensor) -> Tensor:
 
 
 def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None) -> Graph:
-    """A complete graph with these edge weights."""
+    """A complete graph with the given edge weights."""
     pairs = (~torch.eye(len(y), dtype=torch.bool, device=x.device)).nonzero().T
     weight = adjacency[pairs[0], pairs[1]]
     checked = Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight.detach())

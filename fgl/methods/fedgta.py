@@ -1,4 +1,4 @@
-"""FedGTA: moments of propagated labels determine which clients are averaged together."""
+"""FedGTA: moments of propagated labels determine which clients are averaged with each other."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def fedgta(
     """Average clients whose propagated labels have similar moments, by confidence (FedGTA).
 
     After training, a client propagates ``Y``, whose rows are one-hot labels for training nodes and
-    the model's probabilities for all other nodes. Each of `propagations` steps, starting from
-    ``F = Y``, computes ``F <- alpha S F + (1 - alpha) Y`` with ``S = D^-1/2 (A + I) D^-1/2``, and
-    then adds 1 for the label of each training node. A softmax of each row gives Y'; then the rows
-    of training nodes are set to their one-hot labels again. The client sends its model, the moments
-    of the columns of Y' (Eq. 5) and its confidence (Eq. 4)
+    the model's probabilities for all other nodes. Propagation starts from ``F = Y``. Each of
+    `propagations` steps computes ``F <- alpha S F + (1 - alpha) Y`` with
+    ``S = D^-1/2 (A + I) D^-1/2``, and then adds 1 to the label of each training node. A softmax of
+    each row gives Y'; then the rows of training nodes are set to their one-hot labels again. The
+    client sends its model, the moments of the columns of Y' (Eq. 5) and its confidence (Eq. 4)
     ``sum_v d_v sum_c (1 / e + p_vc log p_vc)``, where d_v is the degree of node v, and p_v is a
     softmax of row v of ``F / temperature``. Client i gets the mean of the models j with
     ``cos(moments_i, moments_j) > threshold``, weighted by confidence (Eq. 6 and 7).

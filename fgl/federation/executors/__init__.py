@@ -60,23 +60,38 @@ class Executor(Protocol):
 
     @property
     def states(self) -> dict[int, State]:
-        """The clients' states; a client that never took part has no state."""
+        """The states of the clients.
+
+        A client that has never taken part has no state.
+        """
         ...
 
     def join(self) -> Iterable[tuple[int, Answer]]:
-        """Request every client's joining message; return the answers, in any order."""
+        """Request the joining message of every client.
+
+        Return the answers in any order.
+        """
         ...
 
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> Iterable[tuple[int, Answer]]:
-        """Train the clients `who` in round `index`; return their answers, in any order."""
+        """Train the clients in `who` in round `index`.
+
+        Return their answers in any order.
+        """
         ...
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
-        """Keep the new states of the clients `accepted`, and discard all other new states."""
+        """Keep the new states of the clients in `accepted`.
+
+        Discard all other new states.
+        """
         ...
 
     def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
-        """Each client's own score of the model that it deploys; empty if there is no score."""
+        """Each client's own score of the model that it deploys.
+
+        The result is empty if clients have no score of their own.
+        """
         ...

@@ -1,4 +1,7 @@
-"""Clients in this process, given as graphs or as a task; they train one at a time or in batches."""
+"""Clients in this process, given as graphs or as a task.
+
+The clients train one at a time or in batches.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from .loop import Loop, Score
 
 
 class TaskLike(Protocol):
-    """The parts of a task that a run needs: the clients and the score of a method."""
+    """The parts of a task that a run needs: the clients, and a function that scores a method."""
 
     @property
     def clients(self) -> Sequence[Graph]: ...
@@ -33,7 +36,9 @@ class TaskLike(Protocol):
 
 
 class Place(Protocol):
-    """The place where clients run: it has the number of clients and creates their executor.
+    """A place where clients run.
+
+    The place has the number of clients and creates their executor.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -47,7 +52,10 @@ class Place(Protocol):
 
     @property
     def devices(self) -> Sequence[torch.device]:
-        """The devices of the clients' tensors; empty if the clients are in other processes."""
+        """The devices of the clients' tensors.
+
+        The list is empty if the clients run in other processes.
+        """
         ...
 
     def check(self, method: Method) -> None:
@@ -55,11 +63,14 @@ class Place(Protocol):
         ...
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate | None:
-        """The place's default score of a method; for `each` see `fgl.run`."""
+        """The default score of a method at this place.
+
+        For `each`, see `fgl.run`.
+        """
         ...
 
     def identity(self, method: Method) -> Mapping[str, Any]:
-        """JSON values that must be unchanged when a run resumes."""
+        """JSON values that must be the same when a run is resumed."""
         ...
 
     def __call__(
@@ -69,7 +80,9 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class Here:
-    """Clients in this process; ``fgl.run(method, clients)`` runs on ``Here(clients)``.
+    """Clients in this process.
+
+    ``fgl.run(method, clients)`` runs the method on ``Here(clients)``.
 
     Args:
         clients: one graph per client, or a task, which also scores the method.
@@ -154,7 +167,7 @@ class Here:
         return self.clients.evaluate(method, **({"each": True} if each else {}))
 
     def number_at_once(self, method: Method) -> int | Literal["all"]:
-        """Number of clients that train as one batch, given or chosen."""
+        """The number of clients that train as one batch: the given number or a chosen one."""
         return (
             choose(method, self.graphs).clients_at_once if self.at_once == "auto" else self.at_once
         )
@@ -187,14 +200,17 @@ class Here:
 
 
 def _check_graphs(clients: Sequence[Graph]) -> None:
-    """Raise unless `clients` has at least one graph and only graphs."""
+    """Raise an error unless `clients` has at least one graph and contains only graphs."""
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")
     check_graphs(clients)
 
 
 def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
-    """Raise if only some graphs have a field that the model reads; missing weights count as 1."""
+    """Raise if only some graphs have a field that the model reads.
+
+    Missing edge weights count as 1.
+    """
     for name in (*EDGE_FIELDS[1:], *NODE_FIELDS, *TIME_FIELDS, "u"):
         lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
         if 0 < len(lacking) < len(clients) and name in reads(model).names:

@@ -1,4 +1,4 @@
-"""The loop executor: clients in this process, which train one at a time."""
+"""The loop executor: it runs clients in this process, and trains one client at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ Score = Callable[[Params, Graph], Mapping[str, Value]]
 
 
 class Loop:
-    """Executor of clients in this process that trains one client at a time, with any module.
+    """Executor of clients in this process.
+
+    The loop trains one client at a time and supports any module.
 
     Args:
         method: the method.
@@ -69,7 +71,10 @@ class Loop:
 
     @property
     def untraced(self) -> str:
-        """The reason why local steps are not repeated from a trace; empty if there is no reason."""
+        """The reason why steps are not traced and repeated.
+
+        The text is empty as long as steps are traced.
+        """
         return self._tracer.why
 
     def join(self) -> list[tuple[int, Answer]]:
@@ -114,7 +119,10 @@ class Loop:
         return scores
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """The groups of clients that train together; here each group has only one client."""
+        """The groups of clients that train together.
+
+        In this executor each group has one client.
+        """
         return [(client,) for client in who]
 
     def _answers(
@@ -124,7 +132,10 @@ class Loop:
         group: tuple[int, ...],
         owners: dict[int, Any],
     ) -> list[tuple[int, Answer]]:
-        """Train a group's clients; return the answers, and hold the new states for `keep`."""
+        """Train the clients of a group.
+
+        Return their answers, and hold the new states for `keep`.
+        """
         ready = with_start([self._received(index, outbox[client], client) for client in group])
         trained = self._trained(index, ready)
         answers = []
@@ -156,7 +167,7 @@ class Loop:
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
-        """Train a group locally, without changes to the arguments."""
+        """Train the clients of a group locally, without changes to the arguments."""
         inputs = [each for one in ready for each in (one.message, one.state)]
         clients = [one.client for one in ready]
         with stage(self.seed, index, clients, "loss"), unchanged(*inputs):
@@ -173,7 +184,10 @@ class Loop:
         return [trained]
 
     def _differentiate(self) -> Differentiate | None:
-        """A function for `train` that repeats traced steps; None if there are minibatches."""
+        """A function for `train` that repeats traced steps.
+
+        The result is None if the method trains on minibatches.
+        """
         if self.method.train.batches is not None:
             return None
         view: View | None = None  # shared by all steps
@@ -189,7 +203,7 @@ class Loop:
 
 
 class Ready(NamedTuple):
-    """A client after `receive`: its graph and state, its initial parameters and context."""
+    """A client after `receive`: its graph, message, state, initial parameters and context."""
 
     client: int
     graph: Graph
@@ -205,9 +219,11 @@ def kept_optimizer(method: Method, state: State) -> Any:
 
 
 def with_start(ready: Sequence[Ready]) -> list[Ready]:
-    """The same clients, with the initial parameters in each context under ``"start"``.
+    """The same clients.
 
-    Clients that share a context and parameters also share the new context, which a batch requires.
+    Each context also has the client's initial parameters, under the key ``"start"``.
+
+    Clients that share both context and parameters also share the new context, as batches require.
     """
     shared: dict[tuple[int, int], Any] = {}
     out = []
@@ -220,7 +236,10 @@ def with_start(ready: Sequence[Ready]) -> list[Ready]:
 
 
 def _with(context: Any, **entries: Any) -> Any:
-    """A context of the same type with further entries; unchanged if it is not a dict."""
+    """A copy of a context with additional entries.
+
+    A context that is not a dict is returned unchanged.
+    """
     if not isinstance(context, Mapping):
         return context
     new: Any = copy.copy(context) if isinstance(context, dict) else dict(context)
@@ -229,7 +248,7 @@ def _with(context: Any, **entries: Any) -> Any:
 
 
 def records(trained: Sequence[Trained]) -> list[State]:
-    """The record of each client's training: the entry ``"trained"`` of the context for `send`."""
+    """Records of the clients' training, for the entry ``"trained"`` of the context of `send`."""
     counts = [len(done.losses) for done in trained]
     losses = torch.tensor([loss for done in trained for loss in done.losses], dtype=torch.float64)
     pairs = zip(torch.tensor(counts).unbind(), losses.split(counts), strict=True)

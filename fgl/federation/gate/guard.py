@@ -1,4 +1,4 @@
-"""The guard of a method: a copy of the method in which each function checks its results."""
+"""The guard of a method: a copy of the method in which each function checks its own results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ VERSION = attrgetter("_version")  # a tensor's number of changes
 
 
 class ChangedInPlace(ValueError):
-    """Error if a method changed a shared tensor in place. The method is at fault, not a client.
+    """Error for a method that changed a shared tensor in place.
+
+    The method is at fault, not a client.
 
     Example:
         >>> issubclass(ChangedInPlace, ValueError)
@@ -34,22 +36,25 @@ class ChangedInPlace(ValueError):
 
 @explained
 def checked(method: Method) -> Method:
-    """The same method with checks: its functions raise if they return or change an invalid value.
+    """The same method with checks.
 
-    - `receive` must return a complete model with the personal tensors, and a context. It must not
-      change the message or the state.
-    - `send` must return a message and a state, which is a dict of detached tensors. It must not
-      change its context or its state. The server checks the message.
-    - `aggregate` must return an outbox and a state. The outbox has only known clients, and models
-      with valid names and shapes. Outbox and state must be finite and not far larger than before;
-      otherwise it raises `Diverged`. It must not change the uploads or its old state.
+    Its functions raise if they return or change an invalid value.
+
+    - `receive` must return a context and a complete model, including the personal tensors.
+      `receive` must not change the message or the state.
+    - `send` must return a message and a state, which is a dict of detached tensors. `send` must not
+      change its context or its state. The message from `send` is checked by the server.
+    - `aggregate` must return an outbox and a state. The outbox must have only known clients, and
+      models with valid names and shapes. Outbox and state must be finite and not far larger than
+      before; otherwise `Diverged` is raised. `aggregate` must not change the uploads or its old
+      state.
     - `deploy` must return a complete model and must not change anything.
     - `account` must return a state and must not change anything.
-    - `joining.say` must return a message; `joining.welcome` must return an outbox and a state.
+    - `joining.say` must return a message, and `joining.welcome` must return an outbox and a state.
 
     `unchanged` detects changes during local training. `check_own` detects a client that overwrites
     another client's tensors. Only changes that torch counts are detected; changes through ``.data``
-    or numpy are not.
+    or NumPy are missed.
 
     Raises:
         ValueError: if another method was wrapped around a transform that must be outermost.
@@ -142,10 +147,10 @@ def check_whole(
     /,
     **more: Tensor,
 ) -> None:
-    """Raise unless `params` has all tensors of a client's model.
+    """Raise an error unless `params` has all tensors of a client's model.
 
-    If clients have different models, `params` is compared with this client's model. If the method
-    has `own` without `models`, the modules that `own` names may have any shape.
+    If clients have different models, `params` is compared with the model of this client. If the
+    method has `own` without `models`, modules named in `own` may have any shape.
 
     Args:
         method: the method with the model.
@@ -173,10 +178,10 @@ def check_whole(
 
 
 class unchanged:  # a class costs half of what `contextmanager` does
-    """A context that raises if a message, a state or a context is changed in place.
+    """A context that raises an error if a message, a state or a context is changed in place.
 
     A change in place would also change other objects that share the tensors. Only changes that
-    torch counts are detected; changes through ``.data`` or numpy are not.
+    torch counts are detected; changes through ``.data`` or NumPy are missed.
 
     Raises:
         ChangedInPlace: with the name of the first tensor that was changed, replaced, added or
@@ -210,7 +215,9 @@ class unchanged:  # a class costs half of what `contextmanager` does
 
 @explained
 def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
-    """The two values that a function returned; raise if the result is not a pair.
+    """The two values that a function returned.
+
+    Raise an error if the result is not a pair.
 
     Example:
         >>> pair((1, 2), "send", "message, state")
@@ -240,7 +247,7 @@ def _check_outbox(
 
 
 class Noted:
-    """The tensors of messages, states or contexts, with their numbers of changes.
+    """The tensors of messages, states or contexts, each with the number of its changes so far.
 
     Args:
         messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
@@ -273,7 +280,7 @@ class Noted:
             self.versions = [VERSION(v) if _counts(v) else 0 for v in self.values]
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same tensors under the same names, and no tensor was changed."""
+        """Whether both have equal tensors under equal names, and all tensors are unchanged."""
         assert isinstance(other, Noted)
         same = (self.keys, self.ends, self.versions) == (other.keys, other.ends, other.versions)
         if same and all(map(is_, self.values, other.values)):
@@ -281,11 +288,11 @@ class Noted:
         return self.places() == other.places()  # other objects in a context may change
 
     def places(self) -> list[tuple[int, str, int, int]]:
-        """The message, path, identity and number of changes of each tensor."""
+        """The message, path, identity and change count of each tensor."""
         return [(owner, path, id(tensor), n) for owner, path, tensor, n in self.tensors()]
 
     def tensors(self) -> Iterator[tuple[int, str, Tensor, int]]:
-        """The message, path and number of changes of each tensor."""
+        """The message, path and change count of each tensor."""
         sizes = [b - a for a, b in pairwise([0, *self.ends])]
         owners = [number for number, size in enumerate(sizes) for _ in range(size)]
         nested = [key if isinstance(key, tuple) else (None, key) for key in self.keys]
@@ -304,10 +311,10 @@ def _counts(value: Any) -> bool:
 
 
 def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int]]) -> None:
-    """Raise if a client sends a tensor that another client sent, and that has changed since then.
+    """Raise if a client sends a tensor that another client has sent and that has changed since.
 
-    A method that sends a network's ``state_dict()`` sends the network's own tensors. If all clients
-    share one network, the next client overwrites these tensors.
+    A method that sends a network's ``state_dict()`` sends the tensors of the network itself. If all
+    clients share one network, these tensors are overwritten by the next client.
 
     Args:
         client: the client.

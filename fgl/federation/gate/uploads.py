@@ -46,7 +46,7 @@ class Diverged(ValueError):
 
 
 class Change(NamedTuple):
-    """Root mean squares of an entry's change and of its old value.
+    """Root mean squares of the change of an entry, and of its old value.
 
     Args:
         moved: root mean square of the difference from the entry that was sent.
@@ -66,9 +66,9 @@ def changes(
     sent: Mapping[int, Message],
     forms: Mapping[int, Any] | None = None,
 ) -> tuple[dict[int, dict[str, Change]], dict[int, Diverged]]:
-    """The distance of each entry of every upload from the entry that was sent.
+    """The distance between each entry of every upload and the entry that the server sent.
 
-    All norms are read from the device together, since each read waits for the device.
+    All norms are copied from the device at the same time, since each copy waits for the device.
 
     Args:
         uploads: the messages by client, dicts of tensors.
@@ -122,7 +122,7 @@ def changes(
 def _of_each(
     uploads: Mapping[int, Message], clients: Sequence[int], key: str, name: str
 ) -> list[Tensor]:
-    """The entries that are in memory, for one tensor of each client."""
+    """The values that are in memory of one tensor name, for each client."""
     values = [uploads[client][key] for client in clients]
     tensors = [value[name] for value in values] if isinstance(values[0], Mapping) else values
     strided = tensors[0].layout == torch.strided
@@ -130,12 +130,12 @@ def _of_each(
 
 
 def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> list[int]:
-    """The clients in the order of their distances, the farthest first.
+    """The clients sorted by their distances, with the farthest client first.
 
-    A tensor's distance is the root mean square of its change, divided by the round's median for
-    this tensor. Tensors of integers are included. A tensor's distance is infinite if most clients
-    send this tensor with another dtype or shape. A client's distance is the largest distance of its
-    tensors.
+    A tensor's distance is the root mean square of its change, divided by the median of the round
+    for this tensor. Distances include tensors of integers. If most clients send a tensor with a
+    different dtype or shape, the tensor's distance is infinite. A client's distance is the largest
+    distance of its tensors.
 
     Args:
         uploads: client to message.
@@ -172,12 +172,12 @@ def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> lis
 
 
 def _in_double(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor of any dtype, in double precision."""
+    """The numbers of a tensor of any dtype, converted to double precision."""
     return values_of(tensor).to(torch.complex128)
 
 
 def root_mean_square(tensors: Iterable[Tensor]) -> float:
-    """``sqrt(sum_i x_i^2 / n)`` over all entries of the tensors; 0 if there are none.
+    """``sqrt(sum_i x_i^2 / n)`` over all entries of the tensors; 0 if there are no entries.
 
     Example:
         >>> root_mean_square([torch.tensor([3.0]), torch.tensor([4.0, 0.0, 0.0])])
@@ -191,7 +191,7 @@ def root_mean_square(tensors: Iterable[Tensor]) -> float:
 
 
 def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: float) -> None:
-    """Raise `Diverged` if a message or a state is not finite, or far larger than before.
+    """Raise `Diverged` if a message or state is not finite, or is far larger than before.
 
     Args:
         new: dict of tensors, at most one dict deep.
@@ -235,7 +235,9 @@ def floats(value: Any) -> Params:
 
 
 def values_of(tensor: Tensor) -> Tensor:
-    """The entries of a tensor that are in memory; for a sparse tensor these are its values.
+    """The entries of a tensor that are in memory.
+
+    In a sparse tensor, only the stored values are in memory.
 
     Example:
         >>> values_of(torch.eye(2).to_sparse())
@@ -248,13 +250,16 @@ def values_of(tensor: Tensor) -> Tensor:
 
 @dataclass
 class _Norms:
-    """Euclidean norms of tensors, or of differences, that are read from the device together."""
+    """Euclidean norms of tensors or differences; all are read from the device at the same time."""
 
     sources: list[tuple[Sequence[Tensor], Tensor | None]] = field(default_factory=list)
     norms: list[list[Tensor]] = field(default_factory=list)
 
     def add(self, tensors: Sequence[Tensor], old: Tensor | None) -> int:
-        """Register tensors from which `old` is subtracted; return their index in `read`."""
+        """Add tensors, from each of which `old` is subtracted.
+
+        Return the index of these tensors in the result of `read`.
+        """
         self.sources.append((tensors, old))
         self.norms.append(list(_norms(tensors, old)))
         return len(self.norms) - 1
@@ -274,7 +279,10 @@ class _Norms:
 
 
 def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
-    """Norms ``[k]`` of tensors or differences, computed in groups that fit into a cache."""
+    """Norms ``[k]`` of tensors or of differences.
+
+    The norms are computed in groups that fit into a cache.
+    """
     first = tensors[0]
     turned = first.dim() == 2 and first.mT.is_contiguous() and not first.is_contiguous()
     if turned:  # transpose all to the order of memory
@@ -293,7 +301,7 @@ def _norms(tensors: Sequence[Tensor], old: Tensor | None) -> Iterator[Tensor]:
 
 
 def _long_norm(tensor: Tensor, old: Tensor | None) -> float:
-    """Norm of one pair in double precision."""
+    """The norm of one tensor or difference, in double precision."""
     change = tensor.double() if old is None else tensor.double() - old.to(tensor).double()
     return float(torch.linalg.vector_norm(change))
 
@@ -339,19 +347,19 @@ class Limits:
     empty_rounds: Count | None = 3
 
     def of_upload(self, method: Method) -> int:
-        """The largest size of an upload in bytes."""
+        """The largest size in bytes of an upload."""
         if self.upload_bytes is not None:
             return self.upload_bytes
         return TIMES * num_bytes(method.common()) + ROOM + (RAGGED if method.rules.ragged else 0)
 
     def of_note(self, method: Method) -> int:
-        """The largest size in bytes of the data that accompany a message."""
+        """The largest size in bytes of the data that are sent with a message."""
         if self.note_bytes is not None:
             return self.note_bytes
         return NOTE + 16 * sum(map(len, method.common()))
 
     def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
-        """Raise a ValueError if an upload, or its accompanying data, is too large.
+        """Raise a ValueError if an upload, or the data sent with it, is too large.
 
         Example:
             >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
@@ -368,7 +376,7 @@ class Limits:
                 )
 
     def check_metrics(self, names: Mapping[str, Any]) -> None:
-        """Raise a ValueError if a score has too many metrics or an unreadable name.
+        """Raise a ValueError if a score has too many metrics, or a metric's name is not readable.
 
         Example:
             >>> Limits().check_metrics({"a" * 200: 1.0})
@@ -387,7 +395,9 @@ class Limits:
             reject_if(not name.isprintable(), "the names of metrics to be printable", f"{name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
-        """Names of the rarest metrics, which are left out; empty if the limit is not exceeded.
+        """Names of the rarest metrics, which are left out.
+
+        The set is empty if the limit is not exceeded.
 
         Example:
             >>> scores = {0: {"auc": 0.5}, 1: {"auc": 0.7, "spam": 1.0}}
@@ -410,7 +420,9 @@ Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 
 
 class Absent(ValueError):
-    """Error if a client declines to take part: its message is not used, but it is not malformed.
+    """Error if a client declines to take part.
+
+    The client's message is not used, but does not count as malformed.
 
     Example:
         >>> issubclass(Absent, ValueError)
@@ -419,7 +431,7 @@ class Absent(ValueError):
 
 
 class Sifted(NamedTuple):
-    """The uploads of a round after the server's checks, in the order of the clients.
+    """The uploads of a round after the checks of the server, in the order of the clients.
 
     Args:
         taken: the accepted messages.
@@ -442,11 +454,12 @@ def sift(
     form: Form,
     limits: Limits = NO_MORE,
 ) -> Sifted:
-    """Divide the uploads of a round into accepted messages and errors of the refused messages.
+    """Divide the uploads of a round into accepted messages, and errors for the refused messages.
 
-    The entry ``"model"`` must have the model's form. The other entries must have the most common
-    form among the uploads that pass `accept`. As soon as three clients (or all, if there are fewer)
-    have sent the same form, all later rounds require this form.
+    The entry ``"model"`` must have the form of the method's model. All other entries must have the
+    form that is most common among the uploads that pass `accept`. As soon as three clients have
+    sent the same form, all later rounds require this form. With fewer than three clients, all
+    clients must send the same form.
 
     Args:
         method: the method with the model and `accept`.
@@ -529,7 +542,10 @@ def _forms(
 
 
 def _look(message: Any) -> Any:
-    """All properties that the checks of an upload's form read; None for an unusual upload."""
+    """All properties that the form check of an upload reads.
+
+    The result is None if the upload is unusual.
+    """
     if type(message) is not dict:
         return None
     names: list[Any] = []
@@ -549,7 +565,9 @@ def _look(message: Any) -> Any:
 
 
 def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
-    """The form of an upload: names, shapes, dtypes and layouts. It is the same for a run's uploads.
+    """The form of an upload: its names, shapes, dtypes and layouts.
+
+    All uploads of a run have the same form.
 
     Args:
         message: the upload; it must be a dict of tensors, at most one dict deep.
@@ -578,7 +596,10 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
 
 
 def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The tensors of a message with their paths, as tuples since a key may contain "/"."""
+    """The tensors of a message with their paths.
+
+    A path is a tuple, since a key may contain "/".
+    """
     for key, value in message.items():
         if isinstance(value, Mapping):
             yield from (((key, name), tensor) for name, tensor in value.items())
@@ -587,7 +608,7 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
-    """Raise for a subclass of Tensor, which can redefine addition, and for shared memory."""
+    """Raise for shared memory, and for subclasses of Tensor, since they can redefine addition."""
     layout, dtype = tensor.layout, tensor.dtype
     numbers = type(tensor) in (Tensor, Parameter) and dtype in DTYPES and layout in LAYOUTS
     in_memory = numbers and not tensor.is_meta and not tensor.is_nested
@@ -605,7 +626,7 @@ def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
 
 
 def _is_expanded(tensor: Tensor) -> bool:
-    """Whether entries of a tensor share memory."""
+    """Whether several entries of a tensor share memory."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     return any(size > 1 and step == 0 for size, step in steps)
 
@@ -616,7 +637,10 @@ def _described(dtype: torch.dtype, shape: torch.Size, layout: torch.layout = tor
 
 
 def _most_common(forms: Mapping[int, Form]) -> Form:
-    """The most common form, with its keys in order; empty if two forms tie."""
+    """The most common form, with keys in order.
+
+    The form is empty if two forms are equally common.
+    """
     texts = [json.dumps(form, sort_keys=True) for form in forms.values()]
     best = Counter(texts).most_common(2)
     if not best or (len(best) > 1 and best[0][1] == best[1][1]):
@@ -642,13 +666,16 @@ def _check_form(form: Form, usual: Form) -> None:
 
 
 def _flat(form: Form) -> dict[tuple[str, ...], str]:
-    """The entries of a form by path, including an entry for each inner dict."""
+    """The entries of a form by path.
+
+    Each inner dict also has an entry.
+    """
     dicts = {(key,): "a dict" for key, value in form.items() if isinstance(value, dict)}
     return dicts | dict(_entries(form))
 
 
 def _in_order(message: Message, form: Form) -> Message:
-    """The message with its entries in the order that most clients use."""
+    """The message, with its entries in the order that most clients use."""
     inner = [key for key, value in form.items() if isinstance(value, dict)]
     if list(message) == list(form) and all(list(message[k]) == list(form[k]) for k in inner):
         return message
@@ -657,7 +684,7 @@ def _in_order(message: Message, form: Form) -> Message:
 
 
 def _check_count(message: Message, most: float) -> None:
-    """Raise unless `num_examples` is a valid weight of a client."""
+    """Raise unless `num_examples` is a valid weight for a client."""
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():
@@ -666,13 +693,14 @@ def _check_count(message: Message, most: float) -> None:
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
-    """Errors of clients whose change exceeds `most` times the round's median or the sent size.
+    """Errors of clients whose change is too large, relative to the median or to the sent size.
 
-    The first bound applies only to changes that are larger than the entry that was sent, or larger
-    than 1 if no entry was sent. For an even number of clients the upper median is used. Otherwise
-    half of the clients could send almost unchanged models, so that the other clients would be
-    refused. The second bound is `most` times the size of the sent entry; a size below 1 is replaced
-    by 1. The same bound applies to the growth of the server's own message.
+    The first bound is `most` times the round's median. It applies only to changes that are larger
+    than the sent entry, or larger than 1 if no entry was sent. If the number of clients is even,
+    the upper median is used. With the lower median, half of the clients could have the other half
+    refused by sending almost unchanged models. The second bound is `most` times the size of the
+    sent entry. A size below 1 is replaced by 1. The second bound also limits the growth of the
+    server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

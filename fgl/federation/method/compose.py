@@ -1,4 +1,4 @@
-"""Composition of methods: a record of the builders, and checks of their combinations."""
+"""Composition of methods: a record of the builders, and checks of which builders work together."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ def layer(
 def layer(
     builder: Any = None, /, *, sealed: Collection[str] = (), checks: Collection[Check] = ()
 ) -> Any:
-    """A decorator for builders of methods: each method records its builder and the arguments.
+    """A decorator for builders of methods.
 
-    The builder's arguments become part of a run. A run cannot resume a checkpoint with other
-    arguments. ``repr(method)`` shows the arguments, and `refuse` finds the builder by its name.
+    Each method then records its builder and the arguments.
+
+    The arguments of the builder are stored as part of a run. A run cannot be resumed from a
+    checkpoint that has different arguments. ``repr(method)`` shows the arguments, and `refuse`
+    finds the builder by its name.
 
     Args:
         builder: a function that returns a method.
@@ -97,7 +100,7 @@ def _noting(
 
 
 def _check_inner(method: Method | None, name: str, checks: Collection[Check]) -> None:
-    """Raise unless the builder `name` works with the method among its arguments."""
+    """Raise an error unless the builder `name` works with the method in its arguments."""
     if method is not None:
         for check in checks:
             check(method, name)
@@ -105,7 +108,7 @@ def _check_inner(method: Method | None, name: str, checks: Collection[Check]) ->
 
 @contextmanager
 def _says_what_a_model_lacks(name: str) -> Iterator[None]:
-    """A context that raises a TypeError if a builder reads an attribute that a model lacks."""
+    """A context that raises a TypeError if a builder reads an attribute that the model lacks."""
     try:
         yield
     except AttributeError as error:
@@ -118,7 +121,7 @@ def _says_what_a_model_lacks(name: str) -> Iterator[None]:
 
 
 def _layers(built: Method, method: Method | None) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """The layers of the method that a builder received, and the layers that it added itself."""
+    """The layers of the method that a builder received, and the layers that the builder added."""
     if method is None:
         return (), built.layers
     for outer in (method.made_of, method.layers):
@@ -134,7 +137,7 @@ def _method_of(value: Any) -> Method | None:
 
 
 def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str) -> dict[str, Any]:
-    """JSON values of all arguments by name, except the method."""
+    """The arguments by name as JSON values, without the method."""
     settings: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
         if name == but:
@@ -148,7 +151,7 @@ def _settings(signature: inspect.Signature, values: Mapping[str, Any], but: str)
 
 
 def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
-    """Source text of the given arguments, and of defaults that are numbers or a training."""
+    """Source text of the call: its arguments, and defaults that are numbers or a training."""
     words = []
     defaults = {name: each.default for name, each in signature.parameters.items()}
     shown = {n: own for n, own in defaults.items() if type(own) in (int, float, Training)}
@@ -167,7 +170,7 @@ def _call(signature: inspect.Signature, values: Mapping[str, Any]) -> list[str]:
 
 @explained
 def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -> None:
-    """Raise if one of the method's layers is a builder that does not work inside `outer`.
+    """Raise an error if one of the method's layers does not work inside the builder `outer`.
 
     Args:
         method: the method that is passed to `outer`.
@@ -191,7 +194,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 @explained
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise if clients train tensors outside the model, such as masks; `outer` would lose them.
+    """Raise if clients train tensors outside the model, such as masks, since `outer` drops them.
 
     Args:
         method: the method that is passed to `outer`.
@@ -217,7 +220,7 @@ def check_model_alone(method: Method, outer: str) -> None:
 
 @explained
 def check_no_joining(method: Method, outer: str, why: str) -> None:
-    """Raise if clients send a message before the first round (`Method.rules.joining`).
+    """Raise an error if clients send a message before the first round (`Method.rules.joining`).
 
     Args:
         method: the method that is passed to `outer`.
@@ -239,7 +242,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
 
 @explained
 def check_one_architecture(method: Method, outer: str) -> None:
-    """Raise if clients have different models, whose parts `outer` would confuse with the server's.
+    """Raise if clients have different models: `outer` would confuse their parts with the server's.
 
     Args:
         method: the method that is passed to `outer`.
@@ -260,7 +263,7 @@ def check_one_architecture(method: Method, outer: str) -> None:
 
 @explained
 def unsealed(method: Method) -> Method:
-    """The method without its seals, for simulated attackers and for tests of internal functions.
+    """The method without seals, for simulated attackers and for tests of internal functions.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0)
@@ -275,9 +278,10 @@ def _unsealed(layer: Layer) -> Layer:
 
 
 def check_seals(method: Method) -> None:
-    """Raise if an outer method replaced a sealed function of a transform.
+    """Raise an error if an outer method replaced a function that a transform has sealed.
 
-    If several transforms seal the same field, the outermost transform's function is compared.
+    If several transforms seal the same field, the field is compared with the outermost transform's
+    function.
 
     Raises:
         ValueError: with the names of the transform and of the replaced functions.
@@ -309,7 +313,7 @@ def check_seals(method: Method) -> None:
 
 @explained
 def check_averages(method: Method, outer: str) -> None:
-    """Raise unless the method's server averages as FedAvg's server does, since `outer` replaces it.
+    """Raise unless the server averages as FedAvg's server does, since `outer` replaces the server.
 
     Args:
         method: the method that is passed to `outer`.

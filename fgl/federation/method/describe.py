@@ -47,14 +47,14 @@ class Layer:
 
     @property
     def all(self) -> Iterator[Layer]:
-        """This layer and its inner layers, from outside to inside."""
+        """This layer and its inner layers, in order from the outermost to the innermost."""
         yield self
         for layer in reversed(self.inner):
             yield from layer.all
 
 
 def written(layers: Sequence[Layer]) -> str:
-    """Text of the nested calls that build a method.
+    """Text of the nested function calls that build a method.
 
     Example:
         >>> written([Layer("fedavg", {}, ["GCN(...)"]), Layer("fedprox", {"mu": 0.1}, ["mu=0.1"])])
@@ -68,7 +68,9 @@ def written(layers: Sequence[Layer]) -> str:
 
 @functools.singledispatch
 def short(value: Any) -> str:
-    """Text of a value for a call; a large value is shortened to ``Name(...)``.
+    """Text of a value in a call.
+
+    A large value is shortened to ``Name(...)``.
 
     Example:
         >>> short(0.1), short(torch.nn.Linear(1, 1)), short(torch.nn.functional.relu)
@@ -91,12 +93,15 @@ DEPTH = 8  # levels of a value that are described
 
 
 def described(value: Any, depth: int = DEPTH) -> Any:
-    """A JSON description of a value. Equal values have equal descriptions, also across processes.
+    """A JSON description of a value.
 
-    A function is described by its name, its defaults, the arguments that `functools.partial` fixed,
-    the constants of a lambda, and the values in its closure. A list or dict in a closure is
-    described only by its type, since the function may fill it. A tensor or an array is described by
-    a digest of its entries, a module by `architecture`, and any other value by its ``repr``.
+    Values that are equal have equal descriptions, even in different processes.
+
+    A function is described by its name, its defaults, the values in its closure, and the arguments
+    that `functools.partial` fixed. A lambda is also described by its constants. A list or dict in a
+    closure is described only by its type, since the function may add entries to it. A tensor or
+    array is described by a digest of its entries, and a module by `architecture`. Any other value
+    is described by its ``repr``.
 
     Args:
         value: any value.
@@ -123,7 +128,7 @@ def described(value: Any, depth: int = DEPTH) -> Any:
 
 @runtime_checkable
 class Methodlike(Protocol):
-    """An object with layers, which describe it."""
+    """An object that is described by its layers."""
 
     layers: Any
 
@@ -166,8 +171,8 @@ def _printed(value: Any, depth: int) -> Any:
 def architecture(model: nn.Module, depth: int = DEPTH) -> dict[str, str]:
     """The type and the attributes of each module of a model, by the module's path.
 
-    The attributes do not include tensors, modules, and names that begin with ``_``. Tensors that
-    are not trained are listed.
+    The attributes exclude tensors, modules, and names that begin with ``_``. The names of
+    parameters that are not trained are listed too.
 
     Example:
         >>> architecture(torch.nn.Dropout(0.1))
@@ -222,7 +227,7 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
 
 
 def _settings(function: Any, depth: int) -> dict[str, Any]:
-    """The values in a plain function's closure, its defaults, and a lambda's constants."""
+    """The values in a plain function's closure, its defaults, and the constants of a lambda."""
     code, settings = function.__code__, {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # an empty cell
@@ -280,7 +285,7 @@ def _digest_of(tensor: Tensor) -> str:
 
 
 def bytes_of(tensor: Tensor) -> bytes:
-    """The entries of a dense tensor, in order.
+    """The entries of a dense tensor as bytes, in order.
 
     Example:
         >>> bytes_of(torch.tensor([1, 2], dtype=torch.uint8))

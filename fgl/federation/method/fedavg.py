@@ -1,4 +1,4 @@
-"""FedAvg, the basis of all methods, and servers that declare which means or sums they read."""
+"""FedAvg, the basis of all methods, and servers that declare the means or sums they read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .rules import check_has_shapes
 
 
 class Means(Mapping[str, Params]):
-    """The means over the clients of a round, as a mapping from key to mean.
+    """Means over the clients of a round, as a mapping from a key to the mean of its entries.
 
     Args:
         values: the means by key. ``"model"`` is missing if no client has an example.
@@ -52,9 +52,10 @@ class Means(Mapping[str, Params]):
         equally: Collection[str] = (),
         reads: Collection[str] = (),
     ) -> Means:
-        """The `Means` of an inbox, with a given mean of the models.
+        """The `Means` of an inbox, in which the mean of the models is replaced by a given mean.
 
-        Means of the keys in `equally` are unweighted. The inbox keeps the entries of `reads`.
+        For keys in `equally`, the means are unweighted. The inbox keeps only the entries in
+        `reads`.
 
         Raises:
             TypeError: if an entry of `equally` is no dict of tensors.
@@ -77,12 +78,12 @@ class Means(Mapping[str, Params]):
 
     @property
     def clients(self) -> list[int]:
-        """The clients in the means, in order."""
+        """The clients that contribute to the means, in order."""
         return self.inbox.clients
 
     @property
     def num_clients(self) -> int:
-        """Number of clients in the federation, including absent ones."""
+        """Number of clients in the federation, including absent clients."""
         return self.inbox.num_clients
 
     def __getitem__(self, key: str) -> Params:
@@ -107,10 +108,10 @@ Change = Callable[[Mapping[int, Message], State, Means, State], Made]
 class OfMeans:
     """A method's `aggregate` that reads only the means of the clients' uploads.
 
-    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. The entries
-    that the server reads are known before a run. So `fgl.transforms.secure_sum` can pass the means
-    of masked uploads to the server, and `fgl.transforms.robust` can pass a robust mean of the
-    models.
+    ``means["model"] = sum_k n_k theta_k / sum_k n_k``, where n_k is ``"num_examples"``. So it is
+    known before a run which entries the server reads. Therefore `fgl.transforms.secure_sum` can
+    pass means of masked uploads to the server, and `fgl.transforms.robust` can pass a robust mean
+    of the models.
 
     Args:
         serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. If no
@@ -158,7 +159,10 @@ class OfMeans:
         return self.serve_model(model, inbox, state)
 
     def serve_model(self, model: Params | None, inbox: Inbox, state: State) -> Made:
-        """Call the server with `model` instead of the mean of the models; None for no model."""
+        """Call the server with `model` as the mean of the models.
+
+        None means that there is no mean.
+        """
         return self.serve(
             Means.over(inbox, model=model, equally=self.equally, reads=self.reads), state
         )
@@ -175,8 +179,8 @@ def after(
 ) -> Aggregate:
     """An `aggregate` that calls another `aggregate` and then changes the results.
 
-    If `aggregate` is an `OfMeans`, the result is also an `OfMeans`. In that case
-    `fgl.transforms.secure_sum` and `fgl.transforms.robust` work with the result.
+    If `aggregate` is an `OfMeans`, the result is also an `OfMeans`. In that case the result also
+    works with `fgl.transforms.secure_sum` and `fgl.transforms.robust`.
 
     Args:
         aggregate: the server's function, of any type.
@@ -238,7 +242,7 @@ def _keys(name: str, keys: Any) -> tuple[str, ...]:
 
 
 def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
-    """Raise unless the function can be called with these arguments by position."""
+    """Raise an error unless the function can be called with these positional arguments."""
     if isinstance(function, OfMeans | OfSums):
         call = f"a function of ({', '.join(arguments)})"
         raise TypeError(f"Expected {name} to be {call}, but got {function!r}")
@@ -249,11 +253,12 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 class OfSums:
     """A method's `aggregate` that reads only the sum over clients of one entry of the uploads.
 
-    The function `serve` receives no single upload, so `fgl.transforms.secure_sum` works with such a
-    method without changes. Under a secure sum clients send this entry and ``"num_examples"``. A
-    client without this entry receives an empty message and is left out of the sum. If layouts
-    differ, only uploads with the most common layout are summed, or no uploads if two layouts tie. A
-    warning names the other clients.
+    The function `serve` receives only the sum and no individual upload, so
+    `fgl.transforms.secure_sum` works with such a method unchanged. Under a secure sum, clients send
+    only this entry and ``"num_examples"``. A client whose upload lacks this entry receives an empty
+    message and is left out of the sum. If uploads have different layouts, only uploads with the
+    most common layout are summed; if two layouts tie, no upload is summed. A warning names the
+    clients that are left out.
 
     Args:
         key: key of the entry, which is a dict of floating-point tensors.
@@ -288,7 +293,10 @@ class OfSums:
 
 
 def _of_odd_layout(parts: Mapping[int, Params]) -> list[int]:
-    """The clients that do not have the most common layout; all clients if two layouts tie."""
+    """The clients whose uploads do not have the most common layout.
+
+    If two layouts tie, these are all clients.
+    """
     layouts = {client: _layout(tensors) for client, tensors in parts.items()}
     counts = Counter(layouts.values()).most_common(2)
     tied = len(counts) == 2 and counts[0][1] == counts[1][1]
@@ -389,7 +397,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
 def _check_params(
     model: nn.Module, params: Params, names: Sequence[str], shapes: Mapping[str, torch.Size]
 ) -> None:
-    """Raise unless `params` has all of the model's tensors."""
+    """Raise an error unless `params` has all tensors of the model."""
     missing = [name for name in names if name not in params]
     others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
     if missing or others:
@@ -400,7 +408,7 @@ def _check_params(
 
 
 def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
-    """Raise unless the output has all classes, and a row per pair if examples are pairs."""
+    """Raise unless the output has all classes and, if examples are pairs, one row per pair."""
     if not isinstance(output, Tensor):
         raise TypeError(
             f"Expected the model to return a tensor, a row an example, but got a "
@@ -437,7 +445,7 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
 
 @explained
 def adopt_model(model: nn.Module) -> Receive:
-    """FedAvg's `receive`: start from the server's model; the context is the whole message.
+    """`receive` of FedAvg: start from the server's model, and use the whole message as the context.
 
     Args:
         model: the architecture; a received model must have the same names.
@@ -472,7 +480,7 @@ def _check_has_model(message: Message) -> None:
 def send_model(
     params: Params, context: Message, state: State, graph: Graph
 ) -> tuple[Message, State]:
-    """FedAvg's `send`: the trained model and the number of training examples, `Graph.num_train`.
+    """`send` of FedAvg: the trained model and the number of training examples, `Graph.num_train`.
 
     Returns:
         ``{"model": params, "num_examples": int64 scalar}``, and the unchanged state.
@@ -488,7 +496,7 @@ def send_model(
 def send_mean(means: Means, state: State) -> tuple[Mapping[int, Message], State]:
     """Send every client the mean of the models.
 
-    If no client has an example, the outbox is empty, a warning is given and every client keeps the
+    If no client has an example, the outbox is empty, a warning is given, and every client keeps the
     old model.
 
     Returns:
@@ -526,7 +534,7 @@ Example:
 
 @explained
 def deploy_received(message: Message, state: State, graph: Graph) -> Params:
-    """FedAvg's `deploy`: a client uses the model in the message that it receives.
+    """`deploy` of FedAvg: a client uses the model in the message that it receives.
 
     Raises:
         ValueError: if the message has no model.
@@ -542,7 +550,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
 
 @explained
 def accept_all(message: Message, client: int, state: State) -> None:
-    """FedAvg's `accept`: no checks in addition to the general checks of a message.
+    """`accept` of FedAvg: only the general checks of a message are made, and no further checks.
 
     Example:
         >>> accept_all({}, 0, {})
@@ -551,10 +559,12 @@ def accept_all(message: Message, client: int, state: State) -> None:
 
 @explained
 def accept_equally(message: Message, client: int, state: State) -> None:
-    """The server's `accept` if all clients have equal weights: ``"num_examples"`` is at most 1.
+    """The server's `accept` if all clients have the same weight.
 
-    `Rules.max_examples` is still the size of the largest client, since other entries of an upload
-    may contain a number of examples.
+    Then ``"num_examples"`` is at most 1.
+
+    `Rules.max_examples` is still the number of examples of the largest client, since other entries
+    of an upload may contain a number of examples.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

@@ -24,7 +24,7 @@ FORM, STRIDE = attrgetter("__class__", "shape", "dtype"), methodcaller("stride")
 
 
 def pick(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entry]:
-    """The entries of a dict whose key is in `names`, in the order of the dict.
+    """The entries of a dict whose keys are in `names`, in the order of the dict.
 
     Example:
         >>> pick({"w": 1, "b": 2, "mask": 3}, ["b", "w", "scale"])
@@ -34,7 +34,7 @@ def pick(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entr
 
 
 def drop(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entry]:
-    """The entries of a dict whose key is not in `names`, in the order of the dict.
+    """The entries of a dict whose keys are not in `names`, in the order of the dict.
 
     Example:
         >>> drop({"w": 1, "b": 2, "mask": 3}, ["mask"])
@@ -44,7 +44,7 @@ def drop(entries: Mapping[Key, Entry], names: Collection[Key]) -> dict[Key, Entr
 
 
 def combine(function: Any, first: Mapping[str, Tensor], *others: Mapping[str, Tensor]) -> Params:
-    """For each name in the first model, a tensor computed from all models' tensors of this name.
+    """For each name in the first model, compute a tensor from all models' tensors of this name.
 
     Example:
         >>> combine(torch.sub, {"w": torch.ones(2)}, {"w": torch.tensor([0.0, 3.0])})
@@ -90,7 +90,7 @@ def num_bytes(message: Mapping[str, Any]) -> int:
 
 
 def compact(message: Message) -> Message:
-    """The same message, in which views of larger tensors are replaced by copies, to free memory.
+    """The same message with copies instead of views of larger tensors, which frees memory.
 
     Example:
         >>> kept = compact({"w": torch.zeros(100, 3)[7]})
@@ -223,7 +223,7 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
 
 @explained
 def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
-    """Raise a ValueError with the missing and the extra keys unless `got` has exactly `want`'s.
+    """Raise a ValueError with missing and extra keys unless `got` has exactly the keys of `want`.
 
     Example:
         >>> check_keys({"a": 1}, ["b"], "message")
@@ -239,7 +239,7 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None
 
 
 def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
-    """Raise unless a tensor has the shape and the dtype of another tensor.
+    """Raise an error unless a tensor has the same shape and dtype as another tensor.
 
     Example:
         >>> check_like(torch.zeros(2), torch.zeros(3), "client 1's w")
@@ -255,7 +255,7 @@ def check_like(tensor: Tensor, other: Tensor, name: str) -> None:
 
 
 def check_names(what: str, metrics: Any) -> None:
-    """Raise unless a value is a dict from names to metrics.
+    """Raise an error unless a value is a dict that maps names to metrics.
 
     Args:
         what: the name in errors of the function that returned the value.
@@ -324,7 +324,10 @@ class Inbox(Mapping[int, Message]):
 
     @property
     def clients(self) -> list[int]:
-        """The clients that sent a message, in order; row i of a stack belongs to ``clients[i]``."""
+        """The clients that sent a message, in order.
+
+        Row i of a stack belongs to ``clients[i]``.
+        """
         return list(self._messages)
 
     def __getitem__(self, client: int) -> Message:
@@ -339,7 +342,7 @@ class Inbox(Mapping[int, Message]):
     def stack(self, key: str) -> Any:
         """Stack the clients' tensors under `key`: a tensor ``[K, ...]``, or a dict of such tensors.
 
-        The stack is a copy and may be changed in place.
+        The stack is a copy, so it may be changed in place.
 
         Raises:
             TypeError: if an entry is no tensor, or its dtype differs from the first client's.
@@ -349,9 +352,12 @@ class Inbox(Mapping[int, Message]):
         return self._entries(key, _stack)
 
     def each(self, key: str) -> Any:
-        """Like `stack`, but returns a view or a list of tensors. Do not change the result in place.
+        """Like `stack`, but without a copy: the result is a view or a list of tensors.
 
-        The result is a view if the messages are rows of one tensor, as with the batch executor.
+        Do not change the result in place.
+
+        The result is a view if the messages are rows of one tensor, as they are with the batch
+        executor.
         """
         return self._entries(key, whole)
 
@@ -369,7 +375,7 @@ class Inbox(Mapping[int, Message]):
         return torch.cat(list(self._of_each(key).values()))
 
     def changes(self, key: str) -> Any:
-        """Stack ``[K, ...]`` of the changes: each client's entry minus the entry that it received.
+        """Stack the clients' changes to ``[K, ...]``: each entry minus the entry that was received.
 
         Raises:
             TypeError: as `stack`, or if a client received a tensor but sent a dict.
@@ -456,7 +462,10 @@ class Inbox(Mapping[int, Message]):
         return stack.unbind()
 
     def _of_each(self, key: str) -> dict[int, Any]:
-        """The entry of each client; raise if a client lacks it."""
+        """The entry of each client.
+
+        Raise an error if a client lacks the entry.
+        """
         if not self:
             raise ValueError("Expected the inbox to have a message, but got none")
         for client, message in self.items():
@@ -496,7 +505,7 @@ def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
 
 
 def whole(tensors: Sequence[Tensor]) -> Tensor | Sequence[Tensor]:
-    """A view ``[K, ...]`` with the given tensors as rows, or the tensors if no view is possible.
+    """A view ``[K, ...]`` with the given tensors as rows, or the tensors if there is no such view.
 
     Args:
         tensors: strided tensors of one shape and dtype.
@@ -558,7 +567,9 @@ class Broadcast(Mapping[int, Message]):
 def changed_messages(
     outbox: Mapping[int, Message], change: Callable[[Message], Message]
 ) -> Mapping[int, Message]:
-    """Apply `change` to every message of an outbox; the message of a `Broadcast` is changed once.
+    """Apply `change` to every message of an outbox.
+
+    The message of a `Broadcast` is changed only once.
 
     Example:
         >>> outbox = Broadcast({"w": torch.zeros(1)}, num_clients=2)
@@ -572,7 +583,9 @@ def changed_messages(
 
 @explained
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
-    """The message, or the part of it, that was sent to all clients; raise if two clients' differ.
+    """The message, or part of it, that all clients received.
+
+    Raise if two clients received different ones.
 
     Args:
         sent: for each client a message, or a part of a message.

@@ -1,4 +1,4 @@
-"""Methods: four small functions, the settings of local training, and the rules of a round."""
+"""Methods: four small functions, settings of local training, and rules of a round."""
 
 from __future__ import annotations
 
@@ -92,17 +92,23 @@ class Training:
                 check_takes(name, function, arguments)
 
     def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
-        """The gradients, changed by `adjust` if it is set."""
+        """The gradients.
+
+        If `adjust` is set, it changes them.
+        """
         return grads if self.adjust is None else self.adjust(grads, params, context)
 
     def settled(self, new: Params, old: Params, context: Any) -> Params:
-        """The new tensors of a step, changed by `settle` if it is set."""
+        """The new tensors after a step.
+
+        If `settle` is set, it changes them.
+        """
         return new if self.settle is None else self.settle(new, old, context)
 
 
 @short.register
 def _training(training: Training) -> str:
-    """Text with the optimiser, its options, and the fields that differ from the default."""
+    """Text with the optimiser, its options, and all fields that differ from their defaults."""
     changed = [f for f in fields(Training)[1:] if getattr(training, f.name) != f.default]
     words = [f"{each.name}={short(getattr(training, each.name))}" for each in changed]
     return f"Training({', '.join([short(training.optimizer), *words])})"
@@ -122,8 +128,9 @@ TRAINING = {
 class Method:
     """A federated method: the functions of clients and server, and the settings of a round.
 
-    Messages and states are dicts of named tensors, at most one dict deep. A method is immutable:
-    `fedavg` returns a method, and ``dataclasses.replace`` returns a copy with some fields replaced.
+    Messages and states are dicts of named tensors. They may contain dicts of tensors, but no deeper
+    nesting. A method is immutable: `fedavg` returns a method, and ``dataclasses.replace`` returns a
+    copy with some fields replaced.
 
     Args:
         model: the architecture. The module holds the initial parameters; trained parameters are
@@ -154,8 +161,8 @@ class Method:
         own: parts of the model, and further tensors, that each client keeps for itself; see
             `fgl.federation.Own`.
 
-    By default `rules`, `privacy` and `own` have FedAvg's values. To change one rule and keep the
-    other rules, write ``replace(method, rules=replace(method.rules, exchange=2))``.
+    By default `rules`, `privacy` and `own` have the values of FedAvg. To change one rule and keep
+    the other rules, write ``replace(method, rules=replace(method.rules, exchange=2))``.
 
     Raises:
         TypeError: if `rules`, `privacy` or `own` has another type.
@@ -198,10 +205,12 @@ class Method:
 
     @property
     def made_of(self) -> tuple[Layer, ...]:
-        """The layers, and a final layer ``"replace"`` for fields that were replaced afterwards.
+        """The layers.
 
-        The last layer lists the functions with unknown settings. No builder recorded these
-        functions, and they are not plain functions without settings.
+        If fields were replaced afterwards, a final layer ``"replace"`` is added.
+
+        The final layer lists the functions whose settings are unknown. Such functions were recorded
+        by no builder, and they are not plain functions without settings.
         """
         left = self.layers[-1].left if self.layers else {}
         now = {**_functions(self), **_hooks(self.train)}
@@ -221,11 +230,11 @@ class Method:
         return list(dict.fromkeys(name for names in listed for name in names))
 
     def initial(self) -> Params:
-        """A copy of the initial tensors, which are those of `model`."""
+        """A copy of the initial tensors, which are the tensors of `model`."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
 
     def common(self) -> Params:
-        """The tensors of `model` that clients send: all except those of the modules in `own`."""
+        """The tensors of `model` that clients send: all except the tensors of modules in `own`."""
         tensors = self.model.state_dict()
         return without(tensors, self.own.modules) if self.own.modules else dict(tensors)
 
@@ -235,7 +244,7 @@ class Method:
         return self.model if models is None else models(graph)
 
     def at(self, graph: Graph) -> AbstractContextManager[None]:
-        """A context in which calls of the method's model use the client's own model."""
+        """A context in which calls of the method's model use the model of the client."""
         models = self.own.models
         return nullcontext() if models is None else standing_in(self.model, models(graph))
 

@@ -1,4 +1,7 @@
-"""Former names of a method's fields. They work for one more release, with a warning."""
+"""Former names of a method's fields.
+
+The former names work for one more release, with a warning.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ OLD_NAMES = {
 
 
 def takes_old_names(cls: type[T]) -> type[T]:
-    """The class `Method`, extended so that former fields can be given, replaced and read.
+    """The class `Method`, extended so that former names of fields work as arguments and attributes.
 
     Example:
         >>> import warnings
@@ -56,7 +59,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
 
 
 def _as_modules(own: Own, name: str, *args: Any) -> Any:
-    """The result of an operation on the former type of `Method.own`, a collection of names."""
+    """The result of an operation on a collection of names, the former type of `Method.own`."""
     _warn("own", "modules")
     return getattr(list(own.modules), name)(*args)
 

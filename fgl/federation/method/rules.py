@@ -1,4 +1,4 @@
-"""Groups of a method's fields (rules, privacy, clients' own models), and ragged tensors."""
+"""Groups of a method's fields (rules, privacy and clients' own models), and ragged tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .message import Aggregate, Inbox, Message, Params, State, check_model
 
 
 class _Own(NamedTuple):
-    """The model of a client: its kind, the module to call and the initial tensors."""
+    """The model of a client: its kind, the module to call, and the initial tensors."""
 
     kind: Hashable
     module: nn.Module
@@ -31,11 +31,13 @@ class _Own(NamedTuple):
 
 
 class Models:
-    """The clients' own models, each built from the client's graph; equal models share one module.
+    """The clients' own models, each built from the client's graph.
 
-    The initial tensors of a client's own part are random. Their seed is computed from the common
-    part and is the same for all clients. So the tensors are the same after a resume and on another
-    computer.
+    Equal models share one module.
+
+    The parts of a model that belong to the client start from random tensors. The seed of these
+    random tensors is computed from the common part, and is the same for all clients. So the random
+    tensors are the same after a resume and on another computer.
 
     Args:
         make: ``graph -> module``, builds a client's own model.
@@ -61,7 +63,10 @@ class Models:
         self._kinds: dict[Hashable, list[_Own]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields to pickle, without the models, which are built again."""
+        """The fields to pickle.
+
+        Models are left out, since they are built again.
+        """
         return {**vars(self), "_known": None, "_kinds": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -107,7 +112,7 @@ class Models:
         return module
 
     def _once(self, module: nn.Module) -> _Own:
-        """The module that is shared by all clients with equal modules and equal initial tensors."""
+        """The module that all clients with equal modules and equal initial tensors share."""
         first = {name: t.detach().clone() for name, t in module.state_dict().items()}
         shapes = tuple((name, t.dtype, t.shape, t.device) for name, t in first.items())
         kind = json.dumps(architecture(module)), shapes
@@ -119,7 +124,7 @@ class Models:
         return models[-1]
 
     def described(self, graph: Graph) -> dict[str, Any]:
-        """A JSON description of a client's own part: shapes and a digest of the architecture."""
+        """A JSON description of a client's own part: shapes, and a digest of the architecture."""
         own = self._of(graph)
         shapes = {n: list(t.shape) for n, t in own.first.items() if n not in self.common}
         text = json.dumps(architecture(own.module)).encode()
@@ -148,7 +153,7 @@ def is_under(name: str, modules: Collection[str]) -> bool:
 
 
 def check_has_shapes(model: nn.Module, name: str = "model") -> None:
-    """Raise a ValueError if a lazy layer has not seen data yet.
+    """Raise a ValueError if a lazy layer has not yet been called with data.
 
     Example:
         >>> check_has_shapes(torch.nn.LazyLinear(1))
@@ -165,7 +170,7 @@ def check_has_shapes(model: nn.Module, name: str = "model") -> None:
 
 
 def check_untied(model: nn.Module, name: str = "the model") -> None:
-    """Raise a ValueError if two parameters share a tensor, since training would separate the two.
+    """Raise a ValueError if two parameters share a tensor, since training would separate them.
 
     Example:
         >>> check_untied(torch.nn.Linear(1, 1))
@@ -186,11 +191,12 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 class Ragged:
-    """A tensor whose first dimension differs from client to client, with a mask of its rows.
+    """A tensor whose first dimension differs between clients, with a mask that marks its own rows.
 
-    A batch of clients pads such a tensor with zeros, so a loss must ignore the padding. Put the
-    tensor into the context as ``Ragged(tensor)``, read it as ``context[key].values``, and leave out
-    the rows that ``context[key].mask`` excludes. Without a batch the mask is true everywhere.
+    A batch of clients pads such a tensor with zeros, so a loss must ignore the padding. In
+    `receive`, put the tensor into the context as ``Ragged(tensor)``. In the loss, read it as
+    ``context[key].values`` and leave out the rows that ``context[key].mask`` excludes. Outside a
+    batch, all entries of the mask are True.
 
     Args:
         values: ``[n, ...]``, or a `SparseMatrix` of n rows.
@@ -234,11 +240,11 @@ Account = Callable[[Inbox, State], State]
 
 @dataclass(frozen=True)
 class Joining:
-    """The clients' messages before the first round, and the server's function that reads them.
+    """The messages of clients before the first round, and the server's function that reads them.
 
-    All clients send a message, including clients that do not participate in the first round. So a
-    server can compute a statistic of all clients, such as their mean number of examples, before
-    training starts. A remote client that does not answer still takes part in the rounds.
+    All clients send this message, including clients that do not participate in the first round. So
+    before training starts, a server can compute a statistic over all clients, such as their mean
+    number of examples. A remote client that sends no such message still takes part in the rounds.
 
     Args:
         say: ``(graph) -> message``, a client's message. Its bytes are recorded in the first round.
@@ -261,7 +267,7 @@ class Joining:
 @typed
 @dataclass(frozen=True)
 class Rules:
-    """Rules of a method's rounds: participants, content of uploads and checks by the server.
+    """Rules of a method's rounds: participants, contents of uploads, and checks by the server.
 
     Args:
         exchange: number of consecutive rounds that have the same participants. If it is above 1 and
@@ -309,7 +315,7 @@ class Rules:
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
-    """The cost of an answer without noise: a noise multiplier of 0.
+    """The cost of an answer without noise, which is a noise multiplier of 0.
 
     Example:
         >>> without_noise({})
@@ -349,7 +355,7 @@ class Privacy:
 @typed
 @dataclass(frozen=True)
 class Own:
-    """Parts of a model, and further tensors, that each client keeps for itself.
+    """Parts of a model that each client keeps for itself, and further tensors that it keeps.
 
     Args:
         modules: names of modules of the model, such as an input layer or a head, that each client

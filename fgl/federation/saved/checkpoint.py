@@ -1,8 +1,8 @@
-"""Checkpoints: written completely or not at all, and checked when they are read.
+"""Checkpoints, which are written completely or not at all and are checked when they are read.
 
-The folder of a run contains the two newest checkpoints ``round-N.ckpt``; ``history.jsonl`` with a
-line for each round; ``stopped``, if a callback ended the run; and ``lock``. Other files in the
-folder are left unchanged.
+The folder of a run contains the two newest checkpoints ``round-N.ckpt``, the file ``history.jsonl``
+with one line per round, and the file ``lock``. If a callback ended the run, the folder also
+contains the file ``stopped``. All other files in the folder are left unchanged.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ HINTS = {
 
 
 class Damaged(Exception):
-    """Error if a checkpoint, or its part of the history, cannot be read."""
+    """Error if a checkpoint, or the part of the history that belongs to it, cannot be read."""
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Folder]:
-    """A context with the `Folder` of a run, locked against other processes.
+    """A context with the `Folder` of a run, which is locked against other processes.
 
-    Without a path it is a `NoFolder`, which saves nothing.
+    Without a path, the context has a `NoFolder`, which saves nothing.
 
     Raises:
         OSError: if the folder cannot be written.
@@ -69,7 +69,7 @@ def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> 
 
 
 class Folder:
-    """The checkpoint folder of a run: its checkpoints and its history.
+    """The folder of a run: its checkpoints and its history.
 
     Args:
         path: the folder.
@@ -85,7 +85,9 @@ class Folder:
         self._sum = hashlib.sha256()
 
     def load(self, device: torch.device) -> Result | None:
-        """The newest undamaged checkpoint; damaged checkpoints are skipped with a warning.
+        """The newest undamaged checkpoint.
+
+        Damaged checkpoints are skipped with a warning.
 
         Raises:
             ValueError: if the checkpoint has another run's identity or another format, or if the
@@ -114,7 +116,7 @@ class Folder:
         return None
 
     def check_room(self, result: Result) -> None:
-        """Raise an OSError or a ValueError if saving the next round would fail."""
+        """Raise an OSError or a ValueError if the next round could not be saved."""
         rounds = len(result.history)
         path = self.path / _name(rounds + 1)
         expected = f"checkpoint {path} to have room, as was tried before round {rounds}"
@@ -137,9 +139,11 @@ class Folder:
             )
 
     def save(self, result: Result, unscored: Round | None = None) -> Path:
-        """Append to the history and write ``round-N.ckpt`` atomically; keep the two newest files.
+        """Append to the history, and write ``round-N.ckpt`` atomically.
 
-        An `unscored` round is not yet in the history; its outbox and states are in the result.
+        Keep the two newest checkpoints.
+
+        An `unscored` round is not yet in the history, but its outbox and states are in the result.
         """
         rounds = len(result.history) + (unscored is not None)
         path = self.path / _name(rounds)
@@ -163,7 +167,8 @@ class Folder:
     def has_stopped(self, rounds: int) -> bool:
         """Whether a callback ended the run after this number of rounds.
 
-        If the recorded text is not a number, a power cut damaged it; the result is then True.
+        If the recorded text is not a number, a power failure has damaged it; in that case the
+        result is True.
         """
         note = self.path / "stopped"
         if not rounds or not note.is_file():
@@ -182,7 +187,10 @@ class Folder:
         return self.path / "history.jsonl"
 
     def _newest_first(self) -> list[Path]:
-        """Checkpoints by round, the newest first; files with other names are ignored."""
+        """The checkpoints sorted by round, with the newest first.
+
+        Files with other names are ignored.
+        """
         matches = [(OURS.fullmatch(path.name), path) for path in self.path.iterdir()]
         numbers = {
             int(match[1]): path
@@ -192,7 +200,10 @@ class Folder:
         return [numbers[number] for number in sorted(numbers, reverse=True)]
 
     def _append(self, result: Result) -> None:
-        """Append the missing rounds to the history; overwrite an incomplete last line."""
+        """Append the missing rounds to the history.
+
+        If the last line is incomplete, overwrite it.
+        """
         new = result.history[self._written :]
         lines = "".join(_line(record) + "\n" for record in new).encode()
         lines = lines if self._size else HISTORY_HEAD + lines
@@ -202,7 +213,10 @@ class Folder:
         self._written += len(new)
 
     def _read_history(self, content: Mapping[str, Any]) -> list[Round]:
-        """The rounds of the history that a checkpoint covers; later lines are ignored."""
+        """The rounds of the history that a checkpoint covers.
+
+        Lines for later rounds are ignored.
+        """
         size = content["history_size"]
         try:
             data = self._history.read_bytes()[:size]
@@ -219,7 +233,7 @@ class Folder:
 
 
 class NoFolder(Folder):
-    """The folder of a run without a checkpoint, which saves nothing."""
+    """The folder object of a run without checkpoints, which saves nothing."""
 
     def load(self, device: torch.device) -> None:
         return None
@@ -236,7 +250,10 @@ def _name(rounds: int) -> str:
 
 
 def _round(line: str | bytes) -> Round:
-    """Parse a line of the history; older files may have other entries."""
+    """Parse a line of the history.
+
+    Files of older versions may have other entries.
+    """
     saved = json.loads(line)
     record = {each.name: saved[each.name] for each in fields(Round) if each.name in saved}
     record["dropped"] = {int(client): reason for client, reason in saved.get("dropped", {}).items()}
@@ -280,12 +297,12 @@ def _pack(
 
 
 def write_sealed(path: Path, payload: bytes) -> None:
-    """Write a file that only its owner can read: format number, checksum and payload."""
+    """Write a file that only its owner can read: a format number, a checksum and the payload."""
     disk.write_whole(path, _sealed(payload), private=True)
 
 
 def read_sealed(path: Path) -> bytes | None:
-    """The payload that `write_sealed` wrote; None if the file is damaged.
+    """The payload that `write_sealed` wrote, or None if the file is damaged.
 
     Raises:
         ValueError: for an undamaged file of another format.
@@ -320,7 +337,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _version(data: bytes) -> int | None:
-    """The format number of an undamaged file, otherwise None; a file without a number has 1."""
+    """The format number of an undamaged file, otherwise None.
+
+    A file without a number has format 1.
+    """
     match = re.match(rb"fgl-ckpt (\d{1,9})\n", data)
     head, summed = (match[0], match[0]) if match else (b"fgl-ckpt", b"")
     rest = data[len(head) :]
@@ -360,19 +380,22 @@ def _unpack(content: dict[str, Any], history: list[Round], device: torch.device)
 
 
 def _plain(outbox: Mapping[int, Any]) -> dict[Any, Any]:
-    """An outbox as a dict; a message to all clients is stored as a single entry."""
+    """An outbox as a dict.
+
+    If all clients get the same message, it is stored as one entry.
+    """
     return {"everybody": outbox[0]} if isinstance(outbox, Broadcast) else dict(outbox)
 
 
 def _outbox(plain: Mapping[Any, Any], size: int) -> Mapping[int, Any]:
-    """The outbox from a dict that `_plain` returned."""
+    """The outbox, restored from a dict that `_plain` returned."""
     return Broadcast(plain["everybody"], size) if "everybody" in plain else plain
 
 
 def _on_processor(content: Mapping[str, Any]) -> list[str]:
-    """Paths of the CPU tensors in a run on another device, such as a server's own tensors.
+    """Paths of the CPU tensors in a run on another device, such as the tensors of the server.
 
-    The list is empty for a run on the CPU, so that a resume on a GPU moves every tensor.
+    For a run on the CPU the list is empty, so a resume on a GPU moves every tensor.
     """
     pairs = [pair for part in PARTS for pair in _tensors(content.get(part, {}), part)]
     here = [path for path, tensor in pairs if tensor.device.type == "cpu"]
@@ -388,7 +411,7 @@ def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _placed(value: Any, device: torch.device, stays: Collection[str], path: str) -> Any:
-    """A saved value, with each tensor on the same type of device as before."""
+    """A saved value, with each tensor on the type of device on which it was before."""
     if isinstance(value, Mapping):
         return {key: _placed(part, device, stays, f"{path}/{key}") for key, part in value.items()}
     return value if path in stays else value.to(device)

@@ -1,4 +1,4 @@
-"""Files that survive a kill or a power cut: atomic writes, appends, and a lock for a process."""
+"""Files that survive a killed process or a power failure: atomic writes, appends, and a lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 
 def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Write a file completely or not at all, even if the power fails.
+    """Write a file completely or not at all, even if the power fails meanwhile.
 
     With `private` only the file's owner can read it.
 
@@ -37,7 +37,10 @@ def try_writing(path: Path, content: bytes) -> None:
 
 
 def write_at(path: Path, position: int, content: bytes) -> None:
-    """Write at a position of a file; the rest of the file, such as half a line, is removed."""
+    """Write at a position of a file.
+
+    All content after this position, such as half a line, is removed.
+    """
     with path.open("r+b" if position else "wb") as file:
         file.seek(position)
         file.truncate()
@@ -47,7 +50,9 @@ def write_at(path: Path, position: int, content: bytes) -> None:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """A context that locks a folder; the system unlocks it if the process is killed.
+    """A context that locks a folder.
+
+    If the process is killed, the system unlocks the folder.
 
     Raises:
         ValueError: if another run, in this or another process, uses the folder.
@@ -69,7 +74,10 @@ def only_one(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _beside(path: Path, content: bytes, private: bool = False) -> Iterator[Path]:
-    """A context with a synced file in the folder of `path`, removed at the end unless renamed."""
+    """A context with a temporary synced file in the folder of `path`.
+
+    At the end, the file is removed unless it was renamed.
+    """
     partial = path.with_name(f"{path.name}.partial")
     try:
         partial.unlink(missing_ok=True)  # left by a kill; the new file would keep its mode
@@ -90,7 +98,10 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the folder's file names are on the disk; on Windows this is not needed."""
+    """Wait until the folder's file names are on the disk.
+
+    On Windows this is not necessary.
+    """
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -34,8 +34,8 @@ def identity(
     """The JSON values that must be equal when a run resumes from a checkpoint.
 
     The values describe the fields of the method and of its training, and the arguments of its
-    layers. Functions are compared by their names. An optimiser's factory is also compared by the
-    settings of its optimiser, and the model also by its initial tensors.
+    layers. Functions are compared by name. For an optimiser's factory, the settings of its
+    optimiser are compared too. For the model, the initial tensors are compared too.
     """
     model, rules, privacy, own = method.model, method.rules, method.privacy, method.own
     initial, saved = {"model": method.common(), "personal": dict(own.personal)}, model.state_dict()
@@ -65,10 +65,10 @@ def identity(
 
 
 def _architecture(method: Method) -> Any:
-    """The architecture of the model, as recorded when FedAvg was built.
+    """The architecture of the model as it was recorded when FedAvg was built.
 
-    A module that counts its calls may have changed since then. If each client has its own part of
-    the model, only the modules of the common part are included.
+    A module that counts its calls may have changed since the method was built. If each client has
+    its own part of the model, only modules of the common part are included.
     """
     if method.own.modules:
         common = method.common()
@@ -81,7 +81,10 @@ def _architecture(method: Method) -> Any:
 
 
 def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
-    """The fields of a dataclass; functions by name, since closures may change during a run."""
+    """The fields of a dataclass.
+
+    Functions are given by name, since closures may change during a run.
+    """
     out = {}
     for each in fields(value):
         field = getattr(value, each.name)
@@ -91,7 +94,10 @@ def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _settings(method: Method) -> dict[str, Any]:
-    """The settings of each builder; a repeated builder's name is followed by a number."""
+    """The settings of each builder.
+
+    If a builder is used again, a number follows its name.
+    """
     out: dict[str, Any] = {}
     for each in (inner for layer in method.layers for inner in layer.all):
         name, number = f"settings of {each.name}", 1
@@ -103,9 +109,9 @@ def _settings(method: Method) -> dict[str, Any]:
 
 
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The config of a run, with the arguments of its method's builders under ``"layers"``.
+    """The config of a run, extended by the arguments of its method's builders under ``"layers"``.
 
-    Functions that no `layer` recorded are listed last, and only by name, since their settings are
+    Functions that no `layer` recorded are listed last by their names, since their settings are
     unknown.
 
     Example:
@@ -151,7 +157,10 @@ def digest(result: Result) -> str:
 
 
 def _digest(messages: Sequence[Message]) -> str:
-    """A digest of every tensor with its name, in order; a shared message is read one time."""
+    """A digest of every tensor and its name, in order.
+
+    A message that several clients share is read once.
+    """
     digest_so_far = hashlib.blake2b(digest_size=8)
     for message in {id(message): message for message in messages}.values():
         for path, tensor in leaves(message):
@@ -161,7 +170,7 @@ def _digest(messages: Sequence[Message]) -> str:
 
 
 def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
-    """The settings of the optimiser that a factory creates, read from a trial optimiser.
+    """The settings of the optimiser that a factory creates, read from one such optimiser.
 
     Args:
         factory: function from a list of tensors to a `torch.optim` optimiser.
@@ -189,7 +198,7 @@ def _plain(value: Any) -> Any:
 
 
 def _full_name(function: Any) -> str:
-    """A function's name, with the arguments that `functools.partial` fixed."""
+    """The name of a function, with the arguments that `functools.partial` fixed."""
     if isinstance(function, functools.partial):
         words = [str(described(value)) for value in function.args]
         words += [f"{key}={described(value)}" for key, value in sorted(function.keywords.items())]

@@ -1,1 +1,1 @@
-"""Local training: a loss, an optimiser, minibatches."""
+"""Local training: a loss, an optimiser and minibatches."""

@@ -21,7 +21,9 @@ Step = tuple[Graph, Any]
 
 
 class Steps(Sequence[Step]):
-    """Local steps that are built one at a time, just before they are used, and then freed.
+    """Local steps that are built one at a time.
+
+    Each step is built just before its use and then freed.
 
     Use `Steps` in ``Training(batches=...)`` if the steps of a round do not all fit into memory.
 
@@ -77,7 +79,9 @@ def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
 
 
 def heard(steps: Sequence[Step]) -> Iterator[Step]:
-    """The same steps, one at a time, with a progress bar if the steps take long.
+    """The same steps, one at a time.
+
+    If the steps take long, a progress bar is shown.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -92,7 +96,7 @@ def heard(steps: Sequence[Step]) -> Iterator[Step]:
 
 @explained
 def num_steps(how: Training) -> int:
-    """Number of steps on the client's whole graph, if there are no `batches`.
+    """Number of steps on a client's whole graph if `batches` is not set.
 
     Example:
         >>> num_steps(fgl.Training())
@@ -107,8 +111,8 @@ def node_minibatches(
 ) -> Iterator[tuple[Graph, Any]]:
     """Shuffled minibatches of training nodes, for ``Training(batches=...)``.
 
-    The loss gets the whole graph, whose `train_mask` selects the minibatch. The last minibatch is
-    kept, even if it is small.
+    The loss gets the whole graph, in which `train_mask` selects the minibatch. The last minibatch
+    is kept, even if it is small.
 
     Args:
         graph: a graph; if it has no training node, there are no steps.
@@ -136,10 +140,10 @@ def node_minibatches(
 
 @explained
 def training_examples(graph: Graph) -> Tensor:
-    """Indices of the training examples (nodes, graphs or windows), int64.
+    """Indices (int64) of the training examples, which are nodes, graphs or windows.
 
     If there is no mask, all examples are training examples. Examples without any known label are
-    left out, as in `Graph.num_train`.
+    left out, as they are in `Graph.num_train`.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -155,7 +159,7 @@ def training_examples(graph: Graph) -> Tensor:
 
 @explained
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
-    """The same graph with another training mask and the same cached adjacency, without checks.
+    """The same graph with another training mask, without checks; it shares the cached adjacency.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -175,9 +179,9 @@ def graph_minibatches(
     """Shuffled minibatches of a collection's training graphs, for ``Training(batches=...)``.
 
     The last minibatch is kept, even if it is small. If one minibatch contains all graphs, it is the
-    collection itself with its cached adjacency. A minibatch contains no graphs outside the training
-    mask, so these graphs do not affect batch norm. In contrast, with ``Training(num_steps=...)``
-    each step uses the whole collection.
+    collection itself, with the cached adjacency of the collection. A minibatch contains no graphs
+    outside the training mask, so these graphs do not affect batch norm. In contrast, with
+    ``Training(num_steps=...)`` each step uses the whole collection.
 
     Args:
         graph: a collection.
@@ -211,8 +215,9 @@ def window_minibatches(
 ) -> Iterator[tuple[Graph, Any]]:
     """Shuffled minibatches of the training windows of a series, for ``Training(batches=...)``.
 
-    All minibatches share the series, its edges and the matrices cached for these edges. Windows
-    without any known label are left out. The last minibatch is kept, even if it is small.
+    All minibatches share the series, the edges of the series, and the matrices cached for these
+    edges. Windows without any known label are left out. The last minibatch is kept, even if it is
+    small.
 
     Args:
         graph: a series with windows, see `fgl.data.splits.windows`.

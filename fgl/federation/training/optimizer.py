@@ -19,10 +19,12 @@ SCALARS = ("step", "mu_product", "eta", "mu")  # scalars in an optimiser's state
 
 
 class Layout:
-    """Memory layout of parameters: a matrix multiplied by sparse features is stored by columns.
+    """Memory layout of parameters.
+
+    A matrix that is multiplied by sparse features is stored by columns.
 
     The product with sparse features reads the matrix by columns. A matrix stored by rows would be
-    copied in every step.
+    copied in every step of training.
 
     Args:
         params: name to tensor.
@@ -36,9 +38,11 @@ class Layout:
             self.turned = {n for n, p in params.items() if p.dim() == 2 and p.shape[1] == width}
 
     def turn(self, tensors: Mapping[str, Tensor]) -> Params:
-        """Transpose the tensors that are stored by columns; a second call undoes the first.
+        """Transpose the tensors that are stored by columns.
 
-        A name may have a prefix, as in the ``"exp_avg/name"`` of an optimiser's state.
+        A second call restores the first tensors.
+
+        A name may have a prefix, as in ``"exp_avg/name"`` of an optimiser's state.
         """
         return {
             path: value.mT if path.rsplit("/", 1)[-1] in self.turned and value.dim() > 1 else value
@@ -47,14 +51,17 @@ class Layout:
 
 
 def copies(leaves: Mapping[str, Tensor]) -> Params:
-    """Copies of the tensors; later changes in place do not affect the copies."""
+    """Copies of the tensors, which are not affected by later changes in place."""
     return {name: leaf.detach().clone() for name, leaf in leaves.items()}
 
 
 def change_grads(
     leaves: Mapping[str, Tensor], adjust: Adjust, layout: Layout, context: Any
 ) -> None:
-    """Replace the gradients by the results of `adjust`; a missing gradient is passed as zeros."""
+    """Replace the gradients by the results of `adjust`.
+
+    It gets zeros for a missing gradient.
+    """
     for leaf in leaves.values():
         if leaf.grad is None:
             leaf.grad = torch.zeros_like(leaf)
@@ -75,7 +82,7 @@ def step_settled(
     *,
     moments: bool,
 ) -> None:
-    """Take a step, then replace the parameters by the results of `settle`.
+    """Take an optimiser step, then replace the parameters by the results of `settle`.
 
     With `moments`, `settle` is also applied to each of the optimiser's moments. Before the first
     step the moments are 0.
@@ -93,7 +100,7 @@ def step_settled(
 def _moments(
     stepper: optim.Optimizer, leaves: Mapping[str, Tensor], include: bool
 ) -> dict[str, dict[str, Tensor]]:
-    """An optimiser's tensors for each parameter, by key such as ``"exp_avg"``."""
+    """The optimiser's tensors for each parameter, by a key such as ``"exp_avg"``."""
     moments: dict[str, dict[str, Tensor]] = {}
     for name, leaf in leaves.items() if include else ():
         for key, value in stepper.state.get(leaf, {}).items():
@@ -103,7 +110,7 @@ def _moments(
 
 
 def named(name: str, hook: Adjust) -> Adjust:
-    """The same hook, with a check that its results have the names and shapes of its arguments.
+    """The same hook with a check: its results must have the names and shapes of its arguments.
 
     Example:
         >>> forgetful = named("adjust", lambda grads, params, context: {})
@@ -135,7 +142,10 @@ def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
 
 
 def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """The optimiser of the trained tensors; a clear error if it does not accept an empty list."""
+    """The optimiser of the trained tensors.
+
+    If it rejects an empty list of tensors, the error names the reason.
+    """
     try:
         built: Any = optimizer(list(leaves.values()))
     except ValueError as error:
@@ -154,7 +164,7 @@ def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Opt
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
-    """The same optimiser with ``fused=True``, if torch supports it and no variant was set."""
+    """The same optimiser with ``fused=True``, if torch supports this and no variant was set."""
     for group in optimizer.param_groups:
         chosen = any(group.get(key) for key in ("foreach", "fused", "differentiable"))
         fits = all(p.is_floating_point() and not p.is_complex() for p in group["params"])
@@ -164,7 +174,7 @@ def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
 
 
 def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params:
-    """The optimiser's tensors by ``"key/parameter"``."""
+    """The tensors of the optimiser's state, with keys ``"key/parameter"``."""
     tensors = {}
     for name, leaf in leaves.items():
         for key, value in optimizer.state.get(leaf, {}).items():

@@ -46,7 +46,7 @@ def train(
     optimizer: Mapping[str, Tensor] | None = None,
     differentiate: Differentiate | None = None,
 ) -> Trained:
-    """Minimise ``method.loss`` on one client, from `params`.
+    """Minimise ``method.loss`` on one client, starting from `params`.
 
     Torch's global random state is seeded during the call and restored afterwards.
 
@@ -113,8 +113,8 @@ def minimise(
 ) -> Trained:
     """Take one step of an optimiser for each batch: ``params <- step(grad loss(params, *batch))``.
 
-    The function is used for the training of a client, and of a server that trains a model. Random
-    numbers come from torch's global generator.
+    This function trains the model of a client, or a model at the server. Random numbers come from
+    torch's global generator.
 
     Args:
         loss: ``(params, *batch) -> scalar``.
@@ -189,7 +189,7 @@ def minimise(
 
 
 def check_scalar(value: Any) -> None:
-    """Raise unless the loss is one number."""
+    """Raise an error unless the loss is a single number."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Expected the loss to be a scalar tensor, but got {value!r}")
     if value.dim():
@@ -197,7 +197,7 @@ def check_scalar(value: Any) -> None:
 
 
 def check_has_gradient(value: Tensor) -> None:
-    """Raise if a loss, or the losses of several clients, have no gradient."""
+    """Raise an error if a loss, or the losses of several clients, have no gradient."""
     if not value.requires_grad:
         raise ValueError(f"Expected the loss to depend on params, but got no gradient: {CALL}")
 
@@ -205,7 +205,7 @@ def check_has_gradient(value: Tensor) -> None:
 def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
     """Raise a ValueError if no parameter has a gradient after the backward pass.
 
-    There is no error if the loss is itself a leaf, ``torch.zeros((), requires_grad=True)``. Methods
+    A loss that is itself a leaf, ``torch.zeros((), requires_grad=True)``, raises no error. Methods
     return such a loss if there is nothing to train.
     """
     if leaves and loss.grad_fn is not None and all(leaf.grad is None for leaf in leaves.values()):
@@ -259,7 +259,9 @@ def _gradient(method: Method, params: Params, graph: Graph, context: Any) -> Par
 @explained
 @contextmanager
 def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """A context with the model in training or evaluation mode; each module's mode is restored.
+    """A context with the model in training or evaluation mode.
+
+    Afterwards each module's mode is restored.
 
     Example:
         >>> model = torch.nn.Dropout()
@@ -281,7 +283,10 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 @contextmanager
 def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
-    """A context with training mode, gradients and the given seed; the end restores all of them."""
+    """A context with training mode, gradients and the given seed.
+
+    Afterwards all three are restored.
+    """
     state = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     set_seed(seed)

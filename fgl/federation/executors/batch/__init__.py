@@ -1,1 +1,1 @@
-"""Training of several clients at the same time; clients are a dimension of the tensors."""
+"""Training of several clients at the same time; one tensor dimension indexes the clients."""

@@ -1,4 +1,4 @@
-"""The batch executor: clients in this process, of which several train as one batch."""
+"""The batch executor: it runs clients in this process, and trains several of them as one batch."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .train_cohort import kind_of, train_cohort
 
 
 class Batch(Loop):
-    """Executor of clients in this process that trains `clients_at_once` of them as one batch.
+    """Executor of clients in this process that trains up to `clients_at_once` clients as one batch.
 
-    Clients of similar size form a cohort, so that little padding is needed. Cohorts are reused in
-    later rounds. A cohort whose contexts have different keys is split.
+    Clients of similar size are grouped into a cohort, so that little padding is needed. Cohorts are
+    reused in later rounds. A cohort is split if its contexts have different keys.
 
     Args:
         method: the method; its loss must run under `vmap`.
@@ -60,9 +60,12 @@ class Batch(Loop):
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """Groups, of nearly equal length, of clients with similar sizes and equally old optimisers.
+        """Groups of clients with similar sizes and equally old optimisers.
 
-        Clients that have their own models share a group only if these models are of one kind.
+        The groups have nearly equal length.
+
+        Clients that have their own models are in the same group only if these models are of one
+        kind.
         """
         if self.one_by_one:
             self.padding = 0.0
@@ -130,9 +133,9 @@ class Batch(Loop):
 
 
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
-    """Positions of the clients whose contexts have the same keys, also in nested dicts.
+    """Group the positions of clients whose contexts have the same keys, also in nested dicts.
 
-    If clients have their own parts of the model, these parts also have the same shapes.
+    If clients have their own parts of the model, the parts of a group also have the same shapes.
     """
     by_kind: dict[Any, list[int]] = {}
     for row, one in enumerate(ready):
@@ -148,7 +151,10 @@ def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
 
 
 def _ages(states: Mapping[int, State]) -> dict[int, tuple[tuple[str, float], ...]]:
-    """Entries and step counts of kept optimisers; a cohort has one optimiser, so all must agree."""
+    """Entries and step counts of each kept optimiser.
+
+    Within a cohort all of them must be equal, since a cohort has one optimiser.
+    """
     kept_by: dict[int, Any] = {k: state.get("optimizer", {}) for k, state in states.items()}
     # A method may keep a tensor of its own under this name.
     optimizers = {k: {} if isinstance(own, Tensor) else own for k, own in kept_by.items()}

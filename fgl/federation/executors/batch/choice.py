@@ -32,7 +32,7 @@ FEWEST = 3  # clients that are worth a batch
 
 
 class Choice(NamedTuple):
-    """Number of clients that train as one batch, the reason, and whether batches are impossible.
+    """Number of clients that train as one batch, the reason, and whether batches are not possible.
 
     Example:
         >>> print(Choice(8, "together they fit the cache"))
@@ -55,27 +55,28 @@ class Choice(NamedTuple):
 def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
     """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 
-    A client's working set in a step is estimated as ``4 P + D`` numbers. P is the number of trained
-    parameters. D is the number of the client's features and edges, plus four times the number of
-    outputs of all layers for its nodes. For a series, outputs are counted at each time of each
-    window in a step. The client with the largest D determines the estimate.
+    For each client, the memory that a step uses is estimated as ``4 P + D`` numbers. P is the
+    number of trained parameters. D counts one number for each feature value and edge of the client,
+    and four numbers for each layer output of each node. For a time series, layer outputs are
+    counted for each time point in each window of a step. The client with the largest D determines
+    the estimate.
 
-    The number of batches is the working set of all clients divided by the size of the cache,
-    rounded. So a batch may exceed the cache by half.
+    The number of batches is the memory that all clients' steps use, divided by the cache size and
+    rounded. So a batch may exceed the cache size by up to half.
 
-    If D by itself reaches a twelfth of the cache, a single client uses all cores, and a batch would
-    not fit in the cache. In that case all clients train one at a time. A batch pads all clients to
-    the size of the largest client. So D is multiplied by its ratio to the mean client's D before
-    this comparison. If clients hold many graphs, the bound is three fifths of the cache, and below
-    it at least ten clients share a batch. In this case products with dense weights take most of the
-    time, and the cache matters less to them.
+    If D by itself reaches a twelfth of the cache, one client keeps all cores busy, and a batch
+    would not fit in the cache. In that case all clients train one at a time. A batch pads all
+    clients to the size of the largest client. So for this comparison, D is multiplied by the ratio
+    of D to the mean of all clients' D. If clients hold many graphs, the bound is three fifths of
+    the cache. Below the bound, at least ten clients share a batch. For many graphs, products with
+    dense weights take most of the time, and such products depend less on the cache.
 
-    Clients that have their own models are batched by kind of model. The result is then the smallest
-    number over the kinds that several clients have.
+    Clients that have their own models are batched by kind of model. In that case the smallest
+    number is returned, over all kinds of model that several clients have.
 
     The result is the same on every computer, since the cache size is a constant and is not
-    measured. If a loss does not work in a batch, the first round detects this, and `fgl.run` trains
-    one client at a time, see `Round.one_by_one`.
+    measured. If a loss does not work in a batch, the first round detects this error, and `fgl.run`
+    then trains one client at a time (see `Round.one_by_one`).
 
     Args:
         method: the method with the model and the optimiser.
@@ -124,7 +125,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
-    """The smallest choice over the kinds of model that several clients have."""
+    """The smallest choice over the kinds of model; kinds that only one client has are ignored."""
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)
@@ -138,7 +139,7 @@ def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None
 
 
 def _refused(method: Method, clients: Sequence[Graph]) -> str:
-    """The reason why clients cannot train as a batch, if known before the first step; else ""."""
+    """The reason why clients cannot train as a batch, if known before the first step; or ""."""
     if len(clients) < 2:
         return "one client is no batch" if clients else "there is no client"
     sizes = {graph.num_nodes for graph in clients}
@@ -158,7 +159,7 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
 
 
 def _trained_bytes(method: Method) -> int:
-    """Bytes of the trained tensors, their gradients, and two optimiser values per parameter."""
+    """Bytes of trained tensors, of their gradients, and of two optimiser values per parameter."""
     tensors = {**dict(method.model.named_parameters()), **method.own.personal}
     names = trainable(method)
     return STEP * sum(t.numel() * t.element_size() for n, t in tensors.items() if n in names)
@@ -179,7 +180,7 @@ def _data_bytes(method: Method, graph: Graph) -> int:
 
 
 def _times(method: Method, graph: Graph) -> int:
-    """Number of time points of a series that a step reads over all windows; 1 for a plain graph."""
+    """Number of time points of a series that a step reads in all windows; 1 for a plain graph."""
     if not graph.has("window_index"):
         return 1
     batch = graph

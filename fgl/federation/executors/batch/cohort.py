@@ -48,7 +48,7 @@ class Stacked:
 
 
 def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
-    """The tensors in a value, and everything else: its structure and its other objects.
+    """The tensors in a value, followed by everything else: the value's structure and other objects.
 
     Example:
         >>> taken_apart({"a": torch.tensor(1.0), "b": 2})
@@ -78,7 +78,9 @@ def _late(make: Callable[[], Part]) -> Part:
 
 
 class Cohort:
-    """K graphs, padded to the largest graph and stacked; edges become block-diagonal operators.
+    """The graphs of K clients, stacked after padding to the largest graph.
+
+    Edges become block-diagonal operators.
 
     Args:
         graphs: the clients' graphs, with equal fields, features, classes, dtype and device.
@@ -132,9 +134,12 @@ class Cohort:
             self.parts["train_mask"] = self.parts["example_mask"]
 
     def of_step(self, batches: Sequence[Graph | None]) -> Cohort:
-        """The cohort of a step: one graph per client, or None for a client that takes no step.
+        """The cohort of a step.
 
-        If the graphs are windows of the clients' series, they share the stacked series and edges.
+        The cohort has one graph per client. `batches` has None for a client without a step.
+
+        If the graphs are windows of the clients' series, they share the stacked series and the
+        stacked edges.
         """
         first = next(graph for graph in batches if graph is not None)
         if not first.has("window_index"):
@@ -154,7 +159,7 @@ class Cohort:
         return self._stacked(name, [getattr(graph, name) for graph in self.graphs], pad=True)
 
     def _entries(self, name: str) -> Part:
-        """A field of the edges; padding follows a client's own entries."""
+        """An edge field, with padding after each client's own entries."""
         return self._stacked(name, [graph.entries(name) for graph in self.graphs], pad=True)
 
     def _pairs(self) -> Part:
@@ -163,7 +168,10 @@ class Cohort:
         return lambda client: rows(client).T
 
     def _messages(self) -> Part:
-        """``edge_index [2, E]`` of the entries; padded entries are loops at the sink."""
+        """``edge_index [2, E]`` of the entries.
+
+        Padded entries are self-loops at the sink.
+        """
         patterns = [graph.adj.pattern for graph in self.graphs]
         shape = (len(patterns), 2, max(pattern.nnz for pattern in patterns))
         ends = self.index.new_full(shape, self.num_nodes)
@@ -182,7 +190,10 @@ class Cohort:
         return len(self.graphs)
 
     def _owners(self, graph: Graph) -> Tensor:
-        """The index of every node's graph; padded nodes belong to an extra graph."""
+        """The index of the graph that each node belongs to.
+
+        Padded nodes belong to an extra graph.
+        """
         out = graph.edge_index.new_full((self.num_nodes,), self.num_examples)
         out[: graph.num_nodes] = graph.batch  # type: ignore[assignment]
         return out
@@ -193,11 +204,14 @@ class Cohort:
         return isinstance(self.graphs[0].x, SparseMatrix)
 
     def known(self) -> list[Tensor]:
-        """The stacks that losses may use and that are still in memory, as arguments of `vmap`."""
+        """The stacks that losses may use and that are still in memory.
+
+        These stacks become arguments of `vmap`.
+        """
         return [stack for ref in self._lifted if (stack := ref()) is not None]
 
     def remember(self, stacks: Sequence[Tensor]) -> None:
-        """Add stacks to `known` by weak references, so that they are freed after their round."""
+        """Add stacks to `known` by weak references, so that their memory is freed after a round."""
         self._lifted = [weakref.ref(stack) for stack in (*self.known(), *stacks)]
 
     def graph(self, client: Member) -> Graph:
@@ -205,10 +219,10 @@ class Cohort:
         return _Member(self, client)
 
     def stack(self, name: str, values: Sequence[Any]) -> Stacked:
-        """A function that returns, inside `vmap`, the current client's entry of `values`.
+        """A function for use inside `vmap` that returns the current client's entry of `values`.
 
-        A value that all clients share is passed on unchanged. `Ragged` values are padded with
-        zeros, and their mask excludes the padding.
+        If all clients share a value, the function returns this value unchanged. `Ragged` values are
+        padded with zeros, and their mask excludes the padding.
 
         Raises:
             TypeError: if a value has another type than the first client's value.
@@ -252,7 +266,7 @@ class Cohort:
         )
 
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
-        """Raise if shapes differ: without a mask, padding would silently change the loss."""
+        """Raise if shapes differ, since padding without a mask would silently change the loss."""
         for client, value in zip(self.clients, values, strict=True):
             shape: Any = getattr(value, "shape", None)
             want: Any = getattr(values[0], "shape", None)
@@ -302,16 +316,19 @@ class Cohort:
 
 
 def _joined(of: Part, parts: Iterable[Stacked]) -> Stacked:
-    """A value that is composed of other values."""
+    """A value that combines other values."""
     parts = list(parts)
     tensors = [tensor for part in parts for tensor in part.tensors]
     return Stacked(of, tensors, [Stacked, *(each for part in parts for each in part.fixed)])
 
 
 class _Member(Graph):
-    """A graph inside `vmap`: it has batched tensors, and masks exclude its padded nodes.
+    """A graph inside `vmap`.
 
-    Its numbers of nodes, edges and training nodes are the client's own numbers, as tensors.
+    The tensors of this graph are batched, and the masks exclude padded nodes.
+
+    The graph's numbers of nodes, edges and training nodes are tensors with the client's own
+    numbers.
     """
 
     def __init__(self, cohort: Cohort, client: Member) -> None:
@@ -377,7 +394,9 @@ class _Member(Graph):
 
 @explained
 def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Layers that mix examples, padding included: a batch of unequal clients must have none.
+    """Layers that mix examples, including padding.
+
+    A batch of unequal clients must have no such layers.
 
     Example:
         >>> len(batch_norms(torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1))))
@@ -387,7 +406,7 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
 
 
 def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
-    """Raise if the graphs cannot be stacked: their fields, features or classes differ."""
+    """Raise if graphs cannot be stacked because their fields, features or classes differ."""
     if not graphs:
         raise ValueError("Expected graphs to be at least one, but got none")
     want = kind_of_graph(graphs[0])
@@ -402,7 +421,7 @@ def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
 
 
 def kind_of_graph(graph: Graph) -> dict[str, Any]:
-    """A key; only graphs with equal keys can be stacked."""
+    """A key for stacking: only graphs with equal keys can be stacked."""
     names = (*EXAMPLE_FIELDS, *NODE_FIELDS, *EDGE_FIELDS[1:], *TIME_FIELDS)
     names = (*names, "edge_label_index", "batch")
     return {

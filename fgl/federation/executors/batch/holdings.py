@@ -1,7 +1,7 @@
-"""Holdings of a loss: the Python objects that the loss can reach, and a check for changes.
+"""Holdings of a loss: the Python objects that the loss can reach, and a check whether they change.
 
 A traced step repeats tensor operations and runs no Python code. So all other values that a loss
-depends on must stay unchanged: a counter, a flag of a module, a tensor in a closure.
+depends on must stay unchanged, such as a counter, a flag of a module or a tensor in a closure.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MOST = 10_000  # objects, which are compared before every step
 
 
 class Holdings:
-    """The objects reachable from some roots: containers, closures, attributes, globals and tensors.
+    """The objects reachable from given roots: containers, closures, attributes, globals, tensors.
 
     Args:
         roots: a loss and its model.
@@ -102,11 +102,11 @@ class Holdings:
             return False
 
     def holds(self, value: Any) -> bool:
-        """Whether this object is among the holdings."""
+        """Whether the holdings include this object."""
         return self._seen.get(id(value)) is value
 
     def _visited(self, value: Any) -> list[Any]:
-        """The objects that a value holds; none if the value was visited before."""
+        """The objects that a value refers to; empty if the value was visited before."""
         if id(value) in self._seen or isinstance(value, LEAVES):
             return []
         self._seen[id(value)] = value
@@ -190,7 +190,10 @@ def _is_part(value: Any, name: str) -> bool:
 
 
 def _has_slots(kind: type) -> bool:
-    """Whether objects of a class have slots, whose values are not in the object's dict."""
+    """Whether a class has slots.
+
+    Values in slots are missing from an object's dict.
+    """
     return any(
         "__slots__" in vars(each) for each in kind.__mro__ if not _of_library(each.__module__)
     )

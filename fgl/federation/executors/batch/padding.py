@@ -1,4 +1,4 @@
-"""The check of padding: a client's loss must be the same in a batch and without a batch."""
+"""The check of padding: a client's loss must be equal in a batch and in training one at a time."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ GROUP = "edges of clients"  # and their numbers: a group whose clients were all 
 def check_padding(
     view: View, params: Sequence[Params], left: Sequence[int], checked: set[str]
 ) -> None:
-    """Check for each kind of padding that the most padded client's loss does not depend on it.
+    """Check each kind of padding: it must not change the loss of the most padded client.
 
-    The client's loss in the batch is compared with its loss without a batch, in evaluation mode. If
-    the model has a module that is neither torch's nor fgl's, the losses are also compared in
-    training mode without dropout. If the model reads `edge_index`, the losses of all clients are
-    compared, and gradients must be finite.
+    A client's loss in the batch is compared with its loss outside the batch, in evaluation mode. If
+    the model has modules from outside torch and fgl, the losses are also compared in training mode
+    without dropout. If the model reads `edge_index`, the losses of all clients are compared, and
+    gradients must be finite.
 
     Args:
         view: the current step.
@@ -62,7 +62,10 @@ def check_padding(
 
 
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
-    """Kinds of padding in a batch, each with the client of `left` that has the most padding."""
+    """Kinds of padding in a batch.
+
+    Each kind is mapped to the client of `left` with the most padding.
+    """
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
     if cohort.graphs[0].edge_label_index is not None or cohort.graphs[0].has("window_index"):
         sizes["examples"] = [graph.num_examples for graph in cohort.graphs]
@@ -77,7 +80,7 @@ def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dic
 
 
 def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
-    """Compare in evaluation mode, and also in training mode if the code of a module is unknown."""
+    """Compare losses in evaluation mode; also in training mode if a module's code is unknown."""
     modules = stand_in(view.method.model).modules()
     familiar = all(type(module).__module__.split(".")[0] in ("torch", "fgl") for module in modules)
     for training in (False,) if familiar else (False, True):
@@ -85,14 +88,14 @@ def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
 
 
 def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int]) -> None:
-    """Compare at perturbed parameters, or at the given ones if that loss is not finite.
+    """Compare losses at perturbed parameters, or at the given ones if the loss is not finite there.
 
-    With biases of 0, outputs at padded nodes would be 0 and hide an error.
+    At biases of 0, the outputs at padded nodes could be 0, which would hide an error.
     """
     names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
-        """Parameters, and the clients' losses without a batch and in the batch."""
+        """The parameters, the clients' losses outside the batch, and their losses in the batch."""
         ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
         losses = _whole(view).losses(_stacks(view, at))
@@ -122,10 +125,10 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
 
 
 def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
-    """Raise if a gradient is finite without a batch but not in the batch.
+    """Raise an error if a client's gradient is finite outside the batch but not in the batch.
 
-    A mean over a padded graph may divide by 0. Its loss is left out, but its gradient is 0 times
-    NaN.
+    A mean over a padded graph may be a division by 0. Even if the loss excludes such a mean, the
+    gradient is 0 times NaN.
     """
     names = trainable(view.method)
     with _aside(view):
@@ -154,7 +157,7 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _aside(view: View, training: bool = False) -> Iterator[None]:
-    """A context without torch's dropout; it does not change the random numbers of training."""
+    """A context without torch's dropout that leaves the random numbers of training unchanged."""
     device = view.cohort.graphs[0].device
     devices = [device] if device.type == "cuda" else []
     model = stand_in(view.method.model)
@@ -166,19 +169,22 @@ def _aside(view: View, training: bool = False) -> Iterator[None]:
 
 
 def _alone(view: View, at: Params, client: int, seed: int = 0) -> Tensor:
-    """The loss of a client without a batch; changes of buffers are discarded."""
+    """The loss of one client, computed outside a batch.
+
+    Changes to buffers are discarded.
+    """
     set_seed(seed)
     at = {name: value if value.requires_grad else value.clone() for name, value in at.items()}
     return view.method.loss(at, view.cohort.graphs[client], view.contexts[client])
 
 
 def _whole(view: View) -> View:
-    """The same step, but on all training examples of the clients."""
+    """A view of the same step that uses all training examples of the clients."""
     return View(view.method, view.layout).at(view.cohort, view.contexts, None)
 
 
 def _stacks(view: View, at: Params) -> Params:
-    """The same parameters for every client, stacked in their memory layout."""
+    """A stack with one copy of the parameters per client, in the memory layout of stacks."""
     return {
         name: value.detach().expand(len(view.cohort), *value.shape).clone()
         for name, value in view.layout.turn(at).items()
@@ -186,6 +192,9 @@ def _stacks(view: View, at: Params) -> Params:
 
 
 def _beside(value: Tensor) -> Tensor:
-    """A copy with random changes up to a tenth of the mean entry size, or of 1 if all are 0."""
+    """A copy of a tensor with random changes, each at most a tenth of the mean absolute entry.
+
+    If all entries are 0, a change is at most a tenth.
+    """
     size = value.abs().mean()
     return value + 0.1 * torch.rand_like(value) * torch.where(size > 0, size, 1)

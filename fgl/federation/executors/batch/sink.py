@@ -1,8 +1,9 @@
-"""The sink: an extra node for the padded and removed edges of a batch, for PyG's models.
+"""The sink: an extra node at which the padded and removed edges of a batch end, for PyG's models.
 
-PyG's code removes edges by masks, which does not work under `vmap`. So padded edges, and edges that
-`Graph.with_adj` set to 0, become loops at the sink. The sink has features of 0 and belongs to an
-extra graph. Its row is removed from the model's output.
+PyG's code uses masks to remove edges, which does not work under `vmap`. So padded edges become
+self-loops at the sink, and so do edges whose weight `Graph.with_adj` set to 0. The features of the
+sink are 0, and the sink belongs to an extra graph. The row of the sink is removed from the model's
+output.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ FRESH |= {torch.zeros, torch.ones, torch.full, torch.empty}
 
 
 class SunkReading(Reading):
-    """Arguments of a model with `edge_index` for one client of a batch; padding is at the sink.
+    """Arguments of a model with `edge_index`, for one client of a batch.
+
+    Padded edges are at the sink.
 
     Args:
         graph: the client's graph; its edge fields end with padding.
@@ -78,7 +81,10 @@ class SunkReading(Reading):
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """Call the model with masked edges moved to the sink, and remove the sink's row."""
+        """A context for a call of the model.
+
+        The context moves masked edges to the sink and removes the sink's row from the output.
+        """
         hook = model.register_forward_hook(self._cut, prepend=True)
         try:
             with Filtered(self):
@@ -87,7 +93,10 @@ class SunkReading(Reading):
             hook.remove()
 
     def _cut(self, model: nn.Module, args: Any, out: Any) -> Any:
-        """The output without the sink's row, or without the row of the sink's graph."""
+        """The output without the sink's row.
+
+        For several graphs, the row of the sink's graph is removed.
+        """
         if isinstance(out, tuple):
             return tuple(self._cut(model, args, each) for each in out)
         if not isinstance(out, Tensor) or not out.dim():
@@ -101,11 +110,11 @@ class SunkReading(Reading):
 
 
 class Filtered(TorchFunctionMode):
-    """A mode that makes PyG's operations on edges work under `vmap`, with fixed shapes.
+    """A torch function mode with fixed shapes, so that PyG's operations on edges work under `vmap`.
 
-    A mask moves the excluded edges to the sink. The largest index is replaced by the largest
-    possible index. Tensors that a layer creates are created for each client. Rows are read and
-    added as a whole, which is faster.
+    Edges that a mask excludes are moved to the sink. The largest index in a tensor is replaced by
+    the largest possible index. If a layer creates a tensor, each client gets its own copy. Whole
+    rows are read and added, which is faster than single entries.
     """
 
     def __init__(self, reading: SunkReading) -> None:
@@ -133,7 +142,10 @@ class Filtered(TorchFunctionMode):
         return out
 
     def _masked(self, values: Tensor, mask: Any) -> Tensor:
-        """All entries; edges that the mask excludes become loops at the sink."""
+        """The values of all edges.
+
+        Edges that the mask excludes become self-loops at the sink.
+        """
         ends = values.dtype == torch.int64 and not self._is_field(values)
         return torch.where(mask, values, self.reading.sink) if ends else values
 
@@ -156,11 +168,14 @@ def _mask_of(key: Any) -> Tensor | None:
 
 
 def _reads_rows(x: Tensor, dim: int, index: Tensor) -> bool:
-    """Whether whole rows are read: these are copied, which is faster than reading each entry."""
+    """Whether whole rows are read.
+
+    Whole rows are copied, which is faster than reading each entry.
+    """
     return dim in (0, -x.dim()) and x.is_floating_point() and index.dim() == 1
 
 
 def _adds_rows(into: Tensor, dim: int, index: Tensor, values: Tensor) -> bool:
-    """Whether whole rows are added: all entries of a row have the same index."""
+    """Whether whole rows are added, which means that all entries of a row have the same index."""
     by_rows = not any(index.stride()[1:]) and values.shape == index.shape
     return dim in (0, -into.dim()) and by_rows

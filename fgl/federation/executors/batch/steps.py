@@ -45,7 +45,10 @@ class View:
         self._known: Mapping[tuple[int, ...], tuple[list[Any], Stacked]] = {}
 
     def at(self, cohort: Cohort, contexts: Sequence[Any], mask: Tensor | None) -> View:
-        """The view of a step; values shared with the previous step are not stacked again."""
+        """The view of a step.
+
+        Values that the previous step also used are not stacked again.
+        """
         view = View(self.method, self.layout)
         view.cohort, view.contexts, view.mask = cohort, contexts, mask
         same = self.__dict__.get("cohort") is cohort
@@ -68,11 +71,11 @@ class View:
         return self._parts[key]
 
     def read(self) -> list[str]:
-        """The entries that were read from the contexts, if each client has its own context."""
+        """The names of the context entries read so far, if each client has its own context."""
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
-        """The tensors in these entries of the contexts, and everything else in them."""
+        """The tensors in the entries `keys` of the contexts, and all else in these entries."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return taken_apart(first)
@@ -85,9 +88,9 @@ class View:
         return tensors, [list(first), *(each for part in parts for each in part.fixed)]
 
     def renewed(self) -> View:
-        """The same step on copies of its mask and of the contexts' tensors.
+        """A view of the same step with copies of the mask and of the contexts' tensors.
 
-        Values that were derived from a tensor and cached are not cached for its copy.
+        A cached value that was derived from a tensor is not cached for the copy.
         """
         view = type(self)(self.method, self.layout)
         memo: dict[int, Any] = {}
@@ -105,7 +108,10 @@ class View:
         return self.cohort.stack("context", self.contexts)(client)
 
     def losses(self, stacks: Params) -> Tensor:
-        """The clients' losses ``[K]``, each at the client's own row of the stacked parameters."""
+        """The clients' losses ``[K]``.
+
+        Each client uses its own row of the stacked parameters.
+        """
 
         def loss(client: Member, mask: Tensor | None, local: Params) -> Tensor:
             graph = self.cohort.graph(client)
@@ -118,7 +124,7 @@ class View:
         return self._mapped("loss", loss, stacks)  # type: ignore[no-any-return]
 
     def hook(self, name: str, function: Hook) -> Hook:
-        """Call `Training.adjust` or `settle` for all clients, with each client's context."""
+        """A hook that calls `Training.adjust` or `settle` for all clients, with their contexts."""
         function = named(name, function)
 
         def one(client: Member, mask: Tensor | None, first: Params, second: Params) -> Params:
@@ -131,7 +137,10 @@ class View:
         return all_at_once
 
     def _mapped(self, name: str, function: Callable[..., Any], *trees: Params) -> Any:
-        """Map a function over clients; an error names the unsupported operation and a remedy."""
+        """Map a function over clients.
+
+        If an operation is not supported, the error names it and a remedy.
+        """
         stacks = self.cohort.known()
         clients: list[Member] = []
 
@@ -161,11 +170,14 @@ class View:
 
 
 class Alone(View):
-    """The local step of one client, without `vmap`; `cohort` is the client's graph."""
+    """The local step of one client without `vmap`.
+
+    Here `cohort` is the client's graph.
+    """
 
     @classmethod
     def of(cls, method: Method, layout: Layout, graph: Graph, context: Any) -> Alone:
-        """The view of a step of this client."""
+        """The view of a step of the given client."""
         view = cls(method, layout)
         view.cohort, view.contexts = graph, [context]
         return view
@@ -178,7 +190,10 @@ class Alone(View):
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """A context with copies of its tensors; a tensor that occurs twice is copied only one time."""
+    """A copy of a context with copied tensors.
+
+    If a tensor occurs twice, it is copied once.
+    """
     if id(value) in memo:
         return memo[id(value)]
     new = value
@@ -195,7 +210,10 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
 
 
 class _Context(Mapping[str, Any]):
-    """The context of a client inside `vmap`; an entry is stacked when the loss first reads it."""
+    """The context of a client inside `vmap`.
+
+    An entry is stacked when the loss first reads it.
+    """
 
     def __init__(self, view: View, client: Member) -> None:
         self._view, self._client = view, client
@@ -213,7 +231,9 @@ class _Context(Mapping[str, Any]):
 
 
 class StepPlan:
-    """The steps of a cohort; a client with fewer steps repeats a step, whose result is ignored.
+    """The steps of a cohort.
+
+    If a client has fewer steps, it repeats a step and the result is ignored.
 
     Args:
         how: number of steps, or `how.batches`.
@@ -238,9 +258,9 @@ class StepPlan:
         self.counts = [len(steps) for steps in self.drawn]
 
     def at(self, step: int) -> tuple[Cohort, Sequence[Any], Tensor | None]:
-        """The cohort of a step, its contexts, and training masks ``[K, num_nodes]`` or None.
+        """The cohort of a step, its contexts, and its training masks ``[K, num_nodes]`` or None.
 
-        If the contexts equal those of the previous step, the same list is returned.
+        If the contexts equal the contexts of the previous step, the same list object is returned.
         """
         own = self.cohort.graphs
         pairs = [steps[min(step, len(steps) - 1)] if steps else None for steps in self.drawn]
@@ -254,7 +274,7 @@ class StepPlan:
         return self.cohort.of_step(graphs), self.given, None
 
     def _masks(self, graphs: Sequence[Graph | None]) -> Tensor | None:
-        """The examples that each client trains on, if a step uses only some of them."""
+        """Masks of the examples that each client trains on, if a step uses only some examples."""
         own = self.cohort.graphs
         if all(graph is None or graph is mine for graph, mine in zip(graphs, own, strict=True)):
             return None

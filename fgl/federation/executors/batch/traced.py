@@ -1,8 +1,9 @@
-"""Traced steps: a cohort's losses and gradients as a flat list of operations.
+"""Traced steps: the losses and gradients of a cohort as a flat list of operations.
 
-A `Recorder` records the operations of one step, below `vmap` and autograd. Repeating the list gives
-bit-identical results and avoids the Python overhead of both. A list is valid for one cohort. Its
-inputs are the parameters, buffers, contexts and masks.
+A `Recorder` records the operations of one step, at a level below `vmap` and autograd. Repeating
+this list of operations gives bit-identical results without the Python overhead of `vmap` and
+autograd. Each list of operations is valid for one cohort. The inputs of the list are the
+parameters, buffers, contexts and masks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MOST = 4  # traces of a cohort; a loss that needs more changes too often
 
 
 class Step(NamedTuple):
-    """A local step: its view, parameters and buffers, and the names of the trained tensors."""
+    """A local step: its view, its parameters and buffers, and the trained tensors by name."""
 
     view: View
     stacks: Params
@@ -41,12 +42,13 @@ class Step(NamedTuple):
 
 
 class Tracer:
-    """The traced steps of a run, each checked against ordinary steps.
+    """The traced steps of a run, which are compared with ordinary steps.
 
-    After `AFTER` ordinary steps of a cohort, one step is recorded; later steps repeat it. At uses
-    1, 2, 4, 8, ... of the recorded step, the ordinary step is also taken from the same random
-    state. Losses, gradients, buffers and the random state must then be bit-identical. A difference
-    or an error ends all tracing of the run, and `why` has the reason.
+    After `AFTER` ordinary steps of a cohort, one step is recorded. Later steps repeat the recorded
+    operations. At uses 1, 2, 4, 8 and so on of the recorded step, an ordinary step is also taken
+    from the same random state. The two steps must have bit-identical losses, gradients, buffers and
+    random states. A difference or an error ends all tracing of the run. The reason is stored in
+    `why`.
 
     Example:
         >>> tracer = Tracer()
@@ -61,7 +63,7 @@ class Tracer:
         self._traces: WeakKeyDictionary[Cohort | Graph, list[Trace]] = WeakKeyDictionary()
 
     def differentiate(self, step: Step) -> Tensor:
-        """Compute the clients' losses ``[K]``; the leaves get their gradients."""
+        """Compute the losses ``[K]`` of the clients, and store the gradients of the leaves."""
         on_gpu = any(leaf.is_cuda for leaf in step.leaves.values())
         if self.why or on_gpu or torch.is_autocast_enabled("cpu"):
             return differentiated(step)
@@ -80,7 +82,7 @@ class Tracer:
         return self._recorded(traces, step)
 
     def rest(self, graphs: Cohort | Graph) -> None:
-        """Release the last step's tensors, at the end of a round of a cohort or a client."""
+        """Release the tensors of the last step, at the end of a round of a cohort or client."""
         for trace in self._traces.get(graphs, ()):
             trace.last = None
 
@@ -99,7 +101,10 @@ class Tracer:
         return losses
 
     def _recorded(self, traces: list[Trace], step: Step) -> Tensor:
-        """Take an ordinary step; also record it if it changed only tensors."""
+        """Take an ordinary step.
+
+        If the step changed only tensors, also record it.
+        """
         method = step.view.method
         holdings = Holdings([method.loss, stand_in(method.model)])
         if holdings.refused:
@@ -120,7 +125,7 @@ class Tracer:
         return losses
 
     def _compared(self, trace: Trace, inputs: Sequence[Tensor], step: Step) -> Tensor:
-        """Take the ordinary step, and compare the traced one with it."""
+        """Take the ordinary step, and compare the traced step with it."""
         stacks, leaves = step.stacks, step.leaves
         state, before = torch.get_rng_state(), _copies(stacks)
         with _still(self, trace.holdings):
@@ -175,7 +180,7 @@ class Trace:
         self._shared: set[int] = set()  # gradients that are views of something else
 
     def inputs(self, step: Step) -> list[Tensor] | None:
-        """The inputs of the operations at this step; None if the trace is invalid for it."""
+        """The inputs of the operations at this step; None if the trace is not valid for it."""
         view, stacks = step.view, step.stacks
         if not self.holdings.unchanged():
             return None
@@ -200,7 +205,7 @@ class Trace:
         return [*inputs[:place], mask, *inputs[place + 1 :]]
 
     def run(self, inputs: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> Tensor:
-        """Repeat the operations; the leaves get their gradients."""
+        """Repeat the operations and store the gradients of the leaves."""
         with torch.no_grad():
             losses, *grads = self.call(*inputs)
             for number, (leaf, grad) in enumerate(zip(leaves.values(), grads, strict=True)):
@@ -211,7 +216,10 @@ class Trace:
         return losses
 
     def learn_aliases(self, inputs: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> None:
-        """Note gradients that share memory with an input or each other; they are copied."""
+        """Find gradients that share memory with an input or another gradient.
+
+        `run` copies such gradients.
+        """
         places = {each.untyped_storage().data_ptr() for each in inputs}
         for number, leaf in enumerate(leaves.values()):
             if leaf.grad is None:
@@ -224,7 +232,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Form:
-    """Conditions of a trace: the forms of its inputs, and the objects that are not tensors."""
+    """Conditions of a trace: the forms of its inputs, and its inputs that are not tensors."""
 
     tensors: Sequence[Any]
     fixed: Sequence[Any]
@@ -244,7 +252,7 @@ def _same_object(one: Any, other: Any) -> bool:
 
 
 def differentiated(step: Step) -> Tensor:
-    """Compute the clients' losses ``[K]`` and differentiate their sum; the leaves get gradients."""
+    """Compute the losses ``[K]`` of the clients, and the gradients of their sum for the leaves."""
     losses = step.view.losses(step.stacks)
     check_has_gradient(losses)
     losses.backward(scalar(1.0, losses.dtype, losses.device).expand_as(losses))
@@ -253,7 +261,9 @@ def differentiated(step: Step) -> Tensor:
 
 
 def record(view: View, stacks: Params, leaves: Sequence[str], holdings: Holdings) -> Trace:
-    """Record a step that was taken before; the stacks may change in place.
+    """Record a step that was taken before.
+
+    The stacks may be changed in place.
 
     Args:
         view: the step.
@@ -311,7 +321,10 @@ def _copies(stacks: Params) -> Params:
 
 @contextmanager
 def _random_state(state: Tensor) -> Iterator[None]:
-    """A context with a given random state of torch; the current state is restored afterwards."""
+    """A context in which torch has the given random state.
+
+    The current state is restored afterwards.
+    """
     present = torch.get_rng_state()
     torch.set_rng_state(state)
     try:
@@ -322,7 +335,7 @@ def _random_state(state: Tensor) -> Iterator[None]:
 
 @contextmanager
 def _still(tracer: Tracer, holdings: Holdings) -> Iterator[None]:
-    """A context that notes changes of Python's and NumPy's random states and of the loss."""
+    """A context that ends tracing if Python's or NumPy's random state, or an object, changes."""
     before = _states()
     yield
     if _states() != before:

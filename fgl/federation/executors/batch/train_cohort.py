@@ -1,6 +1,7 @@
-"""Local training of a cohort: K clients train together, as a dimension of the tensors.
+"""Local training of a cohort: K clients train together, and a tensor dimension indexes the clients.
 
-Optimisers are element-wise, so one optimiser of stacked parameters ``[K, ...]`` acts as K.
+Optimisers are element-wise, so one optimiser for stacked parameters ``[K, ...]`` acts like K
+optimisers.
 """
 
 from __future__ import annotations
@@ -52,11 +53,13 @@ def train_cohort(
     checked: set[str] | None = None,
     tracer: Tracer | None = None,
 ) -> list[Trained]:
-    """Train all clients of a cohort together, with the results that `train` gives for each client.
+    """Train all clients of a cohort together.
 
-    A step is one ``torch.func.vmap`` of the loss over the clients, one backward pass and one step
-    of an optimiser of the stacked parameters. A client with fewer minibatches than others stops
-    early.
+    The results are those that `train` gives for each client.
+
+    A step has three parts: the loss, mapped over the clients by ``torch.func.vmap``; one backward
+    pass; and one optimiser step on the stacked parameters. A client that has fewer minibatches than
+    others finishes earlier.
 
     Args:
         method: the method; its loss must run under `vmap`, and its optimiser must be element-wise.
@@ -142,7 +145,9 @@ def train_cohort(
 
 
 def kind_of(method: Method, graph: Graph) -> Hashable:
-    """A key shared by clients that have their own models and can train as one batch.
+    """A key of a client's model.
+
+    Clients with equal keys can train as one batch.
 
     Example:
         >>> kind_of(fgl.fedavg(torch.nn.Linear(1, 1)), None)
@@ -171,7 +176,10 @@ def _step(
     stepper: optim.Optimizer,
     tracer: Tracer | None = None,
 ) -> Tensor:
-    """Take a local step of all clients; return their losses ``[K]`` before the step."""
+    """Take a local step of all clients.
+
+    Return the losses ``[K]`` at the parameters before the step.
+    """
     how, layout = view.method.train, view.layout
     stepper.zero_grad()
     differentiate = differentiated if tracer is None else tracer.differentiate
@@ -189,7 +197,7 @@ def _step(
 
 
 def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """The optimiser, with the groups that the factory creates for one client's tensors.
+    """An optimiser of the stacks, with the groups that the factory creates for a client's tensors.
 
     Raises:
         ValueError: if the optimiser is not element-wise, or has hooks, which would see all clients.
@@ -228,7 +236,10 @@ def _check_optimizer(optimizer: optim.Optimizer) -> None:
 
 
 def _stack(dicts: Sequence[Mapping[str, Tensor]], equal: Collection[str]) -> Params:
-    """Stack the tensors of each name, ``[K, ...]``; those with a prefix in `equal` are equal."""
+    """Stack the tensors of each name to ``[K, ...]``.
+
+    Names with a prefix in `equal` have equal tensors.
+    """
     out = {}
     for path, first in dicts[0].items():
         tensors = [tensors[path].detach() for tensors in dicts]
@@ -243,7 +254,7 @@ def _stack(dicts: Sequence[Mapping[str, Tensor]], equal: Collection[str]) -> Par
 
 
 def _own(state: Mapping[str, Tensor], client: int) -> Params:
-    """The part of an optimiser's state that belongs to a client."""
+    """The part of an optimiser's state that belongs to one client."""
     return {
         path: (value if path.split("/")[0] in SCALARS else value[client]).clone()
         for path, value in state.items()
@@ -251,7 +262,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """Raise if a layer mixes nodes, since it would include padded nodes and the sink."""
+    """Raise if a layer mixes nodes, since it would also mix in padded nodes and the sink."""
     mixing = batch_norms(model)
     sink = reads(model).edge_index
     if mixing and (cohort.padding or sink):

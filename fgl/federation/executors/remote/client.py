@@ -1,4 +1,4 @@
-"""A client on its own computer: agreement with the server, training, stored states and scores."""
+"""A client on its own computer: agreement with the server, training, scores and stored states."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Note(NamedTuple):
     base: int
 
     def check(self) -> None:
-        """Raise a ValueError unless these numbers are valid, since file names contain them.
+        """Raise a ValueError unless the numbers that occur in file names are valid.
 
         Example:
             >>> Note(run=-7, seed=0, round=3, client=1, base=2).check()
@@ -68,7 +68,9 @@ class Note(NamedTuple):
 
 
 def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Values that must be equal at server and clients, so that results equal those of one process.
+    """Values that must be equal at server and clients.
+
+    With different values, results would differ from those in one process.
 
     Args:
         method: the method; the values include its initial model, its training and its functions'
@@ -134,9 +136,11 @@ def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]
 
 
 def plan(agreed: Mapping[str, Any]) -> str:
-    """A digest of everything that a run does with a client's data; a site approves this digest.
+    """A digest of everything that a run does with the data of a client.
 
-    It does not include threads and versions, so a site may change its computer.
+    A site approves this digest.
+
+    The digest does not include threads and versions, so a site may use a different computer.
 
     Example:
         >>> one = agreement(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -148,10 +152,10 @@ def plan(agreed: Mapping[str, Any]) -> str:
 
 
 def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
-    """Raise a ValueError if a site has a list of approved plans and this plan is not in the list.
+    """Raise a ValueError if a site has a list of approved plans that does not include this plan.
 
-    A plan does not cover functions whose settings no builder recorded. A site with a list therefore
-    rejects runs with such functions.
+    A plan does not include the settings of functions whose builder did not record them. So a site
+    with a list rejects runs that have such functions.
 
     Args:
         path: path of the list; each line begins with a plan. None approves all plans.
@@ -183,13 +187,16 @@ def answer(
     shelf: Shelf,
     ledger: Ledger | None = None,
 ) -> tuple[Answer, bool]:
-    """Play a client's round as `Loop` does; also return whether the client keeps a state.
+    """Execute a client's round as `Loop` does.
+
+    Also return whether the client keeps a state.
 
     The reply is stored. If the same request is repeated in the same round, the client sends the
-    bit-identical reply, which has no privacy cost. This also holds if two processes of the site
-    answer simultaneously. The answer's `paid` is the number of answers to this request that the
-    ledger charged; 0 for a first answer. The new state is stored next to the valid state. Its
-    `onward` entries are written to disk before the reply is sent, and replace the old entries.
+    stored reply again, bit for bit. Sending a reply again has no privacy cost. The reply is the
+    same if two processes of the site answer simultaneously. The answer's `paid` is the number of
+    answers to this request for which the ledger was charged. This number is 0 for a first answer.
+    The new state is stored in addition to the valid state. The `onward` entries of the new state
+    replace the old entries on disk before the reply is sent.
 
     Raises:
         ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's
@@ -253,7 +260,9 @@ def answer(
 def joined(
     method: Method, graph: Graph, note: Note, shelf: Shelf, ledger: Ledger | None = None
 ) -> Answer:
-    """A client's message before the first round; it has no noise and is not stored.
+    """The message of a client before the first round.
+
+    This message has no noise and is not stored.
 
     Raises:
         ValueError: if the message would exceed the ledger's budget.
@@ -278,7 +287,7 @@ def joined(
 
 
 class _Reply(NamedTuple):
-    """An answer of a client, with the digest of the request."""
+    """An answer of a client, together with the digest of the request."""
 
     asked: str
     keeps: bool
@@ -292,7 +301,10 @@ class _Reply(NamedTuple):
 
 
 def _again(reply: _Reply, ledger: Ledger) -> tuple[Answer, bool]:
-    """The stored answer to a repeated request, which has no privacy cost."""
+    """The stored answer, sent again after a repeated request.
+
+    A repeated answer has no privacy cost.
+    """
     ledger.again(num_bytes=len(reply.packed))
     answer = Answer(
         unpack(reply.packed), reply.losses, reply.num_examples, paid=ledger.paid(reply.asked)
@@ -311,16 +323,19 @@ def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
 
 
 def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
-    """Everything on the shelf that an answer changes; equal marks mean that there was no answer."""
+    """Everything on the shelf that an answer changes.
+
+    If all marks are unchanged, there was no answer in the meantime.
+    """
     reply = shelf.read(note.round, "reply")
     question = None if reply is None else reply.partition(b"\n")[0]
     return shelf.rounds("reply"), question, shelf.read(0, "onward")
 
 
 def _clear(shelf: Shelf, note: Note) -> None:
-    """Delete all states and replies except the last two, since a server may resume one round back.
+    """Delete all states and replies except the last two, since a server may resume a round earlier.
 
-    The newest reply is never deleted, since it shows how far the run has come.
+    The newest reply is never deleted, since it shows which round the run has reached.
     """
     states, replies = shelf.rounds(), shelf.rounds("reply")
     older = [index for index in states if index < note.base]
@@ -354,7 +369,10 @@ def scores(
 def _loop(
     method: Method, graph: Graph, note: Note, shelf: Shelf, score: Score | None = None
 ) -> Iterator[Loop]:
-    """A loop of one client with the valid state; modes and random state are restored afterwards."""
+    """A loop with one client and its valid state.
+
+    Modes and random state are restored afterwards.
+    """
     states = {note.client: to(_state(method, note, shelf), graph.device)}
     cuda = [graph.device] if graph.device.type == "cuda" else []
     with torch.random.fork_rng(cuda), in_mode(method.model, False):
@@ -364,7 +382,7 @@ def _loop(
 
 
 def _state(method: Method, note: Note, shelf: Shelf) -> State:
-    """The valid state, with the newest values of the `onward` entries."""
+    """The valid state with the newest values of its `onward` entries."""
     payload = shelf.read(note.base) if note.base >= 0 else pack({})
     if payload is None:
         raise Refusal(

@@ -1,4 +1,4 @@
-"""The executor of remote clients: it finds their nodes, sends requests and repeats them."""
+"""The executor of remote clients: it finds their nodes, sends requests and resends them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ SLOWEST = 30.0  # seconds between two questions to an app that dies of each
 
 
 class _Refused(NamedTuple):
-    """A rejected node: its client (-1 if unknown) and the reason."""
+    """A rejected node.
+
+    `client` is its client number, or -1 if unknown, and `why` is the reason.
+    """
 
     client: int
     why: str
@@ -37,7 +40,7 @@ class _Refused(NamedTuple):
 
 @dataclass
 class _Question:
-    """The requests to clients in one round, and the replies so far."""
+    """The requests to clients in one round, and the replies received so far."""
 
     kind: str
     contents: Mapping[int, Any]
@@ -58,9 +61,10 @@ class _Question:
 class RemoteClients:
     """Executor of clients at remote nodes; the network gives each node an id.
 
-    Its `states` do not contain the clients' states. For each client they have the number of the
-    run, and the last round in which the client's message was accepted. The client's state after
-    that round is valid. The round is -1 if the client keeps no state.
+    The `states` of this executor do not contain the clients' own states. For each client, `states`
+    has the number of the run and a round. This round is the last one in which the client's message
+    was accepted. The state that the client had after this round is the valid state. The round is -1
+    if the client keeps no state.
 
     Args:
         post: sends messages to nodes.
@@ -147,7 +151,7 @@ class RemoteClients:
         warn(f"Round {index}, client {client}, score: {text}")
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
-        """The answer in a client's records, or the problem with the records."""
+        """The answer in the content that a client sent, or the problem with this content."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
@@ -160,15 +164,20 @@ class RemoteClients:
             return Answer(None, problem=reason(error), paid=self._paid(client, 0))
 
     def _paid(self, client: int, charged: int) -> int:
-        """Upper bound on the number of answers that cost a client privacy; at most its requests.
+        """Upper bound on the number of a client's answers with a privacy cost.
 
-        If its ledger reports no number, each of its answers may have been different.
+        The bound is at most the number of requests to the client.
+
+        If the client's ledger reports no number, all its answers may have been different.
         """
         times = max(self._times.get(client, 1), 1)
         return min(charged, times) if charged > 0 else times
 
     def _said(self, index: int, client: int, content: Any | str) -> Any:
-        """The note of an answer; raise if it answers a different request."""
+        """The note in an answer.
+
+        Raise an error if the client answered a different request.
+        """
         if isinstance(content, str):
             raise ValueError(content)
         note = self.post.note(content)
@@ -185,7 +194,10 @@ class RemoteClients:
         return Note(self.run, self.seed, index, client, int(base))
 
     def _ask(self, kind: str, index: int, messages: Mapping[int, Message]) -> dict[int, Any | str]:
-        """Send requests and wait; return each client's content, or the reason why there is none."""
+        """Send requests and wait.
+
+        Return each client's content, or the reason why it is missing.
+        """
         agreed = json.dumps(self.agreement)
         notes = {k: {**self._note(index, k)._asdict(), "agreement": agreed} for k in messages}
         contents = self.post.letters(notes, messages)
@@ -203,7 +215,7 @@ class RemoteClients:
         return question.found
 
     def _meet_all(self) -> None:
-        """Before the first request, wait until all clients are known or the time is over."""
+        """Wait before the first request until all clients are known or the time is over."""
         end = time.monotonic() + self.post.timeout
         nobody = _Question("query", {}, end, end)
         while len(self.nodes) < self.num_clients and time.monotonic() < end:
@@ -213,7 +225,7 @@ class RemoteClients:
                 time.sleep(self.post.poll)
 
     def _look(self) -> None:
-        """List the connected nodes, and request the client number of new nodes."""
+        """List the connected nodes, and request the client numbers of new nodes."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -231,7 +243,7 @@ class RemoteClients:
             self._queries[number] = node, now
 
     def _push(self, question: _Question) -> None:
-        """Send the request to connected clients without a pending request."""
+        """Send the request to connected clients that have no pending request."""
         now = time.monotonic()
         clients: dict[int, int] = {}
         for client in question.open():
@@ -250,7 +262,10 @@ class RemoteClients:
                 question.trouble[client] = "the message could not be sent"
 
     def _pull(self, question: _Question) -> None:
-        """Read the replies; a reply is valid only from the node that received the request."""
+        """Read the replies.
+
+        A reply is valid only if it comes from the node that received the request.
+        """
         numbers = [*question.pending, *self._queries]
         for reply in self.post.pull(numbers) if numbers else ():
             if reply.number in self._queries:
@@ -267,7 +282,7 @@ class RemoteClients:
                     question.found[client] = self._too_large(reply.content) or reply.content
 
     def _give_up(self, question: _Question) -> None:
-        """Stop waiting for absent and late clients."""
+        """Stop waiting for clients that are absent or late."""
         hopeless = len(self._strangers) >= self.num_clients and not (self.nodes or self._queries)
         if time.monotonic() >= question.end or hopeless:
             for client in question.contents:
@@ -280,7 +295,7 @@ class RemoteClients:
                     question.found[client] = self._absent(client)
 
     def _too_large(self, content: Any) -> str:
-        """The reason why a reply is too large to be read; "" if it is not."""
+        """The reason why a reply is too large to be read, or "" if it is not too large."""
         try:
             self.limits.check_bytes(self.method, *self.post.size(content))
         except Exception as error:  # a client may send anything
@@ -288,7 +303,7 @@ class RemoteClients:
         return ""
 
     def _absent(self, client: int) -> str:
-        """The reason why a client has no node; "" if it has a node."""
+        """The reason why a client has no node, or "" if it has a node."""
         if self.nodes.get(client) in self._there:
             return ""
         refused = [(node, each) for node, each in self._strangers.items()]
@@ -304,12 +319,12 @@ class RemoteClients:
         return "its node is not there"
 
     def _site(self, node: int) -> str:
-        """The name of a node in reports: its registered name, or the last digits of its number."""
+        """The name of a node in messages: its registered name or the last digits of its number."""
         name = next(iter(self._there.get(node, ())), "")
         return shortened(name) or f"node ...{str(node)[-6:]}"
 
     def _ask_again(self) -> None:
-        """Contact rejected nodes again, without waiting for the answer."""
+        """Contact rejected nodes again, but do not wait for their answers."""
         waiting = {node for node, _ in self._queries.values()}
         again = {
             node: None
@@ -320,7 +335,7 @@ class RemoteClients:
             self._queries[number] = node, -math.inf
 
     def _meet(self, node: int, reply: Reply) -> None:
-        """Record permanently which client a node is."""
+        """Record permanently which client runs on a node."""
         if reply.error is not None and reply.error[0] in AGAIN:
             return
         site = self._site(node)
@@ -348,7 +363,10 @@ class RemoteClients:
         (self._scoring.add if answer.scores else self._scoring.discard)(client)
 
     def _greeting(self, node: int, reply: Reply, site: str) -> replies.Handshake:
-        """A node's answer with its client number; raise if the answer is invalid."""
+        """A node's answer with its client number.
+
+        Raise an error if the answer is not valid.
+        """
         if reply.error is not None:
             raise ValueError(f"{site}: {reply.error[1]}")
         if reply.node != node:

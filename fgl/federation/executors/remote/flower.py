@@ -53,15 +53,15 @@ def client_app(
     mods: Sequence[Any] = (),
     full_errors: bool = False,
 ) -> ClientApp:
-    """The Flower app of a client: the client trains on its own graph, as in one process.
+    """The Flower app of a client, which trains on its own graph as it would in one process.
 
-    The site's node config defines what the site allows. ``state`` is a folder for the client's
+    The node config of the site defines what the site allows. ``state`` is a folder for the client's
     states, its replies and the ledger. Without a folder, states and replies are lost when the
     SuperNode ends, and there is no ledger. ``epsilon`` (and ``delta``, default 1e-5) is the privacy
     budget for all answers of the site together. ``approved`` is a file with the plans of approved
-    runs, one per line; by default all runs are approved. The file requires ``state``, and all
-    settings of a run must be known. ``runs`` is the number of runs that the folder keeps, default
-    20.
+    runs, one per line; by default all runs are approved. If ``approved`` is set, ``state`` is
+    required, and all settings of a run must be known. ``runs`` is the number of runs that the
+    folder keeps (default 20).
 
     Args:
         build: ``context -> method, graph, client``, from this computer's data and from the sizes in
@@ -105,7 +105,7 @@ def client_app(
         return Message(_records(values), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
-        """The outermost mod: it converts an error in the app to an answer."""
+        """The outermost Flower mod: it replies with a record of an error if the app raises one."""
         kind = message.metadata.message_type
         try:
             reply: Message = call_next(message, context)
@@ -123,7 +123,10 @@ def client_app(
 
 
 def _answered(question: Message, note: Note, reply: Answer, keeps: bool) -> Message:
-    """The reply with a client's message, as a single array if the request was a single array."""
+    """The reply with a client's message.
+
+    The reply is a single array if the request was a single array.
+    """
     one, sent = "packed" in question.content.array_records["message"], reply.message or {}
     values = {"keeps": keeps, "num_examples": reply.num_examples, "losses": reply.losses}
     values |= {"paid": reply.paid} if reply.paid else {}
@@ -143,7 +146,10 @@ def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[
 def _asked(
     build: Build, message: Message, context: Context
 ) -> Iterator[tuple[Method, Graph, Note, Sent, Shelf, Ledger]]:
-    """A client's data and the request; if there is no answer, the ledger records the reason."""
+    """A client's data and a request.
+
+    If there is no answer, the ledger records the reason.
+    """
     method, graph, client, config = _built(build, context)
     values: Any = message.content.config_records["note"]
     note = Note(*(int(values[name]) for name in Note._fields))
@@ -171,7 +177,10 @@ def _asked(
 
 
 def _shelf(context: Context, note: Note, root: str | None, ledger: Ledger) -> Shelf:
-    """The client's shelf; the oldest runs are removed if there are too many."""
+    """The shelf of a client.
+
+    If there are too many runs, the oldest runs are removed.
+    """
     most: Any = context.node_config.get("runs", RUNS)
     check_number("runs", most, at_least=1, integer=True)
     if root is None:
@@ -226,7 +235,7 @@ def _records(values: Mapping[str, Any], arrays: ArrayRecord | None = None) -> Re
 
 
 def _arrays(sent: Sent, *, per_tensor: bool) -> ArrayRecord:
-    """A message as one Flower array, or as one array for each tensor."""
+    """The arrays of a message: one Flower array for the whole message, or one for each tensor."""
     if per_tensor:
         return ArrayRecord({path: Array(t.detach().cpu().numpy()) for path, t in leaves(sent)})
     data = pack(sent)
@@ -234,7 +243,7 @@ def _arrays(sent: Sent, *, per_tensor: bool) -> ArrayRecord:
 
 
 def _read(content: RecordDict) -> Sent:
-    """The message in Flower's records."""
+    """The message that Flower's records contain."""
     arrays = content.array_records["message"]
     if "packed" in arrays:
         return unpack(arrays["packed"].data)
@@ -289,10 +298,10 @@ class Flower:
         return []
 
     def check(self, method: Method) -> None:
-        """Do nothing: each client checks whether it can run the method."""
+        """Do nothing, since each client itself checks whether it can run the method."""
 
     def evaluate(self, method: Method, *, each: bool = False) -> None:
-        """Return None: the server has no score, since clients score their own models."""
+        """Return None, since clients score their own models and the server has no score."""
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         return {"clients": self.num_clients, "clients_at_once": 1}
@@ -360,7 +369,7 @@ class Flower:
 
 
 def _length(value: Any) -> int:
-    """Approximate size in bytes of an entry of a record."""
+    """Approximate size of a record's entry in bytes."""
     if isinstance(value, list):
         return sum(map(_length, value))
     return len(value) if isinstance(value, str | bytes) else 8

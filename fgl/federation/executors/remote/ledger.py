@@ -1,8 +1,8 @@
-"""A site's ledger: a line for each answer and each refusal, and the site's privacy budget.
+"""A site's ledger: one line per answer or refusal, and the privacy budget of the site.
 
-The file ``ledger.jsonl`` is in a site's state folder. When it reaches a megabyte, it is renamed to
-``ledger-000001.jsonl``, and so on; the newest ten such files are kept. Each new file begins with
-the total spent so far.
+The file ``ledger.jsonl`` is in a site's state folder. When the file reaches one megabyte, it is
+renamed to ``ledger-000001.jsonl``, and later files get the next numbers; the newest ten of these
+files are kept. Each new file begins with the total privacy cost so far.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Uses = Counter[tuple[float, float]]  # (noise multiplier, sample rate): how ofte
 
 @typed
 class Ledger:
-    """The ledger for one request: it checks the site's budget, and records answers and refusals.
+    """The ledger for one request: it checks the site's budget and records answers and refusals.
 
     Args:
         folder: folder of the ledger; None for no ledger and no budget.
@@ -71,16 +71,16 @@ class Ledger:
         self.about, self.epsilon, self.delta = dict(about), epsilon, float(delta)
 
     def epsilon_after(self, costs: Mapping[str, float]) -> float:
-        """Epsilon of all answers so far together with one more answer of this cost."""
+        """Epsilon of all answers so far, including one more answer with the given cost."""
         return self._epsilon(self._uses() + _uses(costs))
 
     def check(self, costs: Mapping[str, float]) -> None:
-        """Raise a ValueError if one more answer of this cost would exceed the budget."""
+        """Raise a ValueError if one more answer with the given cost would exceed the budget."""
         if self.epsilon is not None:
             self._afford(costs)
 
     def charge(self, costs: Mapping[str, float], *, num_bytes: int, question: str = "") -> None:
-        """Record an answer before it is sent.
+        """Record the cost of an answer before the answer is sent.
 
         Args:
             costs: the answer's privacy cost, see `Method.privacy.costs`.
@@ -99,21 +99,26 @@ class Ledger:
             self._write({"bytes": num_bytes, "noise": kinds, **about, **self._spent(spent)})
 
     def paid(self, question: str) -> int:
-        """Number of charged answers to a request: 2 if a kill prevented the first from being sent.
+        """Number of charged answers to a request.
 
-        The number is 0 if there is no folder, since nothing is recorded, and after a full file was
+        The number is 2 if the process was killed before it sent the first answer.
+
+        The number is also 0 without a folder, since nothing is recorded, and after a full file was
         renamed.
         """
         lines = (json.loads(line) for line in self._lines().splitlines())
         return sum(line.get("question") == question for line in lines)
 
     def again(self, *, num_bytes: int) -> None:
-        """Record that a stored answer was sent again, which has no privacy cost."""
+        """Record that a stored answer was sent again.
+
+        A repeated answer has no privacy cost.
+        """
         self.note(bytes=num_bytes, again=True)
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """A context that records the reason if there is no answer."""
+        """A context that records the reason if an error prevents an answer."""
         try:
             yield
         except Exception as error:
@@ -128,7 +133,10 @@ class Ledger:
                 self._write(what)
 
     def _afford(self, costs: Mapping[str, float]) -> float:
-        """Epsilon with one more answer; raise if it exceeds the budget."""
+        """Epsilon after one more answer.
+
+        Raise an error if this epsilon exceeds the budget.
+        """
         before = self._uses()
         spent = self._epsilon(before + _uses(costs))
         if self.epsilon is not None and _uses(costs) and spent > self.epsilon:
@@ -149,12 +157,12 @@ class Ledger:
             return math.nan  # without the extra `private` a ledger has no epsilon
 
     def _spent(self, epsilon: float) -> dict[str, Any]:
-        """The spent epsilon as a JSON value; None if it is infinite."""
+        """The epsilon spent so far as a JSON value, which is None if epsilon is infinite."""
         return {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": self.delta}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """A context in which no other run of the site writes to the ledger."""
+        """A context in which no other run at the site writes to the ledger."""
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with FileLock(self.folder / "ledger.lock", mode=0o600):
@@ -168,7 +176,10 @@ class Ledger:
         return self._path.with_name(f"ledger-{number:06d}.jsonl")
 
     def _lines(self) -> bytes:
-        """All complete lines; the answer of a line that a kill cut off was not sent."""
+        """All complete lines.
+
+        If a line was cut off because the process was killed, its answer was not sent.
+        """
         data = self._path.read_bytes() if self.folder and self._path.exists() else b""
         return data[: data.rfind(b"\n") + 1]
 
@@ -186,7 +197,7 @@ class Ledger:
         return uses
 
     def _write(self, what: Mapping[str, Any]) -> None:
-        """Append a line; it is on the disk before the function returns."""
+        """Append a line, which is on the disk before the function returns."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **self.about, **what}).encode() + b"\n"
         before = self._lines()
@@ -197,7 +208,7 @@ class Ledger:
         disk.write_at(self._path, len(before), line)
 
     def _rotate(self, before: bytes) -> bytes:
-        """Begin a new file with the total spent so far, after the full file was copied."""
+        """Copy the full file, then begin a new file with the total privacy cost so far."""
         kinds = [[*kind, times] for kind, times in self._uses().items()]
         carried = json.dumps({"carried": True, "noise": kinds}).encode() + b"\n"
         names = (path.name for path in self._path.parent.glob("ledger-*.jsonl"))
@@ -212,7 +223,7 @@ class Ledger:
 
 
 def _uses(costs: Mapping[str, float]) -> Uses:
-    """The mechanisms in an answer; empty if the answer does not depend on the data."""
+    """The privacy mechanisms in an answer; empty if the answer does not depend on the data."""
     if not costs:
         return Counter()
     kind = float(costs["noise_multiplier"]), float(costs.get("sample_rate", 1.0))

@@ -1,4 +1,4 @@
-"""Replies of remote clients, which are checked field by field, and reports of clients' errors."""
+"""Replies of remote clients, checked field by field, and reports of errors at clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .. import Value
 
 
 class Reply(NamedTuple):
-    """A reply: the letter that it answers, its node, and either an error or a content."""
+    """A reply: the request that it answers, its node, and either an error or the content."""
 
     number: str
     node: int
@@ -28,7 +28,7 @@ class Reply(NamedTuple):
 
 
 class Post(Protocol):
-    """An interface that sends letters to nodes and pulls replies; see `fgl.federation.Flower`."""
+    """An interface that sends requests to nodes and gets replies; see `fgl.federation.Flower`."""
 
     @property
     def num_clients(self) -> int: ...
@@ -43,15 +43,18 @@ class Post(Protocol):
     def names(self) -> Sequence[str]: ...
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
-        """The registered nodes, and each node's verified names."""
+        """The registered nodes and the verified names of each node."""
         ...
 
     def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
-        """Create a content for each client."""
+        """Create a message content for each client."""
         ...
 
     def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
-        """Send each node its content; return the numbers of the accepted letters."""
+        """Send each node its content.
+
+        Return the numbers of the accepted letters.
+        """
         ...
 
     def pull(self, numbers: Sequence[str]) -> Iterable[Reply]:
@@ -59,7 +62,10 @@ class Post(Protocol):
         ...
 
     def note(self, content: Any) -> Mapping[str, Any]:
-        """The note in a content; its integers are strings of digits."""
+        """The note in a content.
+
+        Integers in the note are strings of digits.
+        """
         ...
 
     def message(self, content: Any) -> Message:
@@ -67,7 +73,7 @@ class Post(Protocol):
         ...
 
     def size(self, content: Any) -> tuple[int, int]:
-        """Sizes in bytes of the message in a content, and of the accompanying data."""
+        """Sizes in bytes of the message in a content and of the data sent with it."""
         ...
 
 
@@ -75,9 +81,12 @@ LOG = logging.getLogger("fgl")
 
 
 class Refusal(ValueError):
-    """The reason why a client does not answer; it contains no data, so the server may read it.
+    """The reason why a client does not answer.
 
-    For any other error only the stage and the type are sent, since the message may quote the data.
+    The reason contains no data, so the server may read it.
+
+    For any other error, only the stage and the type are sent, since the error's message may quote
+    data.
 
     Example:
         >>> told(Refusal("Expected round 3, but got 2"), "train")["text"]
@@ -87,7 +96,9 @@ class Refusal(ValueError):
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """A context that converts errors to a `Refusal`, for code whose messages quote no data.
+    """A context that converts errors to a `Refusal`.
+
+    This context is for code whose error messages quote no data.
 
     Example:
         >>> with refusing():
@@ -103,7 +114,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def during(stage: str) -> Iterator[None]:
-    """A context that notes its stage in an error, unless an inner context has noted a stage.
+    """A context that adds its stage to an error, unless an inner context has already added a stage.
 
     Example:
         >>> try:
@@ -121,7 +132,7 @@ def during(stage: str) -> Iterator[None]:
 
 
 def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
-    """The record of an error for the server: a code, the stage and the type of the error.
+    """The record of an error for the server: a code, the stage, and the type of the error.
 
     Args:
         error: the error.
@@ -143,13 +154,13 @@ def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
 
 
 def logged(error: Exception, stage: str) -> None:
-    """Write the whole error to the site's log, for the site's operator."""
+    """Write the whole error to the log of the site, for the site's operator."""
     where = vars(error).get("stage", stage)
     LOG.error("The client's %s failed; its server is told the type", where, exc_info=error)
 
 
 def said(note: Mapping[str, Any], site: str) -> str:
-    """A client's problem as text for the history; "" if the note has none.
+    """The problem that a client reports, as text for the history; "" if the note has no problem.
 
     Args:
         note: the note of a reply; it is untrusted and may contain anything.
@@ -185,10 +196,10 @@ class Handshake(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The data that accompany an upload: whether the client keeps a state, losses, examples.
+    """The data sent with an upload: whether the client keeps a state, its losses and its examples.
 
-    `paid` is the number of answers to this request that the client's ledger charged; 0 without a
-    ledger.
+    `paid` is the number of answers to this request that the client's ledger charged. Without a
+    ledger, `paid` is 0.
     """
 
     keeps: bool
@@ -211,7 +222,7 @@ def handshake(note: Note) -> Handshake:
 
 
 def trained(note: Note) -> Told:
-    """Read the data that accompany an upload.
+    """Read the data that were sent with an upload.
 
     Example:
         >>> trained({"keeps": False, "losses": [0.5], "num_examples": "7"})
@@ -227,7 +238,7 @@ def trained(note: Note) -> Told:
 
 
 def score(note: Note, limits: Limits) -> dict[str, Value]:
-    """A client's score: numbers, or pairs of a sum and its divisor.
+    """The score of a client: numbers, or pairs of a sum and its divisor.
 
     Raises:
         ValueError: if there are too many metrics, a name is too long, or a value is not a finite
@@ -243,7 +254,7 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
 
 
 def whole(note: Note, name: str) -> int:
-    """A whole number, which is sent as digits."""
+    """A whole number of a note, sent as a string of digits."""
     value = _field(note, name)
     if not isinstance(value, str) or not re.fullmatch(r"-?\d{1,20}", value, re.ASCII):
         raise ValueError(f"Expected {name} to be a whole number, but got {brief(value)}")
@@ -259,7 +270,7 @@ def yes(note: Note, name: str) -> bool:
 
 
 def table(note: Note, name: str) -> Mapping[str, Any]:
-    """A dict, which is sent as JSON."""
+    """A dict of a note, sent as JSON."""
     value = _field(note, name)
     try:
         parsed = json.loads(value) if isinstance(value, str) else None

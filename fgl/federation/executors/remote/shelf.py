@@ -16,7 +16,8 @@ from ...saved.checkpoint import read_sealed, write_sealed
 class Shelf(Protocol):
     """Storage for a client's states and replies, by round, in a folder or in memory.
 
-    There is one item of the kind ``"onward"``, under round 0; it never returns to earlier values.
+    There is one item of the kind ``"onward"``, stored under round 0. This item is never reset to
+    earlier values.
     """
 
     def read(self, index: int, kind: str = "state") -> bytes | None: ...
@@ -27,9 +28,11 @@ class Shelf(Protocol):
 
 
 class StateFolder:
-    """A shelf in a folder; each state is a file with a checksum, written completely or not at all.
+    """A shelf in a folder.
 
-    Only their owner can read the folders and files.
+    Each state is a file with a checksum that is written completely or not at all.
+
+    Only the owner can read the folders and files.
 
     Example:
         >>> import tempfile
@@ -70,7 +73,7 @@ class StateFolder:
 
 
 def make_room(root: str | Path, run: int, most: int) -> list[str]:
-    """Remove the least recently used folders of other runs, so that at most `most` runs remain.
+    """Remove the least recently used folders of other runs until at most `most` runs remain.
 
     Returns:
         Names of the removed folders.

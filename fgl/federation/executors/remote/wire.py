@@ -1,4 +1,4 @@
-"""Packed messages: lossless conversion between a message or a state and a string of bytes."""
+"""Packed messages: a lossless conversion of a message or state to a string of bytes and back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ...method.message import Message, leaves
 
 
 def pack(message: Mapping[str, Any]) -> bytes:
-    """A message or a state as bytes, with its names in order, dtypes, shapes and exact values.
+    """Convert a message or state to bytes that keep names, order, dtypes, shapes and exact values.
 
-    The format is safetensors, which contains no code. Its header has the names and their
-    nesting.
+    The format is safetensors, which contains no code. The header of the format has the names and
+    their nesting.
 
     Args:
         message: dict of dense tensors, at most one dict deep.
@@ -43,7 +43,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    """The message in bytes from `pack`; its tensors are on the CPU.
+    """Read a message from the bytes that `pack` returned; its tensors are on the CPU.
 
     Raises:
         ValueError: if the bytes are not a result of `pack`.
