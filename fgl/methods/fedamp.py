@@ -98,7 +98,7 @@ def heurfedamp(
 def passing(
     fedavg: Method, attention: Attention, *, weight: float, at_first: bool = True
 ) -> Method:
-    """Every client keeps its own model, with a penalty on its distance to a weighted mix.
+    """A method in which each client keeps its own model, with a penalty on its distance to a mix.
 
     Args:
         fedavg: FedAvg of a task.

@@ -1,4 +1,4 @@
-"""FedDC: clients track their drift, which corrects local training and the mean."""
+"""FedDC: clients track their drift, which corrects local training and the mean of the models."""
 
 from __future__ import annotations
 

@@ -47,15 +47,16 @@ def feddep(
     """FedAvg of a classifier that also reads generated embeddings of missing neighbours (FedDEP).
 
     The model is a `fgl.nn.DeepNeighbours`. In its first round, a client trains an encoder locally
-    (`DeepEncoder`). It uses Adam on minibatches of 64 nodes, with 5 sampled neighbours per node and
-    layer. The client then groups its nodes by k-means on their embeddings. The mean embeddings of
-    the groups are the client's prototypes. The client sends the prototypes and the number of nodes
-    in each group. From then on, the embedding of a node is the mean of the node's group. The server
-    forwards the prototypes of each client to all other clients. A client that receives prototypes
-    trains its generator in two stages. In the first stage, the client hides a fraction of its
-    validation nodes and minimises ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over training
-    nodes. The three terms compare counts of hidden neighbours, embeddings of hidden neighbours, and
-    labels. In the second stage, only the layers that generate embeddings are trained further, on
+    (`DeepEncoder`). The client uses Adam on minibatches of 64 nodes, with 5 sampled neighbours per
+    node and layer. The client then groups its nodes by k-means on their embeddings. The mean
+    embeddings of the groups are the client's prototypes. The client sends the prototypes and the
+    number of nodes in each group. From then on, the embedding of a node is the mean of the node's
+    group. The server forwards the prototypes of each client to all other clients. A client that
+    receives prototypes trains its generator in two stages. In the first stage, the client hides a
+    fraction of its validation nodes and minimises
+    ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over training nodes. The three terms compare
+    counts of hidden neighbours, embeddings of hidden neighbours, and labels. In the second stage,
+    only the layers that generate embeddings are trained further, on
     ``(L + b sum_j near(z, prototypes of j)) / K``. The sum is over the clients j whose prototypes
     arrived. K is the number of these clients plus the client itself. The terms of the sum use all
     nodes. `near` is the squared distance between each generated neighbour and the nearest embedding
@@ -67,10 +68,10 @@ def feddep(
     So here clients send prototypes, and each client computes the same gradient locally, as in the
     paper's abstract ("pseudo-FL"). As in the public code, the encoder's output after a softmax is
     passed to a cross-entropy that applies a second softmax. The generated count of neighbours is
-    rounded for the comparison with hidden neighbours and for mending a graph. It is truncated for
-    the comparison with prototypes. The input of each layer is the output of the layer below; in the
-    paper's appendix, the input is the embedding. A node's embedding is the mean over P slots,
-    including empty slots.
+    rounded for the comparison with hidden neighbours and for mending a graph. The count is
+    truncated for the comparison with prototypes. The input of each layer is the output of the layer
+    below; in the paper's appendix, the input is the embedding. A node's embedding is the mean over
+    P slots, including empty slots.
 
     Clustering differs from the public code. Here k-means runs on the encoder's embeddings. The
     public code applies k-means and then DEC to the embeddings of a stacked autoencoder. Here a
@@ -180,7 +181,7 @@ def but(prototypes: Mapping[str, Any], client: str) -> dict[str, Any]:
 
 
 def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
-    """The prototypes of each other client, and the number of nodes of each prototype."""
+    """The prototypes of each other client, and the number of nodes behind each prototype."""
     rows, counts = (message.get(key, {}) for key in KEYS)
     return {k: (rows[k], counts[k]) for k in rows if counts[k].sum()}
 

@@ -1,4 +1,4 @@
-"""FedDyn: a client's drift corrects its loss, and all clients' drifts correct the server's mean."""
+"""FedDyn: each client's drift corrects its loss, and all drifts correct the server's mean."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
 
 def drifting(fedavg: Method, name: str) -> Method:
-    """The parts that FedDyn and FedDC share: sizes when clients join, drift, and the server's mean.
+    """The common parts of FedDyn and FedDC: joining messages, the drift, and the server's mean.
 
     A client keeps its drift ``h_k``. The context of a client has the drift and the ratio
     ``n_k / n``.
@@ -134,7 +134,7 @@ def say_size(graph: Graph) -> Message:
 
 
 def add_sizes(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Add the total number of examples and of clients with examples to messages and state."""
+    """Add the total number of examples, and of clients with examples, to messages and state."""
     count = inbox.stack("num_examples")
     # If no joined client has examples, a later client's ratio is its number of examples.
     total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)

@@ -40,14 +40,14 @@ def fedgm(
     fit_lr: Weight = 0.01,
     fit_decay: Weight = 5e-4,
 ) -> Method:
-    """Train the server's model on small graphs that mimic the clients' gradients (FedGM).
+    """Train the server's model on small graphs that reproduce the clients' gradients (FedGM).
 
     In its first round, a client with n training nodes creates ``int(reduction n)`` condensed nodes.
-    Their class proportions are about those of the training nodes. The initial features of a
-    condensed node are those of a random training node of its class. All pairs of condensed nodes
-    are connected by edges (`PairWeights`). In each of `condense_steps` steps the client initialises
-    a new model and takes one Adam step. The steps alternate between `adjacency_steps` steps on the
-    edge network and `feature_steps` steps on the features. All steps minimise
+    The condensed nodes have about the class proportions of the training nodes. The initial features
+    of a condensed node are those of a random training node of its class. All pairs of condensed
+    nodes are connected by edges (`PairWeights`). In each of `condense_steps` steps the client
+    initialises a new model and takes one Adam step. The steps alternate between `adjacency_steps`
+    steps on the edge network and `feature_steps` steps on the features. All steps minimise
 
     ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``,
 
@@ -60,15 +60,16 @@ def fedgm(
     as the clients' gradient. After this step, the server trains a newly initialised model. Clients
     train nothing else.
 
-    The public code differs in five places. Its GCN of width 256 initialises weights and biases
-    uniformly in ``+-1 / sqrt(width of the input)``. Here the network of the task has its own
-    initialisation. It samples neighbours and at most 256 nodes per class. Here a client's gradient
-    is computed over all nodes. It samples initial features class by class but sorts labels by class
-    size, so features do not match labels. Here they match. It applies each client's edge network to
-    the nodes of all clients, and keeps only the block of the client's own nodes. So batch norm
-    statistics are over the nodes of all clients. Here a client computes and sends only its own
-    block. Its server uses the training step with the best score on validation nodes of the whole
-    graph, which a real server does not have. Here the server uses the last step.
+    The public code differs in five places. The public code's GCN of width 256 initialises weights
+    and biases uniformly in ``+-1 / sqrt(width of the input)``. Here the network of the task has its
+    own initialisation. The public code samples neighbours and at most 256 nodes per class. Here a
+    client's gradient is computed over all nodes. The public code samples initial features class by
+    class but sorts labels by class size, so features do not match labels. Here they match. The
+    public code applies each client's edge network to the nodes of all clients, and keeps only the
+    block of the client's own nodes. So batch norm statistics are over the nodes of all clients.
+    Here a client computes and sends only its own block. The public code's server uses the training
+    step with the best score on validation nodes of the whole graph, which a real server does not
+    have. Here the server uses the last step.
 
     Args:
         fedavg: FedAvg of a task. Its model is used; its loss and local training are not.
@@ -177,7 +178,10 @@ def check_counts(count: Tensor, most: float) -> None:
 
 
 def with_gradients(inbox: Inbox) -> list[Any]:
-    """The uploads whose gradients can be matched: with a condensed node and the usual classes."""
+    """The uploads whose gradients can be matched.
+
+    They have a condensed node and the usual classes.
+    """
     uploads = [each for each in inbox.values() if "gradient" in each and each["count"].any()]
     usual = Counter(len(each["count"]) for each in uploads).most_common(1)
     return [each for each in uploads if len(each["count"]) == usual[0][0]]
@@ -201,7 +205,7 @@ def matched(
     adam: Any,
     moments: Any,
 ) -> fed.Trained:
-    """Move the condensed features by one step of Adam towards the clients' gradients."""
+    """Change the condensed features by one Adam step, towards the clients' gradients."""
     target, weight = gradients
 
     def loss(features: Params) -> Tensor:
@@ -320,7 +324,7 @@ def condensed_labels(graph: Graph, reduction: float) -> Tensor:
 
 
 def first_features(graph: Graph, y: Tensor) -> Tensor:
-    """Features of random training nodes of the classes `y`, float ``[n, d]``."""
+    """Features of random training nodes of the classes in `y`, as a float tensor ``[n, d]``."""
     rows = []
     for c, number in zip(*y.unique_consecutive(return_counts=True), strict=True):
         nodes = (graph.training_mask & (graph.labels == c)).nonzero().squeeze(1)

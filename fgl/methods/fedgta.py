@@ -37,19 +37,19 @@ def fedgta(
     After training, a client propagates ``Y``, whose rows are one-hot labels for training nodes and
     the model's probabilities for all other nodes. Propagation starts from ``F = Y``. Each of
     `propagations` steps computes ``F <- alpha S F + (1 - alpha) Y`` with
-    ``S = D^-1/2 (A + I) D^-1/2``, and then adds 1 to the label of each training node. A softmax of
-    each row gives Y'; then the rows of training nodes are set to their one-hot labels again. The
-    client sends its model, the moments of the columns of Y' (Eq. 5) and its confidence (Eq. 4)
-    ``sum_v d_v sum_c (1 / e + p_vc log p_vc)``, where d_v is the degree of node v, and p_v is a
-    softmax of row v of ``F / temperature``. Client i gets the mean of the models j with
-    ``cos(moments_i, moments_j) > threshold``, weighted by confidence (Eq. 6 and 7).
+    ``S = D^-1/2 (A + I) D^-1/2``, and then adds 1 to the label of each training node. Y' is a
+    softmax of each row of F, in which the rows of training nodes are again set to their one-hot
+    labels. The client sends its model, the moments of the columns of Y' (Eq. 5) and its confidence
+    ``sum_v d_v sum_c (1 / e + p_vc log p_vc)`` (Eq. 4). Here d_v is the degree of node v, and p_v
+    is a softmax of row v of ``F / temperature``. Client i gets the mean of the models j with
+    ``cos(moments_i, moments_j) > threshold``, with the confidences as weights (Eq. 6 and 7).
 
-    This follows the authors' code, whose clients keep their Adam state
-    (``Training(keep_optimizer=True)``), except for three things. In the authors' code a node in no
-    split uses its true label; here, like every non-training node, it uses the model's
-    probabilities. If all confidences are 0 (because there are no edges), clients have equal
-    weights; in the authors' code the mean is NaN. The authors' model is a GAMLP; here it is the
-    task's model.
+    This method follows the authors' code, in which clients keep their Adam state
+    (``Training(keep_optimizer=True)``), with three exceptions. In the authors' code, a node in no
+    split uses its true label. Here, like every node outside the training split, it uses the model's
+    probabilities. If there are no edges, all confidences are 0, and clients have equal weights. In
+    the authors' code the mean is then NaN. The authors use a GAMLP as the model; here the task
+    defines the model.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages. The model returns a row of logits for
@@ -98,7 +98,7 @@ def fedgta(
 
 
 def with_labels(rows: Tensor, graph: Graph) -> Tensor:
-    """The rows, with each training node's row replaced by its one-hot label.
+    """The rows, in which each training node's row is replaced by the node's one-hot label.
 
     Args:
         rows: float ``[num_nodes, num_classes]``.
@@ -123,7 +123,7 @@ def with_labels(rows: Tensor, graph: Graph) -> Tensor:
 
 
 def propagated(probabilities: Tensor, graph: Graph, *, hops: int, alpha: float) -> Tensor:
-    """Labels after some steps of propagation: ``F <- alpha S F + (1 - alpha) Y + Y_train``.
+    """Labels after several steps of propagation: ``F <- alpha S F + (1 - alpha) Y + Y_train``.
 
     Args:
         probabilities: the model's output, float ``[num_nodes, num_classes]``.
@@ -190,7 +190,7 @@ def column_moments(rows: Tensor, num_moments: int, kind: Moments = "origin") -> 
 
 
 def confidence(probabilities: Tensor, graph: Graph) -> Tensor:
-    """Confidence of nodes, by degree: ``sum_v d_v sum_c (1 / e + p_vc log(p_vc + 1e-8))``.
+    """Confidence of nodes, weighted by degree: ``sum_v d_v sum_c (1 / e + p_vc log(p_vc + 1e-8))``.
 
     Args:
         probabilities: p, float ``[num_nodes, num_classes]``.

@@ -1,4 +1,7 @@
-"""FedHGN: clients average basis matrices, and keep the coefficients that combine them."""
+"""FedHGN: clients average basis matrices.
+
+Each client keeps the coefficients that combine the matrices.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +21,25 @@ from ..graph import Graph
 def fedhgn(
     fedavg: Method, *, align: Weight = 0.5, coefficients: str = "comp", draw: bool = True
 ) -> Method:
-    """FedAvg of basis matrices; each client keeps its own coefficients of relations (FedHGN).
+    """FedAvg of basis matrices.
 
-    A relation's matrix is ``W_r = sum_b c_rb V_b``. The bases V and all other tensors except c are
-    averaged. Each client keeps its own coefficients c, so the same relation number may mean
-    different relations at different clients. The server forwards the other clients' coefficients,
-    and a client minimises
+    Each client keeps its own coefficients for each relation (FedHGN).
+
+    The matrix of relation r is ``W_r = sum_b c_rb V_b``. The server averages the bases V and all
+    other tensors except the coefficients c. Each client keeps its own coefficients c, so one
+    relation number may stand for different relations at different clients. The server forwards each
+    client's coefficients to the other clients, and a client minimises
 
     ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``,
 
-    where r' runs over the relations of all other clients. The penalty is 0 in a client's first
-    round.
+    where r' runs over the relations of all other clients. In a client's first round, the penalty is
+    0.
 
-    The published settings are 20 bases, SGD with a rate of .1 and 3 epochs per round. The public
-    code's network begins with a layer that sums node embeddings, which each client keeps. That
-    network has no features, no self-loop matrix, and a linear last layer. The public code
-    initialises coefficients for each relation separately, with the gain of ReLU. Here the task
-    defines the network, and the network's layer defines the scale of the initial values.
+    The published settings are 20 bases, SGD with a learning rate of .1, and 3 epochs per round. The
+    network of the public code begins with a layer that sums node embeddings. Each client keeps this
+    layer. The public code's network has no features, no self-loop matrix, and a linear last layer.
+    The public code initialises coefficients for each relation separately, with the gain of ReLU.
+    Here the task defines the network, and the network's layer defines the scale of initial values.
 
     Args:
         fedavg: FedAvg of a task; its model has bases, such as ``fgl.nn.RGCN(..., num_bases=4)``.
@@ -65,7 +70,7 @@ def fedhgn(
     empty = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
 
     def whole(message: Message, state: State) -> Message:
-        """The message, with the client's own coefficients."""
+        """The message with the client's own coefficients inserted."""
         mine = state.get("coefficients", {})
         return {**message, "model": {**first, **message.get("model", {}), **mine}}
 
@@ -134,5 +139,5 @@ def nearest(own: Tensor, others: Tensor) -> Tensor:
 
 
 def _without(table: Tensor, client: int) -> Tensor:
-    """The coefficients of all other clients, stacked by rows."""
+    """The coefficients of all other clients, stacked along rows."""
     return torch.cat([table[:client], table[client + 1 :]]).flatten(0, 1)

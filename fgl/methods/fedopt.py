@@ -1,4 +1,4 @@
-"""FedOpt: the server takes an optimiser's step towards the clients' mean."""
+"""FedOpt: the server takes an optimiser step towards the mean of the clients' models."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def fedopt(
     bias_correction: bool = False,
     anew: bool = False,
 ) -> Method:
-    """FedAvg whose server takes an optimiser step on ``D = mean - theta`` (FedOpt, Algorithm 2).
+    """FedAvg with a server that takes an optimiser step on ``D = mean - theta`` (FedOpt, Alg. 2).
 
-    The model's buffers, such as a batch norm's statistics, are not parameters and are set to the
-    mean. (A step beyond the mean could make a variance negative.)
+    Buffers of the model, such as a batch norm's statistics, are not parameters. Buffers are set to
+    the clients' mean. (If a step went beyond the mean, a variance could become negative.)
 
     Args:
         fedavg: FedAvg of a task, whose server must send the same model to all clients. Its mean is

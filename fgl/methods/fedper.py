@@ -1,4 +1,4 @@
-"""FedPer: clients average a part of the model, and each client keeps the rest."""
+"""FedPer: clients average one part of the model, and each client keeps the other part."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ def fedper(
     shared: Sequence[str],
     models: Callable[[Graph], nn.Module] | None = None,
 ) -> Method:
-    """FedAvg of the layers named in `shared`; each client keeps its own other layers (FedPer).
+    """FedAvg of the layers named in `shared`.
 
-    With `models` clients may have different models: feature widths, classes and all layers outside
-    `shared` may differ. The shared tensors must have the same names, shapes and dtypes.
+    Each client keeps its own other layers (FedPer).
+
+    With `models`, clients may have different models. Feature widths, numbers of classes, and all
+    layers outside `shared` may then differ. The shared tensors must have the same names, shapes and
+    dtypes.
 
     Args:
         fedavg: FedAvg of a task. With `models`, the model of `fedavg` only defines the shared
@@ -70,7 +73,7 @@ def fedper(
 
 
 def others(names: Collection[str], common: Collection[str]) -> list[str]:
-    """The outermost modules without a common tensor.
+    """The outermost modules that have no common tensor.
 
     Args:
         names: names of all tensors.

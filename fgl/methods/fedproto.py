@@ -22,19 +22,19 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     """Exchange each class's mean embedding instead of models (FedProto).
 
     Every client initialises its own model. After training client i sends ``C_i^c``, the mean
-    embedding of its training examples of class c (Eq. 3). The server sends to all clients ``C^c``,
-    the mean of ``C_i^c`` over the clients that have class c. A client minimises ``loss + lambda
-    mean_v ||h_v - C^{y_v}||^2 / d`` over its training examples v and the d entries of an embedding.
-    The second term is absent in the first round, and for a class without ``C^c``. If no participant
-    has a class, the class keeps its earlier ``C^c``.
+    embedding of its training examples of class c (Eq. 3). The server sends ``C^c`` to all clients.
+    ``C^c`` is the mean of ``C_i^c`` over the clients that have class c. A client minimises
+    ``loss + lambda mean_v ||h_v - C^{y_v}||^2 / d`` over its training examples v and the d entries
+    of an embedding. The second term of this loss is absent in the first round, and for a class
+    without ``C^c``. If no participant has class c, the earlier ``C^c`` is kept.
 
-    The paper's Eq. 6 weights clients by their numbers of examples, and its Eq. 7 compares means.
-    This method follows the authors' code instead, except for four things. The authors also score
-    predictions by the nearest ``C^c`` of a client's own classes; here a model predicts with its
-    head. The authors' server drops ``C^c`` if no participant has class c. The authors' embeddings
-    come from the forward passes of the last epoch, with dropout and before the steps; here
-    embeddings are computed after training, as in Eq. 3 and in FedTGP's code. Embeddings of `fgl.nn`
-    networks are outputs before the activation; the authors' are outputs after it.
+    The paper's Eq. 6 weights clients by their numbers of examples, while its Eq. 7 compares means.
+    This method follows the authors' code instead, with four exceptions. The authors also score
+    predictions that use the nearest ``C^c`` among a client's own classes. Here a model predicts
+    with its head. The authors' server drops ``C^c`` if no participant has class c. The authors
+    compute embeddings in the forward passes of the last epoch, with dropout and before the steps.
+    Here embeddings are computed after training, as in Eq. 3 and in FedTGP's code. Embeddings of
+    `fgl.nn` networks are taken before the activation; the authors take them after it.
 
     Args:
         fedavg: FedAvg of a task; its model takes ``return_embedding=True``, and its examples have
@@ -76,7 +76,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
 
 
 def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Method:
-    """The clients of FedProto and FedTGP, which send prototypes and learn from received prototypes.
+    """The clients of FedProto and FedTGP: they send prototypes and learn from received prototypes.
 
     Example:
         >>> near_prototypes(fgl.fedavg(fgl.nn.GCN(2, 8, 3)), 1.0).send.__name__
@@ -112,7 +112,7 @@ def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Met
 
 
 def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of each class's prototypes over the clients that have it, and a mask of the classes.
+    """Mean prototype of each class over the clients with this class, and a mask of these classes.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
@@ -132,7 +132,7 @@ def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Mean embedding of each class's training examples (FedProto, Eq. 3), and a mask of classes.
+    """Mean embedding of each class's training examples (FedProto, Eq. 3), and a class mask.
 
     Args:
         embedding: float ``[num_examples, d]``.
@@ -163,10 +163,10 @@ def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tensor:
-    """Mean squared distance of training examples to their class's prototype, per entry.
+    """Mean squared distance between training examples and their class's prototype, per entry.
 
-    ``1 / (n d) sum_v ||h_v - C^{y_v}||^2`` over the n training examples. A training example adds 0
-    if its class has no prototype.
+    ``1 / (n d) sum_v ||h_v - C^{y_v}||^2`` over the n training examples. If the class of a training
+    example has no prototype, the example adds 0.
 
     Args:
         embedding: h, float ``[num_examples, d]``.
@@ -189,7 +189,7 @@ def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tens
 
 
 def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels (0 for other examples), and 1 for each training example in `embedding`'s dtype.
+    """Labels (0 for non-training examples), and a mask of training examples in `embedding`'s dtype.
 
     Raises:
         ValueError: without class labels, or if the number of embeddings is not the number of

@@ -51,10 +51,11 @@ def adaptive_fedprox(
     mu: Weight = 1.0,
     distance: Distance = proximal,
 ) -> Method:
-    """FedProx whose `mu` follows the loss, so that penalty and loss are about equally large.
+    """FedProx with a `mu` that follows the loss, so that penalty and loss are about equally large.
 
-    After training, a client multiplies `mu` by 10 if ``fit > 5 mu distance`` and ``mu <= 1``, and
-    divides `mu` by 10 if ``fit < mu distance / 2`` and ``mu >= 1e-4``.
+    After training, a client may change `mu`. The client multiplies `mu` by 10 if
+    ``fit > 5 mu distance`` and ``mu <= 1``. The client divides `mu` by 10 if
+    ``fit < mu distance / 2`` and ``mu >= 1e-4``.
 
     Args:
         fedavg: any method; the term is added to its loss.
@@ -94,7 +95,7 @@ def adaptive_fedprox(
 
 
 def adapted(mu: Tensor, loss: Tensor, penalty: Tensor) -> Tensor:
-    """The next weight of `adaptive_fedprox`.
+    """The `mu` of `adaptive_fedprox` for the next round.
 
     Example:
         >>> adapted(torch.tensor(1.0), torch.tensor(0.1), torch.tensor(2.0))

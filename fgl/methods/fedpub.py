@@ -1,4 +1,4 @@
-"""FED-PUB: clients mask their weights; each gets a mix of models with similar outputs."""
+"""FED-PUB: clients mask their weights, and get mixes of models with similar outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Embedding = Literal["auto", "embedding", "answers"]
 
 
 def mean_answer(answers: Tensor) -> Tensor:
-    """FED-PUB's embedding of a model: the mean of its outputs on the proxy graph."""
+    """FED-PUB's embedding of a model, which is the mean of its outputs on the proxy graph."""
     return answers.mean(0)
 
 
@@ -44,21 +44,22 @@ def fedpub(
     of: Embedding = "auto",
     embed: Callable[[Tensor], Tensor] = mean_answer,
 ) -> Method:
-    """Train weights ``W * m``: masks m are personal, and similar clients average W (FED-PUB).
+    """Train weights ``W * m`` with personal masks m; similar clients average their W (FED-PUB).
 
-    A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W_n received||_2``, over W and
-    m, where n runs over the model's tensors. The client starts from its own m; initially all
-    entries of m are 1. The last term is used from the second round on. In the model with which the
-    client predicts, entries with ``|m| < l1`` are 0. The client sends W and ``e_i``, the mean of
-    this model's embeddings of the nodes of `probes`. The server cannot compute ``e_i``, since it
-    has no masks. Client i gets ``sum_j S_ij W_j``, where S is ``exp(scale cos(e_i, e_j))`` with
-    each row divided by its sum; a new client gets the mean. Clients keep their masks and batch norm
-    statistics. The mixes of a round do not include models of absent clients.
+    A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W_n received||_2`` over W and
+    m. The sum is over the tensors n of the model. The client starts from its own m, whose entries
+    are 1 in the first round. The last term of this loss is used from the second round on. In the
+    model with which the client predicts, entries with ``|m| < l1`` are 0. The client sends W and
+    ``e_i``, which is the mean embedding of the nodes of `probes` by this masked model. The server
+    could not compute ``e_i`` itself, since it has no masks. Client i gets ``sum_j S_ij W_j``, where
+    S is ``exp(scale cos(e_i, e_j))`` with each row divided by its sum. A new client gets the mean
+    of the models. Each client keeps its masks and its batch norm statistics. The mixes of a round
+    do not include models of clients that are absent in the round.
 
-    This follows the public code, except for the penalties. In the public code the penalties have no
-    gradient, since ``state_dict()`` detaches its tensors; here they have one, as in the paper's
-    loss. A client without a labelled training example has no penalties, since the penalties would
-    shrink its masks to 0.
+    This method follows the public code, except for the penalties. In the public code, the penalties
+    have no gradient, since ``state_dict()`` detaches its tensors. Here the penalties have a
+    gradient, as in the loss of the paper. A client without a labelled training example has no
+    penalties, since penalties would shrink its masks to 0.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages. The public code keeps Adam's state
@@ -102,7 +103,7 @@ def fedpub(
     embeds = of == "embedding" or (of == "auto" and gives_embeddings(reader))
 
     def whole(message: Message, state: State) -> Message:
-        """The message, completed with the client's own batch norm statistics."""
+        """The message with the client's own batch norm statistics inserted."""
         sent = message.get("model", {})
         return {**message, "model": {**sent, **fed.pick(state.get("own", first), statistics)}}
 
@@ -152,19 +153,22 @@ def fedpub(
 
 
 def mask_size(masks: Params, like: Tensor) -> Tensor:
-    """``sum |m|`` over all entries of all masks; 0 without a mask."""
+    """``sum |m|`` over all entries of all masks; 0 if there is no mask."""
     total: Tensor = sum((mask.abs().sum() for mask in masks.values()), torch.zeros_like(like))
     return total
 
 
 def distance(weights: Params, received: Mapping[str, Tensor]) -> Tensor:
-    """``sum_n ||W_n - W_n received||_2`` over tensors; the received tensors get no gradient."""
+    """``sum_n ||W_n - W_n received||_2`` over tensors n.
+
+    No gradient flows to the received tensors.
+    """
     apart = fed.combine(lambda own, sent: own - sent.detach(), weights, received)
     return torch.stack([torch.linalg.vector_norm(each) for each in apart.values()]).sum()
 
 
 def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
-    """A model's weights times their masks: ``W * m``, 0 where ``|m| < bound``.
+    """The weights of a model times their masks: ``W * m``, and 0 for entries with ``|m| < bound``.
 
     Args:
         params: name to tensor; the name of a weight's mask is ``"mask."`` followed by the weight's

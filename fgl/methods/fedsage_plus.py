@@ -1,15 +1,16 @@
-"""FedSage+'s generators: other clients evaluate generated neighbours and return gradients.
+"""Generators of FedSage+: other clients evaluate generated neighbours and return gradients.
 
-Before each step, generated neighbours must be sent to the other clients, which must send gradients
-back. So an epoch is an exchange of three rounds with the same clients:
+Before each step, a client must send generated neighbours to the other clients, which must send
+gradients back. So an epoch is an exchange of three rounds, in which the same clients take part:
 
 - ``OFFER``: a client sends the neighbours that it generates for its training nodes;
 - ``JUDGE``: a client compares the other clients' offers with neighbours in its own graph, and sends
-  the gradient of that loss with respect to each offer;
-- ``STEP``: a client takes a step on its own loss and on the returned gradients.
+  the gradient of this comparison's loss for each offer;
+- ``STEP``: a client takes a step on its own loss plus the returned gradients.
 
-From its offer to its step, a client keeps its noise and dropout under ``"drawn"``. So it can
-generate the same neighbours again, to which the returned gradients belong.
+Between its offer and its step, a client keeps its noise and dropout under ``"drawn"``. So the
+client can generate the same neighbours again, and the returned gradients belong to these
+neighbours.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ DRAWN = ("noise", "keep")
 
 @typed
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
-    """The features of `width` random neighbours, with repeats, of each of `count` random nodes.
+    """Features of `width` random neighbours, with repeats, for each of `count` random nodes.
 
-    The nodes are sampled from all nodes that have a neighbour.
+    Nodes are sampled from all nodes that have a neighbour.
 
     Returns:
         float ``[count, width, num_features]``; int64 ``[count]``, the numbers of neighbours: all
@@ -77,12 +78,12 @@ def fedsage_plus(
     """Train each client's generator of neighbours with gradients from all clients (FedSage+).
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
-    (Eq. 9), where H_i are its generated neighbours of training nodes. Only the feature part of the
-    generator learns. A node with m hidden neighbours is compared with the first m neighbours of the
-    node of client j; a node without hidden neighbours is not compared. Clients send generated rows
-    and gradients of the loss with respect to such rows, but neither features nor generators. An
-    absent client is left out of the round. A client that receives no gradients learns from its own
-    loss only.
+    (Eq. 9), where H_i are the neighbours that it generates for its training nodes. Only the part of
+    the generator that generates features is trained. If a node has m hidden neighbours, it is
+    compared with the first m neighbours of a node of client j. If a node has no hidden neighbours,
+    it is not compared. Clients send generated rows and gradients of the loss for such rows. Clients
+    send neither their own features nor their generators. A client that is absent in a round is left
+    out of this round. A client that receives no gradients learns only from its own loss.
 
     Args:
         fedavg: FedAvg of a `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
@@ -164,18 +165,18 @@ def fedsage_plus(
 
 
 def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
-    """Noise and dropout of a client without an offer."""
+    """Noise and dropout of a client that has made no offer."""
     return fed.pick(drawn_step(steps, graph), DRAWN)
 
 
 def drawn_step(steps: Any, graph: Graph) -> dict[str, Any]:
-    """The context of a step, with newly sampled noise and dropout."""
+    """The context of a step with newly sampled noise and dropout."""
     context: dict[str, Any] = next(iter(steps(graph, {})))[1]
     return context
 
 
 def kept_draws(state: State) -> dict[str, Any]:
-    """Noise and dropout of a client's offer, if it has one."""
+    """Noise and dropout of a client's offer, if the client has made an offer."""
     drawn: Any = state.get("drawn", {})
     return {name: Ragged(value) for name, value in drawn.items()}
 
@@ -190,7 +191,7 @@ def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) ->
 
 
 def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
-    """The gradient of the greedy loss with respect to each other client's offer."""
+    """The gradient of the greedy loss for each other client's offer."""
     by_owner = {}
     for owner, generated in context.get("made", {}).items():
         features, number = neighbours(graph, generated.shape[0], generated.shape[1])
@@ -201,7 +202,7 @@ def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
 
 
 def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
-    """Returned gradients, for all nodes, and the number of clients in the mean of the loss."""
+    """The gradients returned for all nodes, and the number of clients in the mean of the loss."""
     like: Tensor = model.count.weight
     whole = like.new_zeros(graph.num_nodes, model.num_neighbours, graph.num_features)
     if "pull" in message:
@@ -214,7 +215,7 @@ def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Outbox, State]:
-    """Relay the clients' offers to the other clients, then the gradients for each offer."""
+    """Forward the clients' offers to the other clients, and later the gradients for each offer."""
     stage = int(state.get("stage", OFFER))
     following = torch.tensor((stage + 1) % len(UPLOADS))
     relays: dict[int, Callable[[Inbox, int], Message]] = {
@@ -235,13 +236,16 @@ def rows_of(inbox: Inbox) -> dict[str, Tensor]:
 
 
 def offers_of_others(inbox: Inbox, client: int) -> Message:
-    """Collect the generated neighbours of the other clients."""
+    """The neighbours that the other clients have generated."""
     others = {str(k): message for k, message in inbox.items() if k != client}
     return {key: {k: m[key] for k, m in others.items()} for key in UPLOADS[OFFER]}
 
 
 def gradients_for(inbox: Inbox, client: int) -> Message:
-    """Sum of the other clients' gradients for a client; empty if no client sent one."""
+    """Sum of the gradients that other clients sent for a client.
+
+    The result is empty if no client sent a gradient.
+    """
     sent: list[Any] = [message["gradients"] for message in inbox.values()]
     pulls = [each[str(client)] for each in sent if str(client) in each]
     if not pulls:
@@ -252,7 +256,7 @@ def gradients_for(inbox: Inbox, client: int) -> Message:
 
 
 def check_upload(model: Any, message: Any, client: int, state: State, most: float) -> None:
-    """Raise a ValueError unless an upload has the content of its stage."""
+    """Raise a ValueError unless an upload has the content that its stage requires."""
     stage = int(state.get("stage", OFFER))
     fed.check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
     if stage == OFFER:
@@ -275,7 +279,7 @@ def check_offer(model: Any, message: Any, most: float) -> None:
 
 
 def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
-    """Require one gradient for each offer of the other clients."""
+    """Require one gradient for each offer of another client."""
     fed.check_keys(sent, [k for k in rows if k != str(client)], "gradients")
     for owner, gradient in sent.items():
         _check(model, f"gradients[{owner!r}]", gradient, int(rows[owner]))

@@ -1,12 +1,13 @@
-"""FedSelect: the entries of a model that change most become personal.
+"""FedSelect: those entries of a model that change most become personal.
 
-In addition to the model that it trained, a client keeps three tensors for each weight:
+In addition to its trained model, a client keeps three tensors for each weight:
 
 - ``"mask"``, which marks the entries that are personal from now on;
-- ``"held"``, which marks the entries that were personal in the last round. When a model arrives,
-  the client keeps its own values only for these entries; an entry that was selected since then
-  starts from the server's mean;
-- ``"reference"``, the weight at the last selection, from which changes of entries are measured.
+- ``"held"``, which marks the entries that were personal in the last round; when a model arrives,
+  the client keeps its own values only for the entries in ``"held"``, and an entry selected since
+  then starts from the server's mean;
+- ``"reference"``, the weight at the last selection, relative to which changes of entries are
+  measured.
 """
 
 from __future__ import annotations
@@ -35,20 +36,21 @@ def fedselect(
     every: Count = 3,
     passes: Sequence[bool] = (True, False),
 ) -> Method:
-    """FedAvg of all entries except those that a client has made personal (FedSelect, Algorithm 1).
+    """FedAvg of all entries except the entries that a client has made personal (FedSelect, Alg. 1).
 
-    A local epoch has two passes over the task's steps: the first changes a client's personal
-    entries, the second the shared entries. The server averages each entry over the clients that
-    share it. In every third round, except the first round, each client selects ``n - round((1 -
-    top) n)`` of the n shared entries of a weight, and makes them personal. These are the entries
-    that changed most since the last selection, including ties. A weight is a tensor with "weight"
-    in its name; all other tensors stay shared. Each client keeps its batch norm statistics. An
-    entry that a pass does not change keeps its moments; Adam's step count includes both passes.
+    A local epoch has two passes over the task's steps. The first pass changes a client's personal
+    entries, and the second pass changes its shared entries. The server averages each entry over the
+    clients that share it. In every third round, except the first round, each client makes some of
+    its shared entries personal. From n shared entries of a weight, the client selects
+    ``n - round((1 - top) n)`` entries. The selected entries are those that changed most since the
+    last selection, including ties. A weight is a tensor with "weight" in its name. Other tensors
+    are always shared. Each client keeps its batch norm statistics. An entry that a pass does not
+    change keeps its moments in the optimiser. Adam's step count includes both passes.
 
-    This follows the public code, except for two things. The public code gives clients equal
-    weights, since its clients have the same size; here `fgl.tasks.task.weighed_equally` does this.
-    If a client has no personal entries and the model has no statistics, the first pass is skipped,
-    since it would change nothing.
+    This method follows the public code, with two exceptions. The public code gives clients equal
+    weights, since its clients have equal sizes. Here `fgl.tasks.task.weighed_equally` gives clients
+    equal weights. If a client has no personal entries and the model has no statistics, the first
+    pass would change nothing, so it is skipped.
 
     Args:
         fedavg: FedAvg of a task.
@@ -125,7 +127,7 @@ def fedselect(
 
 
 def with_held_entries(message: Message, state: State, statistics: Sequence[str]) -> Message:
-    """Put the client's personal entries and its statistics into the model of a message."""
+    """Put the client's personal entries and statistics into the model of a message."""
     if "held" not in state or "model" not in message:
         return message
     trained, masks, model = state["model"], state["held"], dict(message["model"])
@@ -138,7 +140,10 @@ def with_held_entries(message: Message, state: State, statistics: Sequence[str])
 def interleaved(
     train: Training, graph: Graph, context: Any, passes: Sequence[bool]
 ) -> Iterator[tuple[Graph, Any]]:
-    """The local steps of all epochs; each epoch runs the passes one after another."""
+    """The local steps of all epochs.
+
+    In each epoch, the passes run one after another.
+    """
     drawn = [list(marked(fed.local_steps(train, graph, context), own)) for own in passes]
     passes_of_batches = 1 if train.epochs is None else train.epochs
     epochs = fed.num_steps(train) if train.batches is None else passes_of_batches
@@ -149,7 +154,9 @@ def interleaved(
 
 
 def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Graph, dict[str, Any]]]:
-    """Steps of a pass; their context says whether the pass changes the client's personal entries.
+    """Steps of a pass.
+
+    Their context says whether the pass changes the client's personal entries.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -164,7 +171,7 @@ def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Grap
 
 
 def moving(new: Params, old: Params, context: Any) -> Params:
-    """Take new values of the entries that the pass changes, and old values of all others.
+    """Use new values for the entries that the pass changes, and old values for all other entries.
 
     Example:
         >>> context = {"mask": {"w": torch.tensor([True, False])}, "moves_own": torch.tensor(False)}
@@ -178,12 +185,12 @@ def moving(new: Params, old: Params, context: Any) -> Params:
 
 
 def selected(mask: Tensor, value: Tensor, reference: Tensor, *, top: float, cap: float) -> Tensor:
-    """Add to the mask the shared entries that changed most since the last selection."""
+    """Add the shared entries that changed most since the last selection to the mask."""
     return mask | select((value - reference).abs(), mask, top=top, cap=cap)
 
 
 def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
-    """Select the shared entries that changed most, unless the personal fraction exceeds `cap`.
+    """Select the shared entries that changed most, unless too many (above `cap`) are personal.
 
     Example:
         >>> mask = torch.tensor([True, False, False])
@@ -199,7 +206,7 @@ def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
 
 
 def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
-    """Replace each personal entry in an inbox by the mean of the other clients' entries."""
+    """Replace each personal entry in an inbox by the mean of this entry over the other clients."""
     own, models = inbox.stack("own"), inbox.stack("model")
     for name, mask in own.items():
         models[name] = filled(models[name], mask, weight, old[name])
@@ -209,10 +216,10 @@ def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
 
 
 def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:
-    """Clients' tensors ``[K, ...]``, with personal entries replaced by the other clients' mean.
+    """The clients' tensors ``[K, ...]``, with personal entries replaced by the other clients' mean.
 
-    So the weighted mean over all clients is the mean over the clients that share an entry. If no
-    client shares an entry, its value is taken from `old`.
+    So the weighted mean over all clients equals the mean over the clients that share an entry. If
+    no client shares an entry, its value is taken from `old`.
 
     Example:
         >>> own = torch.tensor([[False], [True]])

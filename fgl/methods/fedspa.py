@@ -1,4 +1,4 @@
-"""FedSPA: clients with smooth features get large weights; attention is weighted by Fisher terms."""
+"""FedSPA: clients with smooth features get large weights, and Fisher terms weight the attention."""
 
 from __future__ import annotations
 
@@ -21,33 +21,36 @@ KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
-    """FedAvg that weights clients by smooth features and by typical attention (FedSPA).
+    """FedAvg with client weights from smooth features and from typical attention (FedSPA).
 
-    The model is an `fgl.nn.SPA`, which treats like, unlike and unknown neighbours separately. A
-    client also sends the energy of a random fraction of its features, ``e_k = mean_f x_f^T (D - A)
-    x_f / x_f^T x_f``. For the tensors that score unlike (u) or alike (a) neighbours, the client
-    sends ``F_k = (grad mean_i log p_k(y_i))^2``, computed in training mode. With ``w(d)_k =
-    exp(-(d_k - min d) / (max d - min d))``, divided by the sum over clients, the server averages
-    the tensors of u with weights ``w(||F_k - mean F||_1)``, where F is restricted to u. It averages
-    the tensors of a in the same way. All other tensors have weights ``w(e)``. So the largest weight
-    is always e = 2.718 times the smallest. If all distances are equal, clients have equal weights.
+    The model is an `fgl.nn.SPA`, which treats similar, dissimilar and unknown neighbours
+    separately. A client also sends an energy, computed from a random fraction of its features:
+    ``e_k = mean_f x_f^T (D - A) x_f / x_f^T x_f``. For the tensors that score dissimilar (u) or
+    similar (a) neighbours, the client sends ``F_k = (grad mean_i log p_k(y_i))^2``, computed in
+    training mode. Let ``w(d)_k`` be ``exp(-(d_k - min d) / (max d - min d))``, divided by its sum
+    over clients. The server averages the tensors of u with weights ``w(||F_k - mean F||_1)``, where
+    F is restricted to u. The server averages the tensors of a in the same way. All other tensors
+    are averaged with weights ``w(e)``. So the largest weight is always e = 2.718 times the smallest
+    weight. If all distances d_k are equal, clients have equal weights.
 
-    The paper calls this a bias of homophily. This method follows the public code, which computes
-    the distance of an energy from the clients' mean but never uses it: smooth clients get the
-    largest weights. F in the public code is the square of a mean gradient, not a mean of squares.
-    The "global" vectors for unknown neighbours in the public code are frozen and passed to each
-    layer. Training does not use these vectors, so they are left out here.
+    The paper names this energy a bias of homophily. This method follows the public code, which
+    computes the distance of an energy from the clients' mean but never uses the distance. Clients
+    with smooth features get the largest weights. In the public code, F is the square of a mean
+    gradient, and not a mean of squared gradients. In the public code, the "global" vectors for
+    unknown neighbours are frozen and passed to each layer. Training does not use these vectors, so
+    they are left out here.
 
-    The public code differs in five ways. Its F also depends on the labels of validation and test
-    nodes, so F reveals test labels to the server; here F depends only on the labels of training
-    nodes. Its server shuffles the clients and gives the i-th client of the shuffled order the
-    weight of client i's energy; here each client has its own weight. It divides by 0 if all
-    energies are equal (here clients then have equal weights), or if a client's sampled features are
-    all 0 (here that client's energy is 0). It applies dropout during evaluation. In a directed
-    graph it smooths features against the direction of edges but sums along this direction; here
-    both operations follow the direction.
+    The public code differs in five ways. In the public code, F also depends on labels of validation
+    and test nodes, so F reveals test labels to the server. Here F depends only on labels of
+    training nodes. The public code's server shuffles the clients, and gives the i-th client in this
+    order the weight for client i's energy. Here each client has its own weight. The public code
+    divides by 0 if all energies are equal; here clients then have equal weights. The public code
+    also divides by 0 if a client's sampled features are all 0; here this client's energy is 0. The
+    public code applies dropout during evaluation. In a directed graph, the public code smooths
+    features against the direction of edges but sums along this direction. Here both operations
+    follow the direction of edges.
 
-    The public script trains with SGD, rate .1, 4 steps, width 128, dropout .1.
+    The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -103,13 +106,13 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
 
 def check_energy(energy: Any) -> None:
-    """Raise a ValueError unless an upload's energy is a number, at least 0."""
+    """Raise a ValueError unless the energy in an upload is a number and at least 0."""
     if not isinstance(energy, Tensor) or energy.dim() or energy < 0:
         raise ValueError(f"Expected energy to be a number, at least 0, but got {energy}")
 
 
 def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
-    """Raise a ValueError unless an upload has squares of these names and shapes."""
+    """Raise a ValueError unless an upload has squared gradients with the given names and shapes."""
     named = squares if isinstance(squares, Mapping) else {}
     got = {name: each.shape for name, each in named.items()}
     reject_if(got != shapes, f"fisher to have the shapes {shapes}", got)
@@ -119,7 +122,7 @@ def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
 
 
 def kind_of(name: str) -> str:
-    """Kind of neighbours that a tensor scores, or "" for any other tensor.
+    """Kind of neighbours that a tensor scores, or "" if the tensor does not score neighbours.
 
     Example:
         >>> kind_of("convs.0.unlike_low"), kind_of("convs.0.itself")
@@ -177,7 +180,7 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
 
 
 def distances(squares: Params, kind: str) -> Tensor:
-    """Distance of each client's F to the mean F, over the tensors of one kind, float ``[K]``."""
+    """Distance between each client's F and the mean F over one kind of tensors, float ``[K]``."""
     far = [
         widened(each - each.mean(0)).abs().flatten(1).sum(1)
         for name, each in squares.items()
@@ -187,11 +190,11 @@ def distances(squares: Params, kind: str) -> Tensor:
 
 
 def shares(distance: Tensor) -> Tensor:
-    """Weights of clients, ``exp(-(d - min d) / (max d - min d))`` over their sum, float ``[K]``.
+    """Weights of clients: ``exp(-(d - min d) / (max d - min d))`` divided by its sum, as ``[K]``.
 
-    Distances that differ only by rounding are treated as equal. For example, two clients have the
-    same distance from their mean; without this rule, rounding would give one of the two clients the
-    weight .73.
+    If distances differ only by rounding, they are treated as equal. For example, two clients have
+    the same distance from their mean. Without this rule, rounding would give a weight of .73 to one
+    of them.
 
     Example:
         >>> shares(torch.tensor([3.0, 3.0 + 1e-6]))

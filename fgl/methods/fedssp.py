@@ -1,4 +1,4 @@
-"""FedSSP: clients average their spectral encoders, and keep the rest of their models."""
+"""FedSSP: clients average their spectral encoders, and each client keeps the rest of its model."""
 
 from __future__ import annotations
 
@@ -21,40 +21,44 @@ from .own_models import own_models
 
 @fed.layer(checks=[fed.check_averages, fed.check_one_architecture])
 def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Method:
-    """Average the clients' spectral encoders; each client keeps the rest of its model (FedSSP).
+    """Average the clients' spectral encoders.
+
+    Each client keeps the rest of its model (FedSSP).
 
     Clients send the parameters of `SSP.SPECTRAL`, and the server averages them with equal weights.
-    A client also sends ``m_k``, the mean embedding of the graphs in its last step, and receives the
-    consensus ``m``, the mean of ``m_k`` over the clients. From its second round on a client
-    minimises
+    A client also sends ``m_k``, the mean embedding of the graphs in its last step. The client
+    receives the consensus ``m``, which is the mean of ``m_k`` over the clients. From its second
+    round on, a client minimises
 
     ``loss + weight / 2 mean_i (m_B - m)_i^2``
 
     where the mean is over the d entries i, and ``m_B`` is the mean embedding of the graphs in a
     step.
 
-    The preference is a vector that a client adds to embeddings before its head. It is trained as
-    soon as there is a consensus. Each client keeps its own head, which is linear: ``W (e + p) + b =
-    W e + (W p + b)``. So a preference has the same effect as a change of the head's bias.
+    The preference is a vector p that a client adds to embeddings before the head of its model. The
+    preference is trained as soon as there is a consensus. Each client keeps its own head, which is
+    linear, so ``W (e + p) + b = W e + (W p + b)``. A preference therefore has the same effect as a
+    change of the head's bias.
 
-    As in the public code, each client initialises its own model, including the shared part
-    (`draw`). The encoders of the first round are not averaged, and batch norm statistics are not
-    sent. In these places the public code seems to differ from its intention:
+    As in the public code, each client initialises its own model, including the shared part (see
+    `draw`). In the first round the encoders are not averaged. Batch norm statistics are never sent.
+    In the following places, the public code seems to differ from its intention:
 
-    - It runs only on a GPU. The preference that it adds is a copy that is not registered with the
-      optimiser, so the preference stays zero. Evaluation does not add the preference either. Here
-      the task's optimiser trains the preference, which is part of the deployed model. For the
-      preference the public code declares SGD with a rate of .005, but never resets the gradient to
-      zero.
-    - Its moving average of embeddings is reset in each step, so the average is half of the step's
-      mean. Its tau of 100 corresponds to ``weight=25``.
-    - It creates a new AdamW for each step, which is ``AdamW(betas=(0, 0))``: nearly the sign of the
-      gradient, with a rate of .001 and a weight decay of 5e-4. Its flags for the rate and for
-      dropout do not reach the network, whose dropout is .1.
-    - It computes FedStar's encodings of structure, weights by numbers of examples, and an Adam
-      optimiser, but uses none of the three.
-    - It splits a client's graphs into fixed minibatches, and leaves out graphs without edges. Here
-      the task samples minibatches, and no graph is left out.
+    - The public code runs only on a GPU. The public code adds a copy of the preference that is not
+      registered with the optimiser, so the preference stays zero. The public code does not add the
+      preference during evaluation either. Here the optimiser of the task trains the preference,
+      which is part of the deployed model. For the preference, the public code declares SGD with a
+      learning rate of .005, but never resets the gradient to zero.
+    - The public code resets its moving average of embeddings in each step, so the average is half
+      of the step's mean. The public code's tau of 100 corresponds to ``weight=25``.
+    - The public code creates a new AdamW for each step, which acts like ``AdamW(betas=(0, 0))``.
+      The update is nearly the sign of the gradient, with a learning rate of .001 and a weight decay
+      of 5e-4. In the public code, the flags for the learning rate and for dropout do not reach the
+      network, whose dropout is .1.
+    - The public code computes FedStar's structural encodings, weights from numbers of examples, and
+      an Adam optimiser, but uses none of the three.
+    - The public code splits a client's graphs into fixed minibatches, and leaves out graphs without
+      edges. Here the task samples minibatches, and graphs without edges are used.
 
     Args:
         fedavg: FedAvg of a task whose model is a `fgl.nn.SSP`; its server only averages.

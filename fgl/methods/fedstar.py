@@ -17,11 +17,13 @@ from .own_models import check_drawable, drawn
 
 @layer
 def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: bool = True) -> Method:
-    """FedAvg of the structure channel; each client keeps its own feature channel (FedStar, Eq. 6).
+    """FedAvg of the structure channel.
 
-    Every client initialises its own feature channel in its first round. A client predicts with its
-    own feature channel and the received structure channel. The authors' clients keep their Adam
-    state between rounds (``Training(keep_optimizer=True)``); here `fedavg` defines this.
+    Each client keeps its own feature channel (FedStar, Eq. 6).
+
+    In its first round, every client initialises its own feature channel. A client predicts with its
+    own feature channel and the received structure channel. In the authors' code, clients keep their
+    Adam state between rounds (``Training(keep_optimizer=True)``). Here `fedavg` determines this.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.Star`, or has the layers of `shared`.

@@ -26,7 +26,7 @@ Topology = Callable[[Graph], Tensor]
 
 
 def walks(graph: Graph) -> Tensor:
-    """Probability that a random walk returns after 1 to 5 steps, FedTAD's features of topology."""
+    """Probabilities that a random walk returns after 1 to 5 steps: FedTAD's topology features."""
     return walk_returns(graph.edge_index, graph.num_nodes, steps=5)
 
 
@@ -47,31 +47,34 @@ def fedtad(
     fit: Weight = 1.0,
     diversity: Weight = 1.0,
 ) -> Method:
-    """FedAvg; the mean model then learns each client's reliable classes on generated graphs.
+    """FedAvg, after which the mean model learns each client's reliable classes on generated graphs.
 
-    A client also sends its reliability for each class, see `class_reliability`. ``w_kc`` is client
-    k's reliability divided by the sum over the participants. The server runs `epochs` turns. In
-    each turn the server samples noise z and generates a graph of `num_nodes` nodes with classes of
-    equal size. Nodes of class c have features ``x = G(z, c)``. Each node is joined to its
-    `neighbours` most similar nodes (by cosine), which include the node itself. Then G takes
-    `generator_steps` Adam steps on ``fit L_CE - L_div + diversity L_dis``, and the mean model takes
-    `distil_steps` Adam steps on ``L_div``:
+    A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
+    k's reliability for class c, divided by the sum over the participants. The server runs `epochs`
+    turns per round. In each turn, the server samples noise z and generates a graph of `num_nodes`
+    nodes, with equally many nodes per class. Nodes of class c have the features ``x = G(z, c)``,
+    where G is the generator. Each node is connected to its `neighbours` most similar nodes by
+    cosine similarity, including itself. Then G takes `generator_steps` Adam steps on
+    ``fit L_CE - L_div + diversity L_dis``, and the mean model takes `distil_steps` Adam steps on
+    ``L_div``:
 
-    - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, where f_k is client k's model;
+    - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, where f_k is the model of client k;
     - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, where the mean is also over
       the outputs;
     - ``L_dis = sum_k exp(-mean_ij ||z_i - z_j||^2 / d_z  |x_i - x_j| / d_x)``.
 
-    The server keeps G and both Adam states from round to round. Everything else is as in FedAvg.
-    The method needs nodes with class labels and one graph per client (Section 4 of the paper).
+    The server keeps G and both Adam states from round to round. Everything else is done as in
+    FedAvg. The method requires nodes with class labels, and one graph per client (Section 4 of the
+    paper).
 
-    The public code differs in three places, in which it contradicts the paper. It multiplies A and
-    D^-1 entry by entry, so its "walks" are ids of random nodes, which dominate the features. Here
-    the topology features are the paper's return probabilities; another function can be passed as
-    `topology`. The public code's GCN also applies dropout during evaluation; here only the mean
-    model applies dropout, during its training. If no client has a class, the public code divides 0
-    by 0; here the class has weight 0. In addition, the public code's clients are weighted by their
-    numbers of nodes and keep their Adam state; here the task defines both.
+    The public code differs from this method in three places, in which it contradicts the paper. The
+    public code multiplies A and D^-1 entry by entry, so its "walks" are the ids of random nodes,
+    which dominate the features. Here the topology features are the return probabilities of the
+    paper; another function can be passed as `topology`. The public code's GCN also applies dropout
+    during evaluation. Here only the mean model applies dropout, while it is trained. If no client
+    has a certain class, the public code divides 0 by 0. Here the class has weight 0. In the public
+    code, clients are also weighted by their numbers of nodes and keep their Adam state. Here the
+    task determines both.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -144,7 +147,7 @@ def fedtad(
         return mean, {name: value for name, value in new.items() if value}
 
     def turn(lesson: Lesson, net: Params, mean: Params, adams: list[Any]) -> Any:
-        """The generator, the mean model and their Adam moments after one turn."""
+        """The generator, the mean model, and their Adam moments after one turn of the server."""
         z = noise(num_nodes, generator.noise, lesson.weight)
         with fed.in_mode(model, False):
             loss = partial(lesson.of_generator, fit=fit, diversity=diversity)
@@ -167,7 +170,7 @@ def fedtad(
 
 @dataclass(frozen=True)
 class Lesson:
-    """Losses of the server in one round, on graphs that the generator creates for given labels.
+    """Losses of the server in one round, on graphs that the generator creates for the given labels.
 
     Args:
         model: the architecture of the mean model and of the teachers.
@@ -188,11 +191,11 @@ class Lesson:
     neighbours: int
 
     def graph(self, net: Params, z: Tensor) -> Graph:
-        """The graph that G generates from noise."""
+        """The graph that the generator G creates from noise."""
         return joined(functional_call(self.generator, net, (z, self.labels)), self.neighbours)
 
     def taught(self, graph: Graph) -> Tensor:
-        """The teachers' outputs, ``[K, n, C]``."""
+        """The outputs of the teachers (the clients' models), ``[K, n, C]``."""
         return torch.stack([fed.predict(self.model, each, graph) for each in self.teachers])
 
     def of_generator(
@@ -223,7 +226,7 @@ def lesson_of(
     num_nodes: int,
     neighbours: int,
 ) -> Lesson:
-    """The losses of a round, for generated graphs with classes of equal size."""
+    """The losses of a round, for generated graphs with equally many nodes per class."""
     classes = generator.num_classes
     labels = torch.arange(num_nodes, device=reliable.device)
     labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
@@ -253,17 +256,20 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
 
 
 def graph_classes(graph: Graph) -> int:
-    """Number of a graph's classes; raises if its labels are not classes."""
+    """Number of classes of a graph.
+
+    Raise an error if the labels are not classes.
+    """
     if graph.num_classes is None:
         raise ValueError("Expected fedtad's clients to have class labels, but got none")
     return graph.num_classes
 
 
 def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = walks) -> Tensor:
-    """Reliability of a client for each class: similarity of its training nodes to their neighbours.
+    """Reliability of a client for each class: how similar training nodes are to their neighbours.
 
     ``r_c = sum_{i of c} (1 + sum_{j in N(i)} cos(h_i, h_j)) / (1 + |N(i)|)`` over the training
-    nodes, ``h = [x || topology]``.
+    nodes, with ``h = [x || topology]``.
 
     Args:
         graph: a graph with class labels.
@@ -297,13 +303,16 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
 
 
 def shares(reliable: Tensor) -> Tensor:
-    """Each client's fraction of a class's reliability, float ``[K, C]``; 0 if the sum is 0."""
+    """Each client's fraction of a class's reliability, float ``[K, C]``.
+
+    The fraction is 0 if the sum is 0.
+    """
     total = reliable.sum(0)
     return torch.where(total == 0, 0, reliable / torch.where(total == 0, 1, total))
 
 
 def joined(x: Tensor, neighbours: int) -> Graph:
-    """The graph in which each node is joined to its most similar nodes (by cosine)."""
+    """The graph in which each node is connected to its most similar nodes by cosine similarity."""
     unit = torch.nn.functional.normalize(x.detach(), dim=1)
     nearest = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, nearest, True)

@@ -1,4 +1,4 @@
-"""FedTGP: the server learns well-separated class prototypes from the clients' prototypes."""
+"""FedTGP: the server learns well-separated prototypes of classes from the clients' prototypes."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ def fedtgp(
     server_epochs: Count = 100,
     server_batch: Count = 10,
 ) -> Method:
-    """FedProto whose server trains the prototypes before it sends them (FedTGP, Eq. 5 to 9).
+    """FedProto with a server that trains the prototypes before it sends them (FedTGP, Eq. 5 to 9).
 
-    The server computes ``z_c`` from a trainable row for each class, by a hidden layer and an output
-    layer. It trains the rows and both layers on the clients' prototypes ``C_i^c`` to minimise
-    ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``, which keeps classes apart by a margin.
-    For each class, take the distance of its mean prototype to the nearest other mean prototype:
-    ``delta`` is the largest of these distances, but at most `margin`. Then the server sends the
-    ``z_c`` of every class to all clients. Clients work as in `fedproto`.
+    The server computes ``z_c`` from a trainable row for class c, by a hidden layer and an output
+    layer. To keep classes apart by a margin, the server trains the rows and both layers on the
+    clients' prototypes ``C_i^c``. The server minimises
+    ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``. For each class, compute the distance
+    between its mean prototype and the nearest other mean prototype. ``delta`` is the largest of
+    these distances, but at most `margin`. Then the server sends ``z_c`` of every class to all
+    clients. Clients do the same as in `fedproto`.
 
-    This follows the authors' code, except for two things. The authors' clients predict the class of
-    the nearest prototype; here clients predict with the model's output, since `deploy` returns a
-    model. The distance of two equal rows has the gradient 0 here, and NaN in the authors' code.
+    This method follows the authors' code, with two exceptions. In the authors' code, clients
+    predict the class of the nearest prototype. Here clients predict with the model's output, since
+    `deploy` returns a model. If two rows are equal, their distance has the gradient 0 here, and NaN
+    in the authors' code.
 
     Args:
         fedavg: FedAvg of a task; see `fedproto`.
@@ -100,7 +102,7 @@ def drawn_like(rows: Tensor) -> Params:
 
 
 def made(params: Mapping[str, Tensor]) -> Tensor:
-    """The prototypes of a network of `drawn_like`: ``W_2 relu(W_1 e_c + b_1) + b_2``.
+    """The prototypes computed by a network from `drawn_like`: ``W_2 relu(W_1 e_c + b_1) + b_2``.
 
     Example:
         >>> made(drawn_like(torch.zeros(3, 4))).shape

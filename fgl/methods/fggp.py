@@ -29,32 +29,33 @@ AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
 def fggp(
     fedavg: Method, *, neighbours: Count = 3, every: Count = 20, temperature: Positive = 0.5
 ) -> Method:
-    """FedAvg of a GCN trained on two views, with prototypes that the server clusters (FGGP).
+    """FedAvg of a GCN that is trained on two views, with prototypes clustered by the server (FGGP).
 
-    The second view joins each node to the nearest other nodes by the cosine of the received model's
-    embeddings; the nearest nodes are recomputed every few rounds. An augmentor samples the edges of
-    this view. It consists of two convolutions with output R, and computes ``l = R R^T``. An edge is
-    kept with probability ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The
-    loss is
+    In the second view, each node is connected to the nearest other nodes by the cosine of
+    embeddings of the received model. The nearest nodes are recomputed every few rounds. A network
+    named augmentor samples the edges of the second view. The augmentor has two convolutions with
+    output R, and computes ``l = R R^T``. The augmentor keeps an edge with probability
+    ``(l / max l + A) / 2``, with a straight-through gradient (Eq. 10). The loss is
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``:
 
-    where P_1 and P_2 are the class means of the embeddings in the two views. For these means, a
-    training node's class is its label. Any other node has its predicted class, weighted by the
-    probability of this class. `align` contrasts a class's two means with the means of all other
-    classes (Eq. 13). The server averages the clients' models and augmentors. Clients also send P_1.
-    The server clusters the prototypes of each class (FINCH, Eq. 4 to 6), and sends the means of the
-    clusters; `by_prototypes` predicts with these means.
+    where P_1 and P_2 are the class means of the embeddings in view 1 and view 2. For these class
+    means, the class of a training node is its label. Any other node has its predicted class, with
+    the probability of this class as weight. `align` contrasts the two means of a class with the
+    means of all other classes (Eq. 13). The server averages the clients' models and augmentors.
+    Clients also send P_1, their prototypes. The server clusters the prototypes of each class
+    (FINCH, Eq. 4 to 6) and sends the means of the clusters. `by_prototypes` predicts with these
+    means.
 
-    This follows the authors' code, except for five things. Here `deploy` returns a model, and the
-    model's output is scored; the authors score the output of `by_prototypes` for the last rounds'
-    prototypes. So the authors' last layer starts every round from its initial weights; here this
-    layer is averaged like all others. The authors' network has three layers and a batch norm
-    without parameters; here it is a `GCN`. Clients are weighted as in `fedavg`; the authors weight
-    them by numbers of nodes. Here P_1 is computed after training. P_1 and the embeddings for the
-    nearest nodes are computed without dropout. If a client lacks a class, it sends the other
-    prototypes under their own labels; in the authors' code the prototypes of later classes move up
-    by a label.
+    This method follows the authors' code, with five exceptions. Here `deploy` returns a model, and
+    the output of this model is scored. The authors score the output of `by_prototypes` for the
+    prototypes of the last rounds. So in the authors' code the last layer starts every round from
+    its initial weights. Here the last layer is averaged like all other layers. The authors' network
+    has three layers, and batch norm without parameters. Here the network is a `GCN`. Clients are
+    weighted as in `fedavg`; the authors weight clients by numbers of nodes. Here P_1 is computed
+    after training. P_1 and the embeddings for the nearest nodes are computed without dropout. If a
+    client lacks a class, it sends the other prototypes under their own labels. In the authors'
+    code, prototypes of later classes then get labels of other classes.
 
     Args:
         fedavg: FedAvg of a task; its model is a `fgl.nn.GCN` that normalises its edges.
@@ -160,7 +161,7 @@ def drawn(method: Method) -> Params:
 
 
 def both_views(graph: Graph, nearest: Tensor) -> Tensor:
-    """Distinct edges of the graph, edges to nearest nodes, and self-loops, ``[E, 2]``.
+    """Distinct edges ``[E, 2]``: the edges of the graph, edges to nearest nodes, and self-loops.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -175,19 +176,19 @@ def both_views(graph: Graph, nearest: Tensor) -> Tensor:
 
 
 def dense(edges: Tensor, mask: Tensor, like: Tensor) -> Tensor:
-    """A 0-1 matrix ``A[source, target]`` of these edges, with the rows and dtype of `like`."""
+    """A 0-1 matrix ``A[source, target]`` of given edges, with the rows and dtype of `like`."""
     size = like.shape[0]
     places = edges[:, 0] * size + edges[:, 1]
     return sum_rows(mask.to(like), places, size * size).view(size, size)
 
 
 def uniform_noise(like: Tensor) -> Tensor:
-    """Uniform noise of a matrix's shape."""
+    """Uniform noise in the shape of a matrix."""
     return torch.rand_like(like)
 
 
 def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The augmentor's logits of all pairs, and normalised edges sampled with them (Eq. 10).
+    """The augmentor's logits for all pairs, and normalised edges sampled from them (Eq. 10).
 
     Returns:
         Two tensors, float ``[n, n]``; the edges have a straight-through gradient.
@@ -227,7 +228,10 @@ def second_view(
 
 
 def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
-    """Binary cross-entropy of all pairs; edges and non-edges have the same total weight."""
+    """Binary cross-entropy over all pairs.
+
+    Edges and non-edges have the same total weight.
+    """
     real = graph.node_mask.to(logits)
     pairs, edges = real.sum() ** 2, matrix.sum()
     free = (pairs - edges).clamp(min=1)
@@ -236,7 +240,10 @@ def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
 
 
 def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels (true for training nodes, else predicted) and their confidence; 0 for padding."""
+    """Labels (true for training nodes, else predicted) and their confidence.
+
+    Padding has confidence 0.
+    """
     y, weight = labelled(logits, graph)
     sure, guess = logits.softmax(1).max(1)
     train = weight > 0
@@ -246,7 +253,7 @@ def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 def class_means(
     hidden: Tensor, label: Tensor, sure: Tensor, num_classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Weighted means of rows by label, ``[C, d]``, and a mask of the labels that occur, ``[C]``.
+    """Weighted means ``[C, d]`` of rows by label, and a mask ``[C]`` of the labels that occur.
 
     Example:
         >>> class_means(torch.tensor([[1.0], [4.0]]), torch.tensor([1, 1]), torch.ones(2), 2)[1]
@@ -262,8 +269,8 @@ def align(
 ) -> Tensor:
     """Contrast of class means in two views (FGGP, Eq. 13), averaged over the classes that occur.
 
-    ``-log exp(<a_c, b_c>) / (exp(<a_c, b_c>) + sum_{k != c} exp(<a_c, a_k>) + exp(<a_c, b_k>))``,
-    where rows have length 1 and exponents are divided by the temperature.
+    ``-log exp(<a_c, b_c>) / (exp(<a_c, b_c>) + sum_{k != c} exp(<a_c, a_k>) + exp(<a_c, b_k>))``.
+    Rows are normalised to length 1, and exponents are divided by the temperature.
 
     Example:
         >>> rows, has = torch.eye(2), torch.tensor([True, True])
@@ -281,7 +288,7 @@ def align(
 
 
 def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Means of each class's clusters of prototypes: ``[C, most, d]``, and a mask of the clusters.
+    """Cluster means of each class's prototypes, ``[C, most, d]``, and a mask of the clusters.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
@@ -308,7 +315,7 @@ def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
 def by_prototypes(
     embedding: Tensor, rows: Tensor, has: Tensor, *, k: int = 30, temperature: float = 0.1
 ) -> Tensor:
-    """Scores of classes by the k nearest prototypes, with weights ``exp(cos / temperature)``.
+    """Scores of classes from the k nearest prototypes, with weights ``exp(cos / temperature)``.
 
     Args:
         embedding: float ``[n, d]``.

@@ -1,4 +1,4 @@
-"""GCFL and GCFL+: clusters of clients that split if the clients' updates diverge."""
+"""GCFL and GCFL+: clusters of clients, which split if the updates of their clients diverge."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def trends(updates: Tensor, sequences: Tensor) -> Tensor:
 
 
 def update_norms(inbox: Inbox, updates: Tensor) -> Tensor:
-    """The norm of each client's update, float ``[k]``: GCFL+'s variant "dWs".
+    """The norm of each client's update, float ``[k]``.
+
+    GCFL+ names this variant "dWs".
 
     Example:
         >>> update_norms(fgl.federation.Inbox({}, 1), torch.tensor([[3.0, 4.0]]))
@@ -84,20 +86,23 @@ def gcfl(
     seq_length: Natural = 0,
     measure: Measure = update_norms,
 ) -> Method:
-    """FedAvg within clusters; a cluster splits if its clients' updates diverge (GCFL, Algorithm 1).
+    """FedAvg within clusters.
 
-    A cluster Q splits along the minimum cut of `similarity` if ``||mean_{i in Q} Delta_i|| <
-    eps1``, ``max_{i in Q} ||Delta_i|| > eps2`` and Q has more than two clients. Delta_i is the
-    update of the parameters, without batch norm statistics. Then every cluster runs FedAvg. The
-    split and the mean use only the clients that are present in the round. The larger part keeps the
-    cluster's number; if both parts have the same size, the part that contains the client with the
-    smallest number keeps it. An absent client stays in the part that keeps the number, and next
-    receives the model of this part.
+    A cluster splits if its clients' updates diverge (GCFL, Algorithm 1).
 
-    This follows the public code, except for two things. The public code's clients share and compare
-    only convolutions (see `fedper`), and keep their Adam state (``Training(keep_optimizer=True)``);
-    here `fedavg` defines both. The public code scores a client with the best model that the
-    client's clusters had in any round; here the client is scored with the last model.
+    A cluster Q of more than two clients splits if ``||mean_{i in Q} Delta_i|| < eps1`` and
+    ``max_{i in Q} ||Delta_i|| > eps2``. The cluster splits along the minimum cut of `similarity`.
+    Delta_i is the update of client i's parameters, without batch norm statistics. After the splits,
+    every cluster runs FedAvg. The split and the mean use only clients that are present in the
+    round. The larger part keeps the cluster's number. If both parts have the same size, the part
+    with the lowest client number keeps it. An absent client stays in the part that keeps the
+    cluster's number, and next receives the model of this part.
+
+    This method follows the public code, with two exceptions. In the public code, clients share and
+    compare only convolutions (see `fedper`), and keep their Adam state
+    (``Training(keep_optimizer=True)``). Here `fedavg` determines both. The public code scores a
+    client with the best model that the client's clusters had in any round. Here a client is scored
+    with its last model.
 
     Args:
         fedavg: FedAvg of a task. Its server runs separately for each cluster, with a separate state
@@ -184,7 +189,7 @@ def gcfl_plus(
     seq_length: Count = 5,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
-    """GCFL that splits clusters by the clients' update norms over the last rounds (GCFL+).
+    """GCFL with clusters that split by the norms of their clients' updates over rounds (GCFL+).
 
     Args:
         fedavg: FedAvg of a task.
@@ -228,7 +233,7 @@ def gcfl_plus(
 
 
 def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) -> Tensor:
-    """Norm of the loss's gradient at `params` on the batch of a first step, a scalar.
+    """Norm of the gradient of the loss at `params`, on the batch of a first step, as a scalar.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -261,7 +266,7 @@ def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
 
 
 def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:
-    """Whether a cluster's mean update is small while some client's update is large.
+    """Whether the mean update of a cluster is small although the update of some client is large.
 
     Example:
         >>> opposite = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])
@@ -275,7 +280,7 @@ def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:
 
 
 def _start(state: State, num_clients: int, seq_length: int) -> State:
-    """First state of the server: one cluster, with the state of the wrapped method."""
+    """First state of the server: one cluster, which has the state of the wrapped method."""
     return {
         "clusters": torch.zeros(num_clients, dtype=torch.int64),
         "rounds": torch.tensor(0),
@@ -288,7 +293,10 @@ def _start(state: State, num_clients: int, seq_length: int) -> State:
 def _clusterwise(
     fedavg: Method, inbox: Inbox, clusters: Tensor, state: State, parents: Mapping[int, int]
 ) -> tuple[dict[int, Message], State]:
-    """Aggregate each cluster's messages by `fedavg`; return the outbox and the clusters' states."""
+    """Aggregate the messages of each cluster by `fedavg`.
+
+    Return the outbox and the clusters' states.
+    """
     outbox: dict[int, Message] = {}
     new_state: State = {}
     for cluster in clusters.unique().tolist():

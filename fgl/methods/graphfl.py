@@ -1,4 +1,4 @@
-"""GraphFL: a model that adapts to a client by a few gradient steps on its examples (MAML)."""
+"""GraphFL: a model that adapts to a client by a few gradient steps on the client's data (MAML)."""
 
 from __future__ import annotations
 
@@ -32,18 +32,20 @@ def graphfl(
 ) -> Method:
     """FedAvg of the loss after some support steps: ``L_query(theta - a grad L_support - ...)``.
 
-    Each of the task's local steps is an episode. First a client adapts the model by `adapt_steps`
-    steps of gradient descent on its support set. Then the local optimiser takes a step along the
-    gradient of the adapted model's loss on the query set (MAML; GraphFL, Algorithm 1). To predict,
-    a client adapts the model to all of its training examples, in evaluation mode. If the task
-    samples minibatches, this adaptation always uses the same minibatches.
+    Each local step of the task is an episode. In an episode, a client first adapts the model by
+    `adapt_steps` steps of gradient descent on its support set. Then the local optimiser takes a
+    step. This step uses the gradient of the adapted model's loss on the query set (MAML; GraphFL,
+    Algorithm 1). For predictions, a client adapts the model to all its training examples, in
+    evaluation mode. If the task samples minibatches, this adaptation always uses the same
+    minibatches.
 
-    The public code's meta-step is a new Adam with weight decay in each round. It corresponds to
-    ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999, tau=1e-8, weight_decay=5e-4,
-    bias_correction=True, anew=True)`` for a task with one local step of SGD at rate 1. In the
-    public code clients then fine-tune the new model, and the next round starts from the mean of the
-    fine-tuned models. Here the server keeps the model before fine-tuning, since this model is
-    trained for adaptation, but the mean of fine-tuned models is not.
+    In the public code, the meta-step uses a new Adam with weight decay in each round. This
+    meta-step corresponds to
+    ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999, tau=1e-8, weight_decay=5e-4, bias_correction=True, anew=True)``
+    for a task with one local step of SGD at a learning rate of 1. In the public code clients then
+    fine-tune the new model, and the next round starts from the mean of the fine-tuned models. Here
+    the server keeps the model before fine-tuning. Only this model is trained for adaptation; the
+    mean of fine-tuned models is not.
 
     Args:
         fedavg: FedAvg of a task; clients adapt to its loss.
@@ -138,10 +140,10 @@ def _check_model(fedavg: Method) -> None:
 
 
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
-    """A random half of a step's training examples, and of each `Ragged` entry in its context.
+    """Random halves of a step's training examples, and of each `Ragged` entry in its context.
 
     The halves are sampled with torch's global generator. If the number of examples is odd, the
-    query set has one example more than the support set.
+    query set has one more example than the support set.
 
     Returns:
         The support set as masks, by ``"train_mask"`` and the names of the context's entries.
@@ -165,12 +167,12 @@ def half_of(mask: Tensor) -> Tensor:
 
 
 def with_halves(graph: Graph, before: Any, context: Any) -> dict[str, Any]:
-    """A step's context, with the support set of `halves` in it."""
+    """The context of a step, extended by the support set from `halves`."""
     return {**context, "support": halves(graph, context)}
 
 
 def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[str, Any]]:
-    """A step's graph and context, restricted to the support set or to the query set."""
+    """The graph and context of a step, restricted to the support set or to the query set."""
 
     def part(mask: Tensor, name: str) -> Tensor:
         chosen: Tensor = context["support"][name].values
@@ -187,17 +189,20 @@ def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[s
 
 
 def all_of_it(graph: Graph, context: Any) -> tuple[Graph, Any]:
-    """A step's graph and context, with all training examples."""
+    """The graph and context of a step with all training examples."""
     return graph, context
 
 
 def validation_nodes(graph: Graph, context: Any) -> tuple[Graph, Any]:
-    """A step's graph and context, with the validation nodes as training nodes."""
+    """The graph and context of a step, with the validation nodes in place of the training nodes."""
     return fed.with_train_mask(graph, graph.val_mask), context  # type: ignore[arg-type]
 
 
 def with_validation(graph: Graph, before: Any, context: Any) -> Any:
-    """A step's context; raise a ValueError if a loss would not see the validation nodes."""
+    """The context of a step.
+
+    Raise a ValueError if a loss would not see the validation nodes.
+    """
     reject_if(graph.val_mask is None, "graph to have a validation mask to query", "none")
     fresh = [k for k, v in context.items() if isinstance(v, Ragged) and before.get(k) is not v]
     reject_if(fresh, f"query to be half or all where a step brings {fresh}", "validation")

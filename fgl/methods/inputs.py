@@ -1,4 +1,4 @@
-"""Checks of methods' inputs: the kind of network, a client's graph, an upload."""
+"""Checks of the inputs of methods: the kind of network, a client's graph, and an upload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Network:
-    """The model that clients train, if it is of this class.
+    """The model that clients train.
+
+    Raise an error unless it is of the given class.
 
     Args:
         method: the argument of `outer`.
@@ -49,7 +51,9 @@ def check_one_graph(graph: Graph, outer: str) -> None:
 
 
 def check_entry(message: Message, key: str, shape: Sequence[int]) -> Tensor:
-    """Return an upload's tensor; raise a ValueError unless it exists and has this shape.
+    """Return an upload's tensor.
+
+    Raise a ValueError unless the tensor exists and has the given shape.
 
     Example:
         >>> check_entry({"energy": torch.tensor(2.0)}, "energy", [])
@@ -88,7 +92,7 @@ def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
 def latest_uploads(
     state: Mapping[str, Any], inbox: Mapping[int, Message], keys: Collection[str]
 ) -> dict[str, Any]:
-    """The newest entry of each client under each key, from the server's state and the uploads.
+    """The newest entry of each client under each key, from the server's state and from the uploads.
 
     Example:
         >>> latest_uploads({"n": {"0": 3, "1": 4}}, {1: {"n": 5}}, ["n"])

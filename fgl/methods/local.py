@@ -14,8 +14,8 @@ from ..graph import Graph
 def local(fedavg: Method) -> Method:
     """Local training: every client continues with its own model and sends nothing.
 
-    The server sends the initial model to each client only once. The aggregation of `fedavg` is not
-    used.
+    The server sends the initial model to each client once. The aggregation function of `fedavg` is
+    not used.
 
     Args:
         fedavg: FedAvg of a task, for its local training.
@@ -50,5 +50,5 @@ def local(fedavg: Method) -> Method:
 
 
 def with_own(message: Message, state: State) -> Message:
-    """The message with the client's own model, as soon as the client has one."""
+    """The message, with the client's own model as soon as the client has one."""
     return {**message, "model": state["model"]} if "model" in state else message

@@ -1,4 +1,4 @@
-"""Mixing by a client matrix: each client gets its own mix of all updates."""
+"""Mixes of updates by a matrix over clients: each client gets its own mix of all updates."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
 @layer(checks=[check_averages])
 def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -> Method:
-    """Change every client's model by a weighted mix of all updates (GPFL, Eq. 4 and 16).
+    """Change each client's model by its own weighted mix of all updates (GPFL, Eq. 4 and 16).
 
-    ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, where dW_j is client j's update.
+    ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, where dW_j is the update of
+    client j.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -67,7 +68,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
 
 
 def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
-    """Check that a network returned two matrices for the participants."""
+    """Raise an error unless a network returned two matrices for the participants."""
     both = pair(result, "network", "matrix, known")
     for name, each in zip(("matrix", "known"), both, strict=True):
         reject_if(
@@ -80,7 +81,7 @@ def _checked(result: Any, size: int) -> tuple[Tensor, Tensor]:
 
 @typed
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Network for `mix_updates` in which every client learns from all clients.
+    """A network for `mix_updates` with which every client learns equally from all clients.
 
     Returns:
         The matrix ``[K, K]`` with entries ``1 / K``, both for mixing and as the network to store.

@@ -21,17 +21,17 @@ from ..nn import observed
 def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5) -> Method:
     """FedAvg with a contrastive loss between models (MOON, Eq. 3; FedVGAE, Eq. 10).
 
-    The embeddings of the trained model come from the forward pass of the loss. A client's first
-    round has no contrastive term. In later rounds the contrast pushes embeddings away from those of
-    the client's last model.
+    The embeddings of the trained model come from the forward pass of the loss. In a client's first
+    round, there is no contrastive term. In later rounds, the contrastive term pushes embeddings
+    away from those of the client's last model.
 
-    This follows the authors' code, except for four things. The authors' contrast is over a
-    minibatch of training examples; here it is over all nodes of a client, since it needs no labels.
-    The authors compare the output of a projection head, which is the input of the last layer; here
-    the model's embedding is compared. The stored embedding of an absent client is not changed here.
-    The authors recompute this embedding from the client's last model, which is an untrained network
-    before the client's first round. The authors' code can store a queue of earlier models, but uses
-    only one of them.
+    This method follows the authors' code, with four exceptions. The authors compute the contrast
+    over a minibatch of training examples. Here the contrast is computed over all nodes of a client,
+    since it needs no labels. The authors compare the output of a projection head, which is the
+    input of the last layer. Here the embedding of the model is compared. Here the stored embedding
+    of an absent client is not changed. The authors recompute the stored embedding from the client's
+    last model, which is an untrained network before the client's first round. The authors' code can
+    store a queue of earlier models, but uses only one of these models.
 
     Args:
         fedavg: FedAvg of a task; the term is added to its loss. Its model takes

@@ -1,4 +1,4 @@
-"""O-pFGL: one round of class sums, a model trained on them, then local training only."""
+"""O-pFGL: one round of class sums, a model trained on these sums, then only local training."""
 
 from __future__ import annotations
 
@@ -50,39 +50,43 @@ def opfgl(
     distil_least: Weight = 0.0,
     distil_most: float = 0.15,
 ) -> Method:
-    """Communicate in one round only, then personalise the model at each client (O-pFGL).
+    """Communicate in only one round, then personalise the model at each client (O-pFGL).
 
     In the first round no client trains. For each class with at least two labelled nodes, a client
-    sends their number and the sums of ``h`` and of ``h^2``. Here ``h = [x || S x || ...]`` has
-    `propagations` steps, with ``S = D^-1/2 (A + I) D^-1/2``. The server reads only sums over
-    clients, so `fgl.transforms.secure_sum` can wrap this method. (If only one client has a class,
-    the sums of the class are that client's sums; if the class has two nodes, the sums reveal the
-    nodes' features.) The server generates a graph whose classes have these means and deviations
-    (`surrogate.Condensation`). Then the server trains the initial model on this graph and sends the
-    result, ``f_g``, to all clients. From the second round on nothing is sent. A client starts from
-    f_g, in later rounds from its own model, and minimises
+    sends three values: the number of these nodes, the sum of their ``h`` and the sum of ``h^2``.
+    ``h = [x || S x || ...]`` has `propagations` propagation steps, with
+    ``S = D^-1/2 (A + I) D^-1/2``. The server reads only sums over clients, so
+    `fgl.transforms.secure_sum` works with this method. (If only one client has a class, the sums of
+    the class are that client's sums; if the class has two nodes, the sums reveal the nodes'
+    features.) The server generates a graph whose classes have these means and deviations
+    (`surrogate.Condensation`). Then the server trains the initial model on the generated graph, and
+    sends the trained model ``f_g`` to all clients. From the second round on, clients and server
+    send nothing. In the second round a client starts from f_g, and in later rounds from its own
+    model. It minimises
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``,
 
     over its n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. ``F`` are
-    propagated labels, see `propagated_labels`. ``H_c`` is the sum, over the training nodes of class
-    c, of the fraction of their training neighbours that have this class. So a client learns
-    frequent classes more from its own labels, and rare classes more from f_g.
+    propagated labels (see `propagated_labels`). For each training node, take the fraction of its
+    training neighbours that have the node's class. ``H_c`` is the sum of these fractions over the
+    training nodes of class c. So a client learns frequent classes more from its own labels, and it
+    learns rare classes more from f_g.
 
-    Before the sums are computed, some nodes that are not training nodes also get labels. A node is
-    labelled if its fraction of propagated labels is at least `sure` for one of the `expand` classes
-    with the largest H_c, and if its degree is at least `min_degree`.
+    Before the sums are computed, some nodes that are not training nodes also get labels. A node
+    gets a label under two conditions. Its degree is at least `min_degree`, and its fraction of
+    propagated labels is at least `sure` for one of the `expand` classes with the largest H_c.
 
-    The public code differs in these places. Its clients upload means and deviations, not sums. Each
-    of its clients trains the initial model on the server's graph and keeps the step with the best
-    validation score on the client's own nodes; here the server trains once and keeps the last step.
-    The public code's fine-tuning ends at the best validation score; here the caller chooses the
-    round. The public code's loops run one more step. It labels a node by ``F / (sum F + 1e-9)``,
-    which reaches 1 only in float32, and only if sum F is above about .03; so here more nodes are
-    labelled if `min_degree` is small. In a directed graph it counts degrees at the other ends of
-    the edges. On ogbn-arxiv its server's graph has ``ceil(rate n_c)`` nodes of class c. Features in
-    the public code are 0 or 1. For much smaller features, such as rows divided by their sums, the
-    server's learning rates are too small.
+    The public code differs in the following places. In the public code, clients upload means and
+    deviations instead of sums. In the public code, each client trains the initial model on the
+    server's graph and keeps the step with the best validation score on its own nodes. Here the
+    server trains a single time and keeps the last step. In the public code, fine-tuning ends at the
+    best validation score. Here the caller selects the round. The loops of the public code run one
+    more step. It labels a node by ``F / (sum F + 1e-9)``, which reaches 1 only in float32, and only
+    if sum F is above about .03; so here more nodes are labelled if `min_degree` is small. In a
+    directed graph it counts degrees at the other ends of the edges. On ogbn-arxiv its server's
+    graph has ``ceil(rate n_c)`` nodes of class c. Features in the public code are 0 or 1. For much
+    smaller features, such as rows divided by their sums, the learning rates of the server are too
+    small.
 
     Args:
         fedavg: FedAvg of a task; clients use its loss and local training from the second round on.
@@ -206,7 +210,7 @@ def opfgl(
 
 
 def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
-    """Raise a ValueError if local steps see sampled nodes."""
+    """Raise a ValueError if local steps use sampled nodes."""
     if len(steps) and steps[0][0].x is not graph.x:
         raise ValueError("Expected opfgl's local steps to see all nodes, but got sampled ones")
 
@@ -234,14 +238,15 @@ def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) ->
 
 
 def known_labels(graph: Graph) -> Tensor:
-    """Labels of the training nodes, one-hot, and 0 for all other nodes, double ``[n, C]``."""
+    """One-hot labels of the training nodes, and 0 for all other nodes, double ``[n, C]``."""
     return one_hot(graph.train_labels + 1, graph.num_outputs + 1)[:, 1:].double()
 
 
 def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
-    """Labels along edges: ``F <- clamp(share D^-1/2 A D^-1/2 F + (1 - share) Y, 0, 1)``, from Y.
+    """Propagate labels along edges: ``F <- clamp(share D^-1/2 A D^-1/2 F + (1 - share) Y, 0, 1)``.
 
-    Y are the training nodes' one-hot labels. If no label reaches a node, all classes are equal.
+    Y are the one-hot labels of the training nodes, and F starts from Y. If no label reaches a node,
+    its fractions are equal for all classes.
 
     Args:
         graph: a graph with class labels.
@@ -277,8 +282,9 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
 def class_weights(graph: Graph) -> Tensor:
     """Distillation weight of each class: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
 
-    ``H_c`` is the sum, over the training nodes of class c, of the fraction of their training
-    neighbours that have this class. The fraction is 0 for a node without a training neighbour.
+    For each training node, take the fraction of its training neighbours that have the node's class.
+    ``H_c`` is the sum of these fractions over the training nodes of class c. For a node without a
+    training neighbour, the fraction is 0.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])

@@ -1,4 +1,4 @@
-"""Own models: clients keep and use the models that they trained."""
+"""Own models: each client keeps and uses the model that it has trained."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def own_models(
     own: Collection[str] = (),
     models: Callable[[Graph], nn.Module] | None = None,
 ) -> Method:
-    """Every client keeps and uses the model that it trained.
+    """Every client keeps and uses the model that it has trained.
 
     If a message holds only a part of a model, the client adds the other parts from its own model.
 
@@ -112,7 +112,9 @@ def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool)
 
 
 def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
-    """The method for clients with different models, which keep all parts that are not common.
+    """The method for clients with different models.
+
+    Clients keep all parts that are not common.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Linear(2, 2))
@@ -152,7 +154,7 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
 
 
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Whether two models have the same tensors.
+    """Whether two models have equal tensors.
 
     Example:
         >>> same({"w": torch.zeros(2)}, {"w": torch.zeros(2)}), same({}, {"w": torch.zeros(2)})
@@ -162,7 +164,7 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 def check_drawable(model: nn.Module, but: Collection[str] = ()) -> None:
-    """Raise a TypeError if the model, without some of its modules, cannot be re-initialised.
+    """Raise a TypeError if a model cannot be re-initialised; the given modules are not checked.
 
     Example:
         >>> check_drawable(torch.nn.Linear(2, 1))

@@ -1,4 +1,4 @@
-"""pFedGraph: a learned graph holds the weight of each client's model in each client's mix."""
+"""pFedGraph: a learned graph has the weight of each client's model in the mix of each client."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ ALIKE = 0.9  # models whose cosine is larger are treated as equal
 
 @layer(checks=[check_averages])
 def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01) -> Method:
-    """Mix models per client, with large weights for similar and for large clients (pFedGraph).
+    """Mix models per client.
 
-    Row i of the graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over weights x with sum 1.
-    Here ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, set to -1 if it is below -0.9, and p
-    are the clients' fractions of the training examples. Then ``theta_i <- sum_j x_j theta_j``. From
-    its second round on, a client subtracts ``mu <v_i, theta> / ||theta||`` from its loss, with
-    ``v_i = sum_j x_j theta_j / ||theta_j||``. Models of absent clients are left out of the round's
-    mixes.
+    Similar clients and large clients get large weights (pFedGraph).
 
-    The public code creates a new SGD with momentum .9 in every round, and scores a client with the
-    model after local training, before the server mixes. Here the task defines both.
+    Row i of the learned graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over weights x with
+    sum 1. ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, and values below -0.9 are set to
+    -1. The vector p has the clients' fractions of the training examples. Then
+    ``theta_i <- sum_j x_j theta_j``. From its second round on, a client subtracts
+    ``mu <v_i, theta> / ||theta||`` from its loss, with ``v_i = sum_j x_j theta_j / ||theta_j||``.
+    The mixes of a round do not include models of absent clients.
+
+    The public code creates a new SGD with momentum .9 in every round. It scores a client with the
+    model after local training, before the server mixes models. Here the task determines both the
+    optimiser and the scored model.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -104,7 +107,9 @@ def collaboration(similarities: Tensor, num_examples: Tensor, *, prior: float = 
 
 
 def directions(models: Mapping[str, Tensor]) -> Params:
-    """Stacked models, divided by their norms: ``theta_j / ||theta_j||``; a zero model is unchanged.
+    """Stacked models divided by their norms: ``theta_j / ||theta_j||``.
+
+    A zero model is unchanged.
 
     Example:
         >>> directions({"w": torch.tensor([[3.0], [0.0]]), "b": torch.tensor([4.0, 0.0])})

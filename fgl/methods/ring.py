@@ -14,9 +14,9 @@ from ..federation import Inbox, Message, Method, State, check_averages, layer
 def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
-    An absent client is left out of the means and gets no message. With two clients, the mean
-    contains each client once. FedEgo's code, the only known public implementation, adds the other
-    client twice.
+    An absent client is left out of all means and gets no message. If there are two clients, the
+    mean contains each of them once. The code of FedEgo, the only known public implementation, adds
+    the other client twice.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -37,7 +37,7 @@ def ring(fedavg: Method) -> Method:
 
 
 def average_neighbours(inbox: Inbox, state: State) -> tuple[dict[int, Message], State]:
-    """The mean of each client's own model and its neighbours' models on the ring.
+    """The mean of each client's own model and the models of its neighbours on the ring.
 
     Returns:
         ``{"model": mean, "num_clients": number of averaged models}`` for every participant.

@@ -1,4 +1,4 @@
-"""S2FGL: embeddings aligned with the received model's, by a class codebook and by frequency."""
+"""S2FGL: embeddings are aligned with the received model's, by a class codebook and by frequency."""
 
 from __future__ import annotations
 
@@ -36,43 +36,46 @@ def s2fgl(
 ) -> Method:
     """FedAvg that aligns embeddings to the received model's, by codebook and by frequency (S2FGL).
 
-    A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``, with ``P = (I - (1 -
-    restart) D^-1 A)^-1`` and t_j = 1 for a training node. From the nodes in the first third of this
-    ranking, the client computes each class's mean embedding and number of nodes, and sends both.
-    The server computes several codebooks (`books` of them), each from a random fraction of the
-    clients. A codebook holds the mean of each class, or 0 if none of its clients has the class. Let
-    c run over all rows of all codebooks, let h be a client's embeddings, and let g be the
-    embeddings of the received model. From the second round on the loss is
+    A client ranks its nodes by ``max_j P_ij t_j + restart sum_j P_ij t_j``. Here
+    ``P = (I - (1 - restart) D^-1 A)^-1``, and t_j is 1 for training nodes and 0 for others. From
+    the first third of the ranked nodes, the client computes the mean embedding and the number of
+    nodes of each class, and sends both. The server computes `books` codebooks, each from a random
+    fraction of the clients. A codebook holds the mean of each class, or 0 if no client of the
+    codebook has the class. Let c run over all rows of all codebooks, let h be a client's
+    embeddings, and let g be the embeddings of the received model. From the second round on the loss
+    is
 
     ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
 
-    ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the ranked nodes. v_f
-    are the first and the last `frequencies` eigenvectors of the Laplacian of a similarity graph.
-    This graph joins each node to itself and to the `neighbours` most similar nodes by the cosine of
-    h, with these cosines as weights. u_f are the same eigenvectors for g. The eigenvectors have no
-    gradient.
+    ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the ranked nodes. The
+    vectors v_f are the first and last `frequencies` eigenvectors of the Laplacian of a similarity
+    graph. The similarity graph connects each node to itself and to the `neighbours` most similar
+    nodes by the cosine of h, with the cosines as weights. The vectors u_f are the same eigenvectors
+    for g. No gradient flows through the eigenvectors.
 
-    The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. The
-    results are not eigenvectors, and differ from call to call. Here the weights of both directions
-    are averaged. A ramp of 1e-6 along the nodes orders eigenvectors of the same eigenvalue, such as
-    0 for a graph with several components. So A is smaller here than in the public code, and its
-    gradient is different: here h and g have the same eigenvectors for the eigenvalue 0; in the
-    public code these eigenvectors differ (decision 2841 has numbers). A client with fewer nodes
-    than `frequencies` uses as many frequencies as nodes; the public code raises an error unless the
-    first fifth has more nodes than `frequencies`. The public code also raises an error for a client
-    without training nodes. Here such a client uses neither term and does not change its model: both
-    terms are minimal at its start, and Adam would follow rounding errors.
+    The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. Its
+    results are not eigenvectors, and they differ from call to call. Here the weights of the two
+    directions of an edge are averaged. Several eigenvectors can have the same eigenvalue, such as 0
+    for a graph with several components. A ramp of 1e-6 along the nodes then determines their order.
+    So A is smaller here than in the public code, and has a different gradient. Here h and g have
+    the same eigenvectors for the eigenvalue 0; in the public code these eigenvectors differ
+    (decision 2841 has numbers). A client with fewer nodes than `frequencies` uses as many
+    frequencies as it has nodes. The public code raises an error unless the first fifth has more
+    nodes than `frequencies`. The public code also raises an error for clients without training
+    nodes. Here a client without training nodes uses neither term and does not change its model.
+    Both terms are minimal at its start, and Adam would follow rounding errors.
 
-    In the public code a codebook also uses the labels of validation and test nodes, and lacks the
-    classes above the first client's largest class. If a third of the nodes are training nodes, the
-    codebook uses the same labels as here. In the public code the embeddings are computed before the
-    last step, with dropout; here they are computed with the sent model, without dropout. The public
-    code's server shuffles the clients and weights the i-th client of the shuffled order by the
-    number of nodes of client i. It computes weights by the distance of test nodes from training
-    nodes (``LPS``), but does not use them. It applies dropout during evaluation. Its network is an
-    ACM-GCN with a linear head. Here the task defines the clients' weights and the network.
+    In the public code, a codebook also uses labels of validation and test nodes. It lacks all
+    classes above the largest class of the first client. If a third of the nodes are training nodes,
+    the public code's codebook uses the same labels as here. The public code computes embeddings
+    before the last step, with dropout. Here embeddings are computed with the sent model and without
+    dropout. The public code's server shuffles the clients, and weights the i-th client in this
+    order by the number of nodes of client i. The public code computes weights from the distances
+    between test nodes and training nodes (``LPS``), but does not use these weights. The public code
+    applies dropout during evaluation. The network of the public code is an ACM-GCN with a linear
+    head. Here the task determines the clients' weights and the network.
 
-    The public script trains with SGD, rate .2, 10 steps, width 128, dropout .1.
+    The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages. Its model takes
@@ -167,7 +170,7 @@ def s2fgl(
 
 
 def check_sees_all(h: Tensor, g: Tensor) -> None:
-    """Raise a ValueError unless a step sees the same number of nodes as the received model."""
+    """Raise a ValueError unless a step and the received model use the same number of nodes."""
     reject_if(
         h.shape != g.shape,
         f"s2fgl to see a client's {len(g)} nodes in every step",
@@ -224,7 +227,7 @@ def by_frequency(
 ) -> Tensor:
     """Distance between projections of h and g on their first and last Laplacian eigenvectors.
 
-    ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2``, see `s2fgl`.
+    ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` (see `s2fgl`).
 
     Args:
         h: float ``[m, d]``.
@@ -278,13 +281,18 @@ def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
 
 
 def cosines(x: Tensor, y: Tensor) -> Tensor:
-    """The cosine of each pair of rows, float ``[n, m]``; 0 for a row of zeros."""
+    """The cosine of each pair of rows, float ``[n, m]``.
+
+    For a row of zeros, cosines are 0.
+    """
     unit, other = (torch.nn.functional.normalize(each, dim=1, eps=1e-8) for each in (x, y))
     return unit @ other.T
 
 
 def class_means(rows: Tensor, count: Tensor) -> Tensor:
-    """Mean of each class over clients, weighted by node counts, ``[C, d]``; 0 for absent classes.
+    """Mean of each class over clients, weighted by node counts, ``[C, d]``.
+
+    Absent classes have mean 0.
 
     Example:
         >>> class_means(torch.tensor([[[1.0]], [[4.0]]]), torch.tensor([[2], [1]]))

@@ -22,7 +22,7 @@ def scaffold(
 ) -> Method:
     """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
-    The control variate ``c_i`` estimates client i's gradient, and ``c`` is the mean over all
+    The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean over all
     clients. A client's next control variate is
 
     - ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps with learning rate eta (option

@@ -340,7 +340,7 @@ class Inbox(Mapping[int, Message]):
         return len(self._messages)
 
     def stack(self, key: str) -> Any:
-        """Stack the clients' tensors under `key`: a tensor ``[K, ...]``, or a dict of such tensors.
+        """Stack the clients' entries of the key `key`: a tensor ``[K, ...]``, or a dict of tensors.
 
         The stack is a copy, so it may be changed in place.
 

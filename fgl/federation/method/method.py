@@ -225,7 +225,7 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions, also of inner layers, that may have settings that no builder recorded."""
+        """Functions that may have settings recorded by no builder, also those of inner layers."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 
@@ -239,7 +239,7 @@ class Method:
         return without(tensors, self.own.modules) if self.own.modules else dict(tensors)
 
     def model_of(self, graph: Graph) -> nn.Module:
-        """The model of a client: the client's own model if clients have any, otherwise `model`."""
+        """The model of a client: its own model if clients have their own models, else `model`."""
         models = self.own.models
         return self.model if models is None else models(graph)
 

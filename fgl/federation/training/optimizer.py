@@ -1,4 +1,4 @@
-"""The optimiser in local training: its step, the hooks around it, its state and its layout."""
+"""The optimiser in local training: its step, hooks around the step, its state and its layout."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ CALL = "call the model with torch.func.functional_call(model, params, inputs)"
 
 
 class Trained(NamedTuple):
-    """The result of local training: parameters, the loss before each step, the optimiser's state.
+    """The result of local training: parameters, the loss before each step, and optimiser state.
 
     Example:
         >>> Trained({"w": torch.zeros(1)}, [0.7, 0.6], {}).losses
