@@ -39,13 +39,12 @@ def graphfl(
     evaluation mode. If the task samples minibatches, this adaptation always uses the same
     minibatches.
 
-    In the public code, the meta-step uses a new Adam with weight decay in each round. This
-    meta-step corresponds to
-    ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999, tau=1e-8, weight_decay=5e-4, bias_correction=True, anew=True)``
-    for a task with one local step of SGD at a learning rate of 1. In the public code clients then
-    fine-tune the new model, and the next round starts from the mean of the fine-tuned models. Here
-    the server keeps the model before fine-tuning. Only this model is trained for adaptation; the
-    mean of fine-tuned models is not.
+    In the public code, the step on the query set uses a new Adam with weight decay in each round.
+    This step corresponds to ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999,
+    tau=1e-8, weight_decay=5e-4, bias_correction=True, anew=True)`` for a task with one local step
+    of SGD at a learning rate of 1. In the public code clients then fine-tune the new model, and the
+    next round starts from the mean of the fine-tuned models. Here the server keeps the model before
+    fine-tuning. Only this model is trained for adaptation; the mean of fine-tuned models is not.
 
     Args:
         fedavg: FedAvg of a task; clients adapt to its loss.

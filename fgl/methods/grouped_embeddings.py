@@ -101,7 +101,7 @@ def group_means(rows: Tensor, cluster: Tensor, number: int) -> tuple[Tensor, Ten
 
 
 def first_centres(rows: Tensor, number: int) -> Tensor:
-    """Random rows for k-means++: the probability grows with the squared distance."""
+    """Random rows as first centres: the probability grows with the squared distance (k-means++)."""
     chosen = [int(torch.randint(len(rows), ()))]
     for _ in range(number - 1):
         apart = torch.cdist(rows, rows[chosen]).amin(1).square()

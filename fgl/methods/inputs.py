@@ -67,7 +67,7 @@ def check_entry(message: Message, key: str, shape: Sequence[int]) -> Tensor:
 
 
 def check_prototypes(message: Message, most: float) -> tuple[Tensor, Tensor]:
-    """Raise a ValueError unless an upload has rows and, for each row, a number of examples.
+    """Raise a ValueError unless an upload has rows, and a number of examples for each row.
 
     Args:
         message: the upload, with ``"prototypes"`` and ``"counts"``, which are returned.

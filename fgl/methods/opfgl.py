@@ -62,7 +62,7 @@ def opfgl(
     (`surrogate.Condensation`). Then the server trains the initial model on the generated graph, and
     sends the trained model ``f_g`` to all clients. From the second round on, clients and server
     send nothing. In the second round a client starts from f_g, and in later rounds from its own
-    model. It minimises
+    model. The client minimises
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``,
 
@@ -216,7 +216,7 @@ def check_not_sampled(steps: Sequence[tuple[Graph, Any]], graph: Graph) -> None:
 
 
 def check_sees_all(logits: Tensor, answers: Ragged) -> None:
-    """Raise a ValueError unless a step has logits for each node with a teacher's output."""
+    """Raise a ValueError unless a step has logits for each node for which a teacher has output."""
     if len(logits) != len(answers):
         raise ValueError(
             f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
@@ -238,7 +238,7 @@ def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) ->
 
 
 def known_labels(graph: Graph) -> Tensor:
-    """One-hot labels of the training nodes, and 0 for all other nodes, double ``[n, C]``."""
+    """Labels of training nodes as one-hot rows, and 0 for all other nodes, double ``[n, C]``."""
     return one_hot(graph.train_labels + 1, graph.num_outputs + 1)[:, 1:].double()
 
 
@@ -304,7 +304,7 @@ def class_weights(graph: Graph) -> Tensor:
 def expanded(
     graph: Graph, spread: Tensor, chosen: Tensor, *, sure: float, min_degree: int
 ) -> Tensor:
-    """Labels of the training nodes, and of nodes whose propagated labels agree on a chosen class.
+    """Labels of training nodes, and of nodes whose propagated labels agree on a chosen class.
 
     Args:
         graph: a graph with class labels.

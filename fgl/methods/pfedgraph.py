@@ -33,9 +33,9 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
     ``mu <v_i, theta> / ||theta||`` from its loss, with ``v_i = sum_j x_j theta_j / ||theta_j||``.
     The mixes of a round do not include models of absent clients.
 
-    The public code creates a new SGD with momentum .9 in every round. It scores a client with the
-    model after local training, before the server mixes models. Here the task determines both the
-    optimiser and the scored model.
+    The public code creates a new SGD with momentum .9 in every round. The public code scores a
+    client with the model after local training, before the server mixes models. Here the task
+    determines both the optimiser and the scored model.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.

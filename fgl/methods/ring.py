@@ -1,4 +1,4 @@
-"""Ring: clients average with their two neighbours, without a server (D-FedGNN)."""
+"""Ring: clients average with their two neighbours on a ring, without a server (D-FedGNN)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCAFFOLD: clients correct each gradient by the server's control variate minus their own."""
+"""SCAFFOLD: clients correct each gradient by the server's minus their own control variate."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ def scaffold(
     """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean over all
-    clients. A client's next control variate is
+    clients. The next control variate of a client is
 
     - ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps with learning rate eta (option
-      II, ``"path"``). This is the mean gradient along the path if a step is ``-eta`` times its
-      gradient;
-    - or the mean, over S further steps, of the gradient of the step's loss at ``theta^t`` (option
-      I, ``"gradient"``). This option also works with momentum and Adam, whose steps are not
-      gradients. It computes one more gradient for each minibatch, without dropout.
+      II, ``"path"``). Option II gives the mean gradient along the path if each step is ``-eta``
+      times its gradient;
+    - or the mean, over S further steps, of the gradient at ``theta^t`` of each step's loss (option
+      I, ``"gradient"``). Option I also works with momentum and Adam, whose steps are not gradients.
+      Option I computes one more gradient for each minibatch, without dropout.
 
-    All clients with examples have the same weight: ``theta += eta_g mean_i (theta_i - theta^t)``
-    and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the participants. Uploads and downloads double in
-    size. Tensors that are not sent, as with FedPer, are not corrected.
+    All clients with examples have the same weight. The server computes
+    ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
+    participants. Uploads and downloads are twice as large as in FedAvg. Tensors that clients do not
+    send, as with FedPer, are not corrected.
 
     Args:
         fedavg: FedAvg of a task; its gradients are corrected before the optimiser's step.
@@ -110,7 +111,7 @@ def scaffold(
 
 
 def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bool, float | None]:
-    """Whether a client's control variate is computed from its path, and the rate to divide by.
+    """Whether control variates are computed from a client's path, and the rate to divide by.
 
     Raises:
         ValueError: if `control` is unknown, or the rate is not positive or not plain SGD's.
@@ -131,7 +132,7 @@ def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bo
 
 
 def _check_rate(eta: float, all_rates: list[float]) -> None:
-    """Raise unless a rate is between plain SGD's smallest and largest rate, except for rounding."""
+    """Raise unless a rate is between the smallest and largest rate of plain SGD, up to rounding."""
     if not all_rates[0] * (1 - 1e-6) <= eta <= all_rates[-1] * (1 + 1e-6):
         span = " to ".join(f"{rate:g}" for rate in sorted({all_rates[0], all_rates[-1]}))
         raise ValueError(
@@ -140,7 +141,7 @@ def _check_rate(eta: float, all_rates: list[float]) -> None:
 
 
 def common_control(means: Means, before: Params) -> Params:
-    """The mean control variate after a round of participants S: ``c + |S| / N mean_S shift``.
+    """The mean control variate after a round with participants S: ``c + |S| / N mean_S shift``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({1: {}, 3: {}}, num_clients=4)
@@ -153,7 +154,7 @@ def common_control(means: Means, before: Params) -> Params:
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
-    """The mean over a client's local steps of the loss's gradient at the same `params`.
+    """The gradient of the loss at the same `params`, averaged over a client's local steps.
 
     Returns:
         The gradient of each trained tensor, by name; zeros without a step.
@@ -176,13 +177,13 @@ def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) ->
 
 
 def groups_of(method: Method) -> tuple[type, list[dict[str, Any]]]:
-    """The kind of a method's optimiser and the options of its groups."""
+    """The type of a method's optimiser, and the options of its parameter groups."""
     optimizer = method.train.optimizer([p.detach().clone() for p in method.model.parameters()])
     return type(optimizer), optimizer.param_groups
 
 
 def is_plain_sgd(method: Method) -> bool:
-    """Whether a step is the learning rate times the gradient, except for weight decay.
+    """Whether an optimiser step is the learning rate times the gradient, except for weight decay.
 
     Example:
         >>> is_plain_sgd(fgl.fedavg(torch.nn.Linear(1, 1)))

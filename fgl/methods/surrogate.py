@@ -24,7 +24,7 @@ TURNS = 10, 40  # alternating steps of the edges and of the features
 
 
 class Moments(NamedTuple):
-    """Moments of the classes of all clients, with D features per node.
+    """Moments of each class over all clients, with D features per node.
 
     Args:
         share: float ``[C]``, each class's fraction of the labelled nodes.
@@ -56,7 +56,9 @@ def hop_rows(operator: Any, x: Tensor, hops: int) -> Tensor:
 
 
 def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
-    """A client's sums over its nodes of each class; 0 for a class with fewer than two nodes.
+    """Sums over a client's nodes of each class.
+
+    Classes with fewer than two nodes have sums of 0.
 
     Args:
         rows: float ``[n, D]``.
@@ -82,10 +84,11 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
 
 
 def moments(sums: Params) -> Moments:
-    """Means and pooled deviations of the classes, from the sums over all clients.
+    """Means and pooled deviations of the classes, computed from the sums over all clients.
 
-    ``sigma_c^2 = (sum_i x_i^2 - n_c mean_c^2) / (n_c - K_c)``, which is ``sum_k ((n_kc - 1) s_kc^2
-    + n_kc (m_kc - mean_c)^2) / (n_c - K_c)`` for K_c clients with means m_kc and deviations s_kc.
+    ``sigma_c^2 = (sum_i x_i^2 - n_c mean_c^2) / (n_c - K_c)``. For K_c clients with means m_kc and
+    deviations s_kc, this equals
+    ``sum_k ((n_kc - 1) s_kc^2 + n_kc (m_kc - mean_c)^2) / (n_c - K_c)``.
 
     Example:
         >>> one = torch.ones(1)
@@ -105,7 +108,7 @@ def moments(sums: Params) -> Moments:
 
 
 def check_sums(sums: Any, most: float) -> None:
-    """Raise unless the upload has sums for a client's classes, each over at most `most` nodes."""
+    """Raise unless an upload has sums for a client's classes, each over at most `most` nodes."""
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
     same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
@@ -124,9 +127,11 @@ def check_sums(sums: Any, most: float) -> None:
 
 
 def what_lacks(sums: Params, num_clients: int) -> str:
-    """Reason why sums over clients define no classes; empty if they do.
+    """Reason why sums over clients do not define classes.
 
-    With a secure sum the server sees only these sums, not the individual uploads.
+    It is empty if the sums define classes.
+
+    Under a secure sum, the server sees only these sums and no individual uploads.
 
     Example:
         >>> one = torch.ones(1)
@@ -148,12 +153,13 @@ def what_lacks(sums: Params, num_clients: int) -> str:
 
 @dataclass(frozen=True)
 class Condensation:
-    """Condensation of a graph whose classes have the clients' means and deviations.
+    """Condensation of a graph whose classes have the means and deviations of the clients' classes.
 
-    The initial graph has `per_class` nodes of each class. Its features are sampled from N(0, 1),
-    and a randomly initialised `PairWeights` W computes edge weights from the features; weights
-    below .01 are dropped. Each of `steps` Adam steps minimises ``alignment L_a + smoothness L_s``,
-    see `apart` and `unlike`. 10 steps on the edge network and 40 steps on the features alternate.
+    The initial graph has `per_class` nodes of each class. The features of the graph are sampled
+    from N(0, 1). A randomly initialised `PairWeights` W computes edge weights from the features,
+    and weights below .01 are dropped. Each of `steps` Adam steps minimises
+    ``alignment L_a + smoothness L_s`` (see `apart` and `unlike`). The steps alternate between 10
+    steps on the edge network and 40 steps on the features.
 
     Args:
         hops: hops of the summed rows.
@@ -183,7 +189,7 @@ class Condensation:
     smoothness: float = 0.1
 
     def __call__(self, aim: Moments) -> Graph:
-        """The graph, of the dtype and on the device of `aim`."""
+        """The graph, with the dtype and on the device of `aim`."""
         classes, width = aim.mean.shape
         features = width // (self.hops + 1)
         x = first_features(classes * self.per_class, features).to(aim.mean).requires_grad_()
@@ -223,7 +229,7 @@ def trained_on(
     steps: int,
     optimizer: OptimizerFactory,
 ) -> Params:
-    """Train the parameters `names` on the cross-entropy of all of a graph's labels."""
+    """Train the parameters `names` on the cross-entropy over all labels of a graph."""
 
     def loss(params: Params) -> Tensor:
         return cross_entropy(predict(model, params, graph), graph.labels)
@@ -234,7 +240,8 @@ def trained_on(
 def apart(rows: Tensor, aim: Moments) -> Tensor:
     """``L_a = sum_c n_c / n (mse(mean_c, mean of c's rows) + mse(sigma_c, their deviation))``.
 
-    For a class with a single row the deviation is undefined, and the deviation's term is left out.
+    If a class has a single row, its deviation is undefined, and the term of the deviation is left
+    out.
 
     Args:
         rows: float ``[C p, D]``, sorted by class.
@@ -253,7 +260,7 @@ def apart(rows: Tensor, aim: Moments) -> Tensor:
 
 
 def unlike(x: Tensor, weights: Tensor) -> Tensor:
-    """``L_s = sum_ij W_ij mean_d exp(-(x_id - x_jd)^2 / 2) / sum_ij W_ij``; 0 without an edge.
+    """``L_s = sum_ij W_ij mean_d exp(-(x_id - x_jd)^2 / 2) / sum_ij W_ij``, or 0 without an edge.
 
     Example:
         >>> weights = torch.tensor([[0.0, 1.0], [1.0, 0.0]])

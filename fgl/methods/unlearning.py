@@ -1,4 +1,4 @@
-"""Unlearning of clients: retraining without them, or gradient ascent on their losses."""
+"""Unlearning of clients, by retraining without them or by gradient ascent on their losses."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..graph import Graph
 
 @fed.layer
 def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
-    """The same method trained without some clients, as a reference for unlearning them.
+    """The same method, trained without some clients, as a reference for unlearning these clients.
 
-    A client's randomness depends only on the seed, the round and the client's number. With
-    ``clients_at_once=1`` the result is therefore bit for bit the same as in a run that never
-    reached these clients, so it is a reference for approximate unlearning. If several clients are
-    trained as a batch, dropout is sampled for the whole batch, and rounding differs. The ignored
-    clients still get the same messages as all other clients.
+    The random numbers of a client depend only on the seed, the round and the client's number. With
+    ``clients_at_once=1`` the result is therefore bit-identical to that of a run without these
+    clients. So it is a reference for approximate unlearning. If several clients train as a batch,
+    dropout is sampled for the whole batch, and rounding differs. The ignored clients still get the
+    same messages as the other clients.
 
     Args:
         fedavg: any method.
@@ -70,27 +70,29 @@ def unlearned(
     far: Weight = 2.2,
     max_norm: Positive = 5.0,
 ) -> Method:
-    """FedAvg that unlearns clients by gradient ascent on their losses (PGA, Alg. 1).
+    """FedAvg that unlearns clients by gradient ascent on the losses of these clients (PGA, Alg. 1).
 
-    After `at` rounds the server computes ``w_ref``, the mean of the other clients' models. In the
-    next round the client to forget starts from ``w_ref`` and maximises its loss with its own local
-    steps and a new optimiser. After each step ``w`` is projected to ``||w - w_ref|| <= radius``.
-    The client stops after the first step with ``||w - w_k||^2 > far``, where w_k is the last model
-    that it trained. The result becomes the model of all clients, and from then on only the other
-    clients' uploads are used. If the client is absent, the server repeats the request in the next
-    round. If several clients are to be forgotten, all must take part. In this case the new model is
-    the mean of their results, weighted as in `fedavg`; this mean also lies in the ball. The paper
-    only treats one client.
+    After `at` rounds the server computes ``w_ref``, the mean of the models of the other clients. In
+    the next round the client to forget starts from ``w_ref``. It maximises its loss by its own
+    local steps, with a new optimiser. After each step, the model ``w`` is projected to the ball
+    ``||w - w_ref|| <= radius``. The client stops after the first step with ``||w - w_k||^2 > far``,
+    where w_k is the last model that the client trained. The result becomes the model of all
+    clients. From then on, only the other clients' uploads are used. If the client to forget is
+    absent, the server repeats the request in the next round. If there are several clients to
+    forget, all of them must take part. The new model is then the mean of the results of these
+    clients, weighted as in `fedavg`. This mean also lies in the ball. The paper treats only one
+    client to forget.
 
-    The optimiser is reset in every round, as in the authors' notebook; otherwise moments from
-    gradient descent would influence the ascent. This follows the notebook, except for four things.
-    The ascent has as many steps as the local training of a round, since the task sets one number
-    for all clients; the authors use up to five times as many steps. Clients are weighted as in
-    `fedavg`; the authors use equal weights. All clients train in the round of the ascent, and the
-    other clients' uploads are ignored, since a method cannot choose participants. The default
-    radius is the average of the authors' radius, ``mean ||w_ref - w||^2 / 3`` over newly
-    initialised models w. Tensors of such models have mean 0 and about the norm of the initial
-    model's tensors, or are constant, such as a norm layer's weights.
+    As in the authors' notebook, the optimiser is reset in every round. Otherwise moments from
+    gradient descent would influence the ascent. This method follows the notebook, with four
+    exceptions. The ascent has as many steps as the local training of a round, since the task sets
+    one number of steps for all clients. The authors use up to five times as many steps. Clients are
+    weighted as in `fedavg`; the authors give clients equal weights. In the round of the ascent all
+    clients train, but the uploads of the other clients are ignored, since a method cannot choose
+    participants. The default radius is the mean of the authors' radius,
+    ``mean ||w_ref - w||^2 / 3`` over newly initialised models w. Most tensors of newly initialised
+    models have mean 0 and about the norm of the initial model's tensors. All others are constant,
+    such as a norm layer's weights.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.
@@ -156,7 +158,10 @@ def unlearned(
         return outbox, {**new, "rounds": torch.tensor(rounds + 1)}
 
     def new_model(inbox: Inbox, state: State, rounds: int) -> tuple[Any, State]:
-        """The model after a round, and the server's state; an empty model if no upload is used."""
+        """The model after a round, and the server's state.
+
+        The model is empty if no upload is used.
+        """
         if rounds == at:  # start of the ascent
             model = {} if any(k not in inbox for k in leaving) else forgotten(inbox)
             return model, {**state, "model": model}
@@ -165,7 +170,7 @@ def unlearned(
         return next(iter(outbox.values()), {}).get("model"), new
 
     def forgotten(inbox: Inbox) -> Params:
-        """The model of the client to forget, or the mean over several such clients."""
+        """The model of the client to forget, or the mean of the models if there are several."""
         if len(leaving) == 1:
             own: Params = inbox[leaving[0]]["model"]
             return own
@@ -181,7 +186,7 @@ def unlearned(
 
 
 def numbers_of(client: int | Sequence[int]) -> list[int]:
-    """The numbers of one client or of several, in order.
+    """The number of one client, or the numbers of several clients, in order.
 
     Example:
         >>> numbers_of(2), numbers_of([3, 1])
@@ -195,7 +200,7 @@ def numbers_of(client: int | Sequence[int]) -> list[int]:
 
 
 def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
-    """The inbox of a round without some clients.
+    """The inbox of a round, without the messages of some clients.
 
     Example:
         >>> without(Inbox({0: {}, 2: {}}, num_clients=3), [2]).clients
@@ -206,13 +211,16 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
 
 
 def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
-    """Raise if a client does not belong to the federation."""
+    """Raise an error if a client does not belong to the federation."""
     most, count = max(clients), inbox.num_clients
     reject_if(most >= count, f"client to be one of {count}", most)
 
 
 def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
-    """The model for all clients, with a request for ascent to the clients to forget, if any."""
+    """The model for all clients.
+
+    Clients to forget, if any, also get a request for ascent.
+    """
     device = next(iter(model.values())).device
     forget = torch.zeros((), dtype=torch.bool, device=device)
     if not clients:
@@ -222,7 +230,7 @@ def ask(model: Any, num_clients: int, clients: Sequence[int]) -> Outbox:
 
 
 def projected(new: Params, start: Params, radius: Tensor) -> Params:
-    """The nearest model in the ball ``||w - w_ref|| <= radius`` around the start.
+    """The model in the ball ``||w - w_ref|| <= radius`` that is nearest to the given model.
 
     Example:
         >>> projected({"w": torch.tensor([3.0])}, {"w": torch.ones(1)}, torch.tensor(0.5))
@@ -235,13 +243,13 @@ def projected(new: Params, start: Params, radius: Tensor) -> Params:
 
 
 def has_left(old: Params, start: Params, last: Params, far: float) -> Tensor:
-    """Whether the ascent has begun and ``||w - w_k||^2 > far`` holds, bool scalar."""
+    """Whether the ascent has begun and ``||w - w_k||^2 > far`` holds, as a bool scalar."""
     begun = square(fed.combine(torch.sub, old, start)) > 0
     return begun & (square(fed.combine(torch.sub, old, last)) > far)
 
 
 def square(tensors: Mapping[str, Tensor]) -> Tensor:
-    """Squared norm of all tensors together.
+    """Sum of the squares of all entries of all tensors.
 
     Example:
         >>> square({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})

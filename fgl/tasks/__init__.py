@@ -1,4 +1,4 @@
-"""Tasks: the clients' data, the model and loss to learn, and the scores."""
+"""Tasks: the clients' data, the model and the loss, and the scores."""
 
 from .adapted import adapted
 from .ego_nodes import EgoNodes, ego_node_task

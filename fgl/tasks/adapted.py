@@ -1,4 +1,4 @@
-"""AdaFGL: train a federated model, then a task in which each client adapts to its own graph."""
+"""AdaFGL: train a federated model, then run a task in which clients adapt to their own graphs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ def adapted(
     own_beta: float = 0.2,
     own_dropout: float = 0.5,
 ) -> Task:
-    """AdaFGL: after rounds of the task's FedAvg, clients train their own networks.
+    """AdaFGL: after rounds of the task's FedAvg, each client trains its own networks.
 
-    The result of the first step is the model of its best validation round. In the public code this
-    step weights clients by their numbers of nodes; here it uses the task's weights. The second step
-    is `fgl.methods.adafgl` with the task's local training. Each client is scored on its own nodes.
+    The first step results in the model of the best validation round. In the public code, the first
+    step weights clients by their numbers of nodes. Here it uses the weights of the task. The second
+    step is `fgl.methods.adafgl`, with the task's settings of local training. Each client is scored
+    on its own test nodes.
 
     Args:
         task: a task of nodes; each client has a training mask and masks for scores.

@@ -1,7 +1,7 @@
-"""Checks that scored examples of a task are not training examples.
+"""Checks that the scored examples of a task are not also training examples.
 
-A score on training labels does not measure generalisation. The checks only warn, since a user may
-want to measure memorisation.
+Scores on training labels do not measure generalisation. These checks only give a warning, since a
+user may want to measure memorisation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCORED = ("val_mask", "test_mask")
 
 
 def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> None:
-    """Warn if clients train on examples in a validation or test mask, also in the whole graph's.
+    """Warn if training examples are in a client's or the whole graph's validation or test mask.
 
     Args:
         clients: the clients' graphs; their `node_id` identifies nodes of the whole graph.
@@ -58,14 +58,14 @@ def warn_of_trained(clients: Sequence[Graph], whole: Graph | None = None) -> Non
 
 
 def _counts(graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """Scored masks of a graph that contain training examples, and how many they contain."""
+    """Masks of scored examples that contain training examples, and how many they contain."""
     masks = {name: getattr(graph, name) for name in SCORED}
     counts = {name: int((m & trained).sum()) for name, m in masks.items() if m is not None}
     return [(name, count) for name, count in counts.items() if count]
 
 
 def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the nodes of the whole graph on which clients with node ids train."""
+    """Mask of the nodes of the whole graph that clients train on; node ids identify the nodes."""
     ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     own = nodes if whole.node_id is None else whole.node_id
@@ -73,9 +73,9 @@ def _trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
 
 
 def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
+    """Warn if more than two and over a tenth of the tested graphs are copies of training graphs.
 
-    Fewer copies are normal: in NCI1, one of sixty molecules occurs twice.
+    A smaller number of copies is normal: in NCI1, one of sixty molecules occurs twice.
 
     Args:
         clients: collections; the graphs in the training mask are training graphs (without a mask,
@@ -107,7 +107,7 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
 
 
 def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
-    """Warn if held-out edges also occur as messages, training edges, or negatives.
+    """Warn if held-out edges also occur as messages, as training edges, or as negatives.
 
     Example:
         >>> warn_of_known_edges([fgl.data.splits.edge_split(fgl.data.load("synthetic"))])
@@ -133,7 +133,7 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
 
 
 def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit], ids: Sequence[Any]) -> None:
-    """Warn if an edge held out by one client is an edge of another client's graph."""
+    """Warn if an edge that one client holds out is an edge in the graph of another client."""
     train = [
         keys_of(own[torch.cat([split.graph.edge_index, split.train_edges], 1)])
         for split, own in zip(splits, ids, strict=True)
@@ -154,9 +154,9 @@ def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit], ids: Sequence[Any]) ->
 def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
     """Warn if most tested pairs are messages, reverses of messages, or training pairs.
 
-    If labels are 1 and 0, the check compares two fractions of such pairs: it warns if their
-    fraction among the tested pairs with label 1 exceeds their fraction among those with label 0 by
-    more than one half.
+    If labels are 1 and 0, the check compares two fractions of such known pairs: among the tested
+    pairs with label 1, and among those with label 0. It warns if the first fraction exceeds the
+    second by more than one half.
 
     Example:
         >>> edges, pairs = torch.tensor([[0], [1]]), torch.tensor([[1], [2]])
@@ -176,7 +176,10 @@ def warn_of_known_pairs(clients: Sequence[Graph]) -> None:
 
 
 def _known_facts(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Estimate for how many tested pairs each fact reveals the label; count the tested pairs."""
+    """Estimate for how many tested pairs each known fact reveals the label.
+
+    Also count the tested pairs.
+    """
     pairs, mask, y = graph.edge_label_index, graph.test_mask, graph.y
     if pairs is None or mask is None or y is None or not mask.any():
         return {}

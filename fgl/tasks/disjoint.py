@@ -1,4 +1,4 @@
-"""Base of the tasks `OwnNodes` and `Links`: disjoint clients with variational encoders."""
+"""Base of the tasks `OwnNodes` and `Links`: disjoint clients that train variational encoders."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .task import Local, Task, bounded, own_node_mask, weighed_by_nodes
 
 
 def noise(model: VGAE, graph: Graph) -> Ragged:
-    """Standard normal noise for the embeddings of a graph's nodes."""
+    """Standard normal noise for the embeddings of all nodes of a graph."""
     return Ragged(torch.randn(graph.num_nodes, model.conv_mu.bias.numel(), device=graph.device))
 
 
 def encoded(
     model: VGAE, params: Params, graph: Graph, context: Any, kl: float
 ) -> tuple[Tensor, Tensor]:
-    """The model's output, and the divergence term of the loss."""
+    """The output of the model, and the divergence term of the loss."""
     options = {"noise": context["noise"].values, "return_embedding": True}
     out, mu, log_sigma = functional_call(model, params, (graph.x, graph.adj), options)
     nodes = own_node_mask(graph, context)
@@ -45,7 +45,7 @@ def task_of(
     score_of: Callable[..., Score],
     select: str,
 ) -> Task:
-    """A task whose clients keep their trained models and are scored with them.
+    """A task in which clients keep their trained models and are scored with these models.
 
     Args:
         clients: the clients' graphs.
@@ -64,7 +64,7 @@ def task_of(
 
 @declares
 class Disjoint(Cut):
-    """Common fields of the settings `OwnNodes` and `Links`, with their graphs and their model."""
+    """Common fields of the settings `OwnNodes` and `Links`, and their graphs and model."""
 
     clients: Count = 10
     features: Literal["raw", "normalized", "degree"] = "raw"
@@ -79,9 +79,9 @@ class Disjoint(Cut):
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
 
     def graphs(self) -> tuple[Graph, bool]:
-        """The whole graph, and whether its clients' features are degrees.
+        """The whole graph, and whether its clients use degrees as features.
 
-        Degrees in the whole graph would reveal edges that a client must not know. So each client
+        Degrees in the whole graph would reveal edges that a client must not know of. So each client
         computes degrees from its own training edges.
         """
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
@@ -93,7 +93,10 @@ class Disjoint(Cut):
         return data.normalize_features(graph) if self.features == "normalized" else graph
 
     def encoder(self, graph: Graph, seed: int, num_classes: int | None = None) -> VGAE:
-        """The encoder for graphs like this one, with a classifier if there are classes."""
+        """The encoder for graphs like the given one.
+
+        If there are classes, it includes a classifier.
+        """
         sizes = graph.num_features, self.hidden, self.latent
         return self.seeded(seed, VGAE, *sizes, num_classes=num_classes, dropout=self.dropout)
 

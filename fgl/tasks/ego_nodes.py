@@ -1,4 +1,4 @@
-"""Nodes of clients with major labels, trained on sampled ego-graphs (FedEgo's protocol)."""
+"""Nodes of clients with major labels, for training on sampled ego-graphs (FedEgo's protocol)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,12 @@ def ego_node_task(
     epochs: int = 5,
     batch_size: int = 32,
 ) -> Task:
-    """Classify nodes by their sampled ego-graphs; every client starts from its own model.
+    """Classify nodes by their sampled ego-graphs.
 
-    A client keeps its optimiser's state and its trained model. All clients have equal weights. A
-    client is scored on its own test nodes and on a graph that no client trained on.
+    Every client starts from its own model.
+
+    A client keeps the state of its optimiser and its trained model. All clients have equal weights.
+    A client is scored on its own test nodes, and on a graph on which no client trained.
 
     Args:
         clients: graphs with labels and masks.
@@ -102,11 +104,14 @@ def ego_steps(
     batch_size: int,
     num_nodes: int | None = None,
 ) -> Iterator[Mapping[str, Ragged]]:
-    """FedEgo's local steps; an epoch samples training nodes, as many as a fifth of all nodes.
+    """FedEgo's local steps.
 
-    ``"trees"`` (int64 ``[b, size]``) holds row indices of ``"x"``, the features of all nodes in the
-    trees. So the first layer processes each node only once. ``"labels"`` are one-hot, ``[b, C]``.
-    All three are `Ragged`, since the last step can have fewer centres.
+    In an epoch, the number of sampled training nodes is a fifth of all nodes.
+
+    ``"trees"`` (int64 ``[b, size]``) contains indices of rows of ``"x"``, which has the features of
+    all nodes in the trees. So the first layer processes each node only once. ``"labels"`` contains
+    one-hot rows, ``[b, C]``. All three entries are `Ragged`, since the last step can have fewer
+    centres.
 
     Args:
         sampler: the sampler of the client's graph.
@@ -137,7 +142,7 @@ def ego_steps(
 
 
 def check_batch_size(batch_size: int, graph: Graph) -> None:
-    """Raise if a batch would be empty or larger than the client's training set."""
+    """Raise an error if a batch would be empty or larger than the training set of the client."""
     reject_if(
         not 1 <= batch_size <= graph.num_train,
         f"batch_size to be in [1, {graph.num_train}], the client's training nodes",
@@ -159,7 +164,7 @@ def _check(clients: Sequence[Graph], test: Graph) -> None:
 
 @setting
 class EgoNodes(Setting):
-    """Nodes of overlapping clients with major labels, on sampled ego-graphs; FedEgo's protocol.
+    """Nodes of overlapping clients with major labels, for sampled ego-graphs (FedEgo's protocol).
 
     Example:
         >>> len(EgoNodes(clients=2, hidden=8).load(seed=0).clients)
@@ -193,7 +198,10 @@ class EgoNodes(Setting):
     }
 
     def load(self, seed: int = 0) -> Task:
-        """Load the task; `seed` determines the partition and the initial model."""
+        """Load the task.
+
+        `seed` determines the partition and the initial model.
+        """
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
         where: dict[str, Any] = {"share": self.share, "major_rate": self.major_rate}
         where |= {"num_test": self.num_test, "seed": seed}
@@ -204,7 +212,7 @@ class EgoNodes(Setting):
         return ego_node_task(clients, test, model, self.local.optimizer_factory(), **steps)
 
     def network(self, graph: Graph) -> Any:
-        """The model for graphs like this one, on the CPU."""
+        """The model for graphs like the given one, on the CPU."""
         sizes: Any = graph.num_features, self.hidden, graph.num_classes
         how: dict[str, Any] = {"dropout": self.dropout, "linear": self.linear}
         return EgoSAGE(*sizes, fanouts=self.fanouts, **how)

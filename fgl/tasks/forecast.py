@@ -1,4 +1,4 @@
-"""Forecasts of a series on a graph, whose nodes are divided among clients."""
+"""Forecasts of a series on a graph whose nodes are divided among clients."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .task import Local, Task
 
 
 class Forecaster(nn.Module):
-    """Two linear layers over the features of a node and its neighbours at the times of a window.
+    """Two linear layers that read the features of a node and its neighbours at a window's times.
 
-    ``out_v = W2 relu(W1 [x_v, m_v])``, where m_v are the weighted means over edges that end at v,
-    computed for each time. An edge that has a time is used only at this time.
+    ``out_v = W2 relu(W1 [x_v, m_v])``, where m_v is the weighted mean over the edges that end at v,
+    computed separately for each time. If an edge has a time, it is used only at this time.
     """
 
     def __init__(self, num_features: int, hidden: int, *, steps: int, num_horizons: int) -> None:
@@ -56,10 +56,12 @@ class Forecaster(nn.Module):
 
 @setting
 class Forecast(Cut):
-    """Forecasts of a series, such as traffic or cases, by clients that each have some nodes.
+    """Forecasts of a series, such as traffic or numbers of cases.
 
-    Windows are split into training, validation and test windows in the order of time. Each client
-    is scored on its own nodes, in the units of the series.
+    Each client has some of the nodes.
+
+    Windows are split into training, validation and test windows in temporal order. Each client is
+    scored on its own nodes, in the units of the series.
 
     Example:
         >>> task = Forecast(clients=3, hidden=8).load(seed=0)
@@ -96,7 +98,10 @@ class Forecast(Cut):
         )
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines the partition and the initial model."""
+        """Load the task.
+
+        `seed` determines the partition and the initial model.
+        """
         whole = traffic(24, 1500) if self.dataset == "synthetic" else data.load(self.dataset)
         whole = whole.to(self.device)
         parts = self.cut(whole, seed)

@@ -1,4 +1,4 @@
-"""Graphs of a collection, divided among clients with skewed labels (GPFL's protocol)."""
+"""Graphs of a collection that is divided among clients with skewed labels (GPFL's protocol)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ def graph_task(
     target: Target = CLASSES,
     whole: Graph | None = None,
 ) -> Task:
-    """Classify graphs; each client is scored on its own test graphs with the model that it deploys.
+    """Classify graphs.
 
-    For targets other than class labels, the best round is selected by the graphs in the clients'
+    Each client is scored on its own test graphs with the model that it deploys.
+
+    If targets are not class labels, the best round is selected by the graphs in the clients'
     validation masks. A warning is given if tested graphs are training graphs or copies of training
     graphs.
 
@@ -77,7 +79,7 @@ def graph_task(
 
 @setting
 class Graphs(Setting):
-    """Graphs of a collection, divided among clients by their labels, in folds; GPFL's protocol.
+    """Graphs of a collection, divided among clients by label and into folds (GPFL's protocol).
 
     Example:
         >>> len(Graphs(clients=4, hidden=8).load(seed=0).clients)
@@ -104,9 +106,10 @@ class Graphs(Setting):
     local: Local = Local("adam", lr=1e-3, steps=1)
 
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
-        """Every client's training graphs and test graphs.
+        """The training graphs and test graphs of every client.
 
-        `seed` determines the folds, and with ``partition="dirichlet"`` also the partition.
+        `seed` determines the folds. With ``partition="dirichlet"``, it also determines the
+        partition.
         """
         graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)
         y: Any = graph.y
@@ -128,13 +131,19 @@ class Graphs(Setting):
         return data.splits.fold_clients(graph, parts, **which)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines folds, initial model and a ``"dirichlet"`` partition."""
+        """Load the task.
+
+        `seed` determines folds, initial model, and a ``"dirichlet"`` partition.
+        """
         clients, tests = self.folds_of(seed)
         inputs = replace(self, damage=replace(self.damage, missing_labels=0, label_noise=0))
         return self.of(self.damaged(clients, seed), inputs.damaged(tests, seed + 1), seed=seed)
 
     def of(self, clients: Sequence[Graph], tests: Sequence[Graph], *, seed: int = 0) -> Task:
-        """The task of these clients; `seed` determines the initial model."""
+        """The task of the given clients.
+
+        `seed` determines the initial model.
+        """
         sizes: Any = clients[0].num_features, self.hidden, clients[0].num_classes
         model = self.seeded(seed, GRAPH_MODELS[self.model], *sizes, dropout=self.dropout)
         if self.model == "star":

@@ -37,12 +37,13 @@ def link_task(
 ) -> Task:
     """Predict a client's links with a variational graph auto-encoder.
 
-    ``L = reconstruction + kl / n KL``. A client's score compares its own held-out edges with pairs
-    without an edge. Everything else is as in `own_node_task`.
+    ``L = reconstruction + kl / n KL``. A client is scored by comparing its own held-out edges with
+    pairs that are not edges. All other parts are as in `own_node_task`.
 
-    The sampled reconstruction is a mean over the pairs, and KL is already a mean over the n nodes.
-    So the loss divides the paper's sum for the divergence by n twice; with ``kl=n`` it is divided
-    only once. Kipf and Welling's public code also divides twice.
+    The sampled reconstruction is a mean over the pairs, and KL is already a mean over n nodes. So
+    the divergence, which is a sum in the paper, is divided by n twice in this loss. With ``kl=n``
+    it is divided only once. The public code of Kipf and Welling also divides the divergence by n
+    twice.
 
     Args:
         splits: one per client. The graph of a split has only training edges; a warning is given if
@@ -112,14 +113,14 @@ def link_task(
 
 @setting
 class Links(Disjoint):
-    """Links of disjoint clients: 5 % for validation, 10 % for the test (FedVGAE's protocol).
+    """Links of disjoint clients: 5 % for validation and 10 % for the test (FedVGAE's protocol).
 
-    By default held-out edges are first sampled from the whole graph. The partition then uses only
-    the training edges, so no held-out edge influences which client holds a node. A client is scored
-    on the held-out edges between its own nodes. Edges between clients are lost. Since communities
-    are computed from training edges, a larger fraction of held-out edges than of training edges is
-    lost. So the held-out edges of a client are less than 5 % and 10 %, and some clients have no
-    held-out edges.
+    By default, held-out edges are sampled from the whole graph before the partition. The partition
+    then uses only training edges, so no held-out edge influences which client has a node. A client
+    is scored on held-out edges between its own nodes. Edges between nodes of different clients are
+    lost. Communities are computed from training edges. Therefore a larger fraction of the held-out
+    edges than of the training edges is lost. So a client has less than 5 % and 10 % held-out edges,
+    and some clients have none.
 
     Example:
         >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)
@@ -141,7 +142,10 @@ class Links(Disjoint):
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=5)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines the partition, the splits and the initial model."""
+        """Load the task.
+
+        `seed` determines the partition, the splits and the initial model.
+        """
         whole, of_degrees = self.graphs()
         none = {"train_mask": None, "val_mask": None, "test_mask": None}  # all nodes train
         splits = self.splits(whole.replace(**none), seed)
@@ -155,7 +159,7 @@ class Links(Disjoint):
         return link_task(splits, model, self.local.training(), kl=self.kl, recon=self.recon)
 
     def splits(self, whole: Graph, seed: int) -> list[EdgeSplit]:
-        """The clients' splits: parts of the whole graph's split, or a separate split per client."""
+        """The splits of the clients: parts of the whole graph's split, or one split per client."""
         seeds = [fold_in(seed, client, "split") for client in range(self.clients)]
         cut = partial(self.cut, seed=seed)
         if self.partition_after_split:

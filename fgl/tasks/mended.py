@@ -1,4 +1,4 @@
-"""FedSage+: train generators of neighbours, add these to clients' graphs, then run FedAvg."""
+"""FedSage+: train generators of neighbours, add neighbours to clients' graphs, then run FedAvg."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def generator_task(
     weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
     seed: int = 0,
 ) -> Task:
-    """Learn to generate missing neighbours of nodes, from hidden nodes (FedSage+).
+    """Learn to generate missing neighbours of nodes, by comparison with hidden nodes (FedSage+).
 
-    ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7). The terms
-    compare the predicted counts of missing neighbours, the generated features, and the predicted
-    labels on the graph with the generated neighbours. A fraction of each client's validation nodes
-    is hidden, and the task's clients hold the graphs without hidden nodes.
+    ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7). The three
+    terms compare predicted counts of missing neighbours, generated features, and labels predicted
+    on the graph with the generated neighbours. A fraction of each client's validation nodes is
+    hidden. The clients of the task have the graphs without these nodes.
 
     Args:
         clients: graphs with labels, a training and a validation mask.
@@ -111,7 +111,7 @@ def generator_loss(
     *,
     weights: tuple[float, float, float],
 ) -> Tensor:
-    """FedSage+'s loss of a generator at one client; see `generator_task`."""
+    """The loss of FedSage+'s generator at one client (see `generator_task`)."""
     drawn = {name: context[name].values for name in ("noise", "keep")}
     count, features, logits = functional_call(model, params, (graph.x, graph.adj), drawn)
     missing, mask = context["missing"].values, graph.train_mask
@@ -145,9 +145,9 @@ def mend(
     part: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Add a generator's predicted neighbours to a graph, each joined to its node.
+    """Add the neighbours that a generator predicts to a graph, each connected to its node.
 
-    Dropout is turned off here; the public code never turns it off.
+    Dropout is turned off in this function; the public code never turns dropout off.
 
     Args:
         model: the architecture.
@@ -184,7 +184,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """Index in `whole` of each node of `part`, by `node_id`."""
+    """For each node of `part`, the index of the node with the same `node_id` in `whole`."""
     if part.node_id is None:
         raise ValueError("Expected part to have node_id, but got none")
     if whole.node_id is None:
@@ -210,17 +210,18 @@ def mended(
 ) -> Task:
     """The same task on graphs to which trained generators have added missing neighbours (FedSage+).
 
-    Every client trains its own generator: first locally, and then with a new optimiser and with
-    gradients from the other clients (`fgl.methods.fedsage_plus`). The generator reads the graph
-    without its hidden nodes. The generated neighbours are added to the graph that includes the
-    hidden nodes. New nodes do not affect a client's weight, a divergence term of the loss, or the
-    number of local steps. If no client gets a new node, a warning says so and the task is
+    Every client first trains its own generator locally. Then it continues with a new optimiser and
+    with gradients from the other clients (`fgl.methods.fedsage_plus`). The generator reads the
+    client's graph without hidden nodes. Generated neighbours are added to the graph that still has
+    the hidden nodes. New nodes do not affect a client's weight, the divergence term of a loss, or
+    the number of local steps. If no client gets a new node, a warning is given and the task is
     unchanged.
 
-    The default values are those of the public code (src/utils/config.py). Clients' weights differ
-    from the public code as described for `fedsage`; see also `fgl.nn.NeighbourGenerator`. Dropout
-    is off when a graph is mended; the public code does not call `eval()`. All generators start from
-    the same initial tensors; in the public code each client initialises its own generator.
+    The default values are those of the public code (src/utils/config.py). The clients' weights
+    differ from the public code as described for `fedsage` (see also `fgl.nn.NeighbourGenerator`).
+    Dropout is off while a graph is mended; the public code does not call `eval()`. All generators
+    start from the same initial tensors. In the public code, each client initialises its own
+    generator.
 
     Args:
         task: a task of nodes; its clients have a training and a validation mask.
@@ -285,7 +286,7 @@ def mended(
 
 
 def _without_optimizers(result: Result) -> Result:
-    """A run whose clients reset their optimisers."""
+    """A run in which clients reset their optimisers."""
     states = {
         client: fed.drop(state, ["optimizer"]) for client, state in result.client_states.items()
     }
@@ -293,9 +294,9 @@ def _without_optimizers(result: Result) -> Result:
 
 
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
-    """The method on mended graphs, which uses only the clients' `own` nodes as examples.
+    """The method for mended graphs, which uses only the clients' `own` nodes as examples.
 
-    A message depends only on the client's own graph; the graph for local steps marks the new nodes.
+    A message depends only on a client's own graph. The graph for local steps marks the new nodes.
     """
     draw = fedavg.train.batches
 
@@ -318,7 +319,7 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
 def _generator(
     task: Task, hidden: int, latent: int, wide: int, seed: int, rounded: bool
 ) -> NeighbourGenerator:
-    """The initial generator, from which all clients start."""
+    """The initial generator, which is the same for all clients."""
     own = task.clients[0]
     _ = own.labels  # raises if labels are numbers
     sizes: Any = own.num_features, hidden, own.num_classes

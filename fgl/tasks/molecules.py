@@ -1,4 +1,4 @@
-"""Molecules of several companies: predict numbers, or binary labels, for each molecule."""
+"""Molecules of several companies, with numbers or binary labels to predict for each molecule."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ KINDS |= dict.fromkeys(["tox21", "bace", "clintox"], "answers")
 
 @setting
 class Molecules(Setting):
-    """Molecules of several companies; each company has its own ring systems, or a random part.
+    """Molecules of several companies.
 
-    80 % of the molecules are for training, 10 % for validation and 10 % for the test.
+    Each company has its own ring systems, or a random part.
+
+    Of all molecules, 80 % are for training, 10 % for validation and 10 % for the test.
     ``"synthetic"`` is `fgl.data.small_molecules`.
 
     Example:
@@ -55,13 +57,19 @@ class Molecules(Setting):
     local: Local = Local("adam", lr=1e-3, weight_decay=0.0, steps=1)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines the initial model, and a random partition and split."""
+        """Load the task.
+
+        `seed` determines the initial model, and a random partition and split.
+        """
         target = self._target()
         clients, whole = self.clients_of(seed)
         return self.of(self.damaged(clients, seed), whole, target=target, seed=seed)
 
     def clients_of(self, seed: int = 0) -> tuple[list[Graph], Graph]:
-        """The clients' collections, and a collection of all molecules; each has three masks."""
+        """The collections of the clients, and one collection of all molecules.
+
+        Each has three masks.
+        """
         graph, scaffolds = self._collection()
         if self.split == "scaffold":
             graph = data.splits.scaffold_split(graph, scaffolds)
@@ -72,7 +80,10 @@ class Molecules(Setting):
         return [graph.select(part) for part in parts], graph
 
     def of(self, clients: Sequence[Graph], whole: Graph, *, target: Target, seed: int = 0) -> Task:
-        """The task of these clients; `seed` determines the initial model."""
+        """The task of the given clients.
+
+        `seed` determines the initial model.
+        """
         sizes: Any = whole.num_features, self.hidden, whole.num_outputs
         options: dict[str, Any] = {"num_layers": self.layers, "dropout": self.dropout}
         if self.model == "gine":
@@ -91,7 +102,7 @@ class Molecules(Setting):
         return TARGETS[kind]
 
     def _collection(self) -> tuple[Graph, list[str]]:
-        """All molecules, and their scaffolds if the setting needs them."""
+        """All molecules, with their scaffolds if the setting needs scaffolds."""
         scaffolds: list[str] = []
         if self.dataset == "synthetic":
             graphs, y, scaffolds = data.small_molecules()
@@ -110,7 +121,7 @@ class Molecules(Setting):
         return [part.to(graph.device) for part in parts]
 
     def _parts_of_split(self, graph: Graph, scaffolds: Sequence[str], seed: int) -> list[Tensor]:
-        """Like `_parts` for training molecules; divide molecules with new scaffolds at random."""
+        """Divide training molecules as `_parts` does, and all other molecules at random."""
         train, *others = (getattr(graph, name).nonzero().squeeze(1) for name in MASKS)
         own = [scaffolds[molecule] for molecule in train.tolist()]
         dealt = [
@@ -124,7 +135,9 @@ class Molecules(Setting):
 
 
 def split_each(graph: Graph, parts: Sequence[Tensor], *, seed: int = 0) -> Graph:
-    """The collection with random masks: 80 % of each part for training, 10 % for validation.
+    """The collection with random masks.
+
+    In each part, 80 % are for training and 10 % for validation.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Networks of node tasks: the clients' network, and its input from the clients' graphs."""
+"""Networks of node tasks: the network of the clients, and its inputs from the clients' graphs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODELS: dict[str, Any] = {
 
 @declares
 class Networks(Cut):
-    """Fields of settings whose clients are cut from one graph, with a choice of network."""
+    """Fields of settings with a choice of network, whose clients' graphs are cut from one graph."""
 
     model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
     """The network of the clients; star also reads encodings of structure, as in FedStar; aux
@@ -55,7 +55,7 @@ class Networks(Cut):
         seed: int,
         more: Mapping[str, Any] | None = None,
     ) -> tuple[Graph, list[Graph], nn.Module, int]:
-        """The whole graph and the clients' graphs as inputs; the network; the bytes sent.
+        """The whole graph and the clients' graphs as inputs, the network, and the bytes sent.
 
         Args:
             whole: the graph that is cut.
@@ -77,13 +77,13 @@ class Networks(Cut):
         return with_structure(whole) if self.model == "star" else whole, clients, model, sent
 
     def read(self, clients: Sequence[Graph]) -> list[Graph]:
-        """Add encodings of structure to the clients' graphs if the network reads them."""
+        """Add structural encodings to the clients' graphs if the network reads them."""
         return [with_structure(own) if self.model == "star" else own for own in clients]
 
     def model_for(
         self, graph: Graph, seed: int, more: Mapping[str, Any] | None = None
     ) -> nn.Module:
-        """The network for graphs like this one, before structure is added."""
+        """The network for graphs like the given one, before structural encodings are added."""
         options: dict[str, Any] = {"dropout": self.dropout, **(more or {})}
         if self.hops:
             options |= {"normalize": False, "summed": True}

@@ -1,4 +1,4 @@
-"""Nodes of one graph, cut into disjoint clients, scored on the whole graph (FGSSL's protocol)."""
+"""Nodes of one graph, cut into disjoint clients, with scores on the whole graph (as in FGSSL)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def node_task(
     *,
     target: Target = CLASSES,
 ) -> Task:
-    """Classify the nodes of clients, or predict another target; score the model on the whole graph.
+    """Classify the clients' nodes, or predict another target.
+
+    The model is scored on the whole graph.
 
     A warning is given if scored nodes are training nodes.
 
@@ -78,7 +80,7 @@ def node_task(
 
 @setting
 class Nodes(Networks):
-    """Nodes of clients that are cut from one graph; FGSSL's protocol.
+    """Nodes of clients whose graphs are cut from one graph (FGSSL's protocol).
 
     Example:
         >>> task = Nodes(clients=3, hidden=8).load(seed=0)
@@ -95,7 +97,10 @@ class Nodes(Networks):
     }
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines the split, the partition and the initial model."""
+        """Load the task.
+
+        `seed` determines the split, the partition and the initial model.
+        """
         whole = data.splits.split(
             data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
         )

@@ -1,4 +1,4 @@
-"""Overlapping samples of one graph's nodes, scored on their union (FedGL's protocol)."""
+"""Nodes of one graph in overlapping samples, scored on their union (FedGL's protocol)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def overlapping_node_task(
     l2: Weight = 0.0,
     target: Target = CLASSES,
 ) -> Task:
-    """Classify nodes that several clients hold; a client's weight is its number of nodes.
+    """Classify nodes that several clients may hold.
+
+    A client's weight is its number of nodes.
 
     Models are scored on the union of the clients' graphs, and on each client's own test nodes.
 
@@ -72,7 +74,7 @@ def overlapping_node_task(
 
 @setting
 class OverlappingNodes(Setting):
-    """Nodes of overlapping clients that are sampled from one graph; FedGL's protocol.
+    """Nodes of overlapping clients, which are sampled from one graph (FedGL's protocol).
 
     Example:
         >>> task = OverlappingNodes(proportions=("0.3", "0.5"), per_class=20).load(seed=0)
@@ -107,7 +109,7 @@ class OverlappingNodes(Setting):
 
     @property
     def shares(self) -> list[float]:
-        """The fraction of nodes of each client."""
+        """The fraction of nodes that each client gets."""
         named = (
             data.partitions.PROPORTIONS.get(self.proportions[0])
             if len(self.proportions) == 1
@@ -122,7 +124,10 @@ class OverlappingNodes(Setting):
             ) from None
 
     def load(self, seed: int = 0) -> Task:
-        """Load the task; `seed` determines the partition, a random split and the initial model."""
+        """Load the task.
+
+        `seed` determines the partition, a random split and the initial model.
+        """
         graph = data.normalize_features(data.load(self.dataset))
         if self.per_class is not None or graph.train_mask is None:
             count = 20 if self.per_class is None else self.per_class

@@ -1,4 +1,4 @@
-"""Nodes of clients with their own test sets (FedVGAE's protocol for nodes)."""
+"""Nodes of clients that have their own test sets (FedVGAE's protocol for nodes)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def own_node_task(
 ) -> Task:
     """Classify a client's nodes with a variational encoder and an MLP.
 
-    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, where KL is the mean over the n nodes. So, as in
-    `link_task`, the paper's sum is divided by n twice. A client's weight is its number of nodes. A
-    client keeps its trained model, and is scored with this model on its own test nodes. Metrics
-    whose names end in ``_before`` score the model at the start of the client's round.
+    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, where KL is the mean over the n nodes. So the
+    paper's sum is divided by n twice, as it is in `link_task`. A client's weight is its number of
+    nodes. A client keeps its trained model and is scored with it on its own test nodes. A metric
+    whose name ends in ``_before`` scores the model at the start of a client's round.
 
     Args:
         clients: graphs with their own labels and masks.
@@ -65,7 +65,7 @@ def own_node_task(
 
 @setting
 class OwnNodes(Disjoint):
-    """Nodes of disjoint clients, each with its own split; FedVGAE's node protocol.
+    """Nodes of disjoint clients, each with its own split (FedVGAE's node protocol).
 
     Example:
         >>> task = OwnNodes(clients=3, partition="random", hidden=8).load(seed=0)
@@ -74,7 +74,10 @@ class OwnNodes(Disjoint):
     """
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines the partition, the splits and the initial model."""
+        """Load the task.
+
+        `seed` determines the partition, the splits and the initial model.
+        """
         whole, of_degrees = self.graphs()
         parts = self.cut(whole, seed)
         clients = data.partitions.partition_graph(self.scaled(whole), parts)

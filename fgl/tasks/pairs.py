@@ -1,4 +1,4 @@
-"""Pairs of nodes of disjoint clients: predict the labels of edges, or future edges."""
+"""Pairs of nodes at disjoint clients, with labels of edges or future edges to predict."""
 
 from __future__ import annotations
 
@@ -43,20 +43,23 @@ def pair_task(
     seed: int = 0,
     ranking: Callable[..., Score] | None = None,
 ) -> Task:
-    """Predict labels of pairs of nodes; each client is scored on its own pairs.
+    """Predict labels of pairs of nodes.
 
-    The model reads `edge_label_index` and returns a row for each pair; the label may depend on the
-    direction of the pair. `fgl.data.splits.split_by_time` builds such graphs.
+    Each client is scored on its own pairs.
 
-    With `negatives` the model learns to predict edges. Each local step samples, for each training
-    pair that is an edge, a pair with the same source that is not an edge. Negatives of validation
-    and test pairs are sampled before training (`fgl.data.splits.with_negatives`). The target node
-    of a negative has the type of the pair's target node, and is known in the pair's time window.
-    Validation and test pairs are never used as negatives.
+    The model reads `edge_label_index` and returns one row for each pair. The label may depend on
+    the direction of the pair. `fgl.data.splits.split_by_time` builds graphs for this task.
 
-    With `ranking`, the true ends of pairs, such as triples of a knowledge graph, are ranked among
-    all nodes. For each training pair, each local step samples `negatives` pairs with another
-    target, and the same number with another source. The other nodes are sampled uniformly; only
+    With `negatives`, the model learns to predict whether a pair is an edge. For each training pair
+    that is an edge, each local step samples a pair that has the same source but is not an edge.
+    Negatives of validation and test pairs are sampled before training
+    (`fgl.data.splits.with_negatives`). In a negative, the target node has the same type as in the
+    pair, and it is known in the pair's time window. Validation and test pairs are never used as
+    negatives.
+
+    With `ranking`, the true ends of pairs are ranked among all nodes. Such pairs can be triples of
+    a knowledge graph. For each training pair, each local step samples `negatives` pairs with other
+    targets, and as many pairs with other sources. These other nodes are sampled uniformly, and only
     training pairs are excluded from the negatives.
 
     Args:
@@ -115,7 +118,7 @@ def pair_task(
 
 
 def _with_negatives(clients: Sequence[Graph], seed: int, how: Negatives = True) -> list[Graph]:
-    """The clients, with negative pairs added for validation and test."""
+    """The clients, with negative pairs for validation and test added."""
     seeds = [fed.fold_in(seed, client, "negatives") for client in range(len(clients))]
     draw = partial(data.splits.with_negatives, negatives="degree" if how == "degree" else "uniform")
     return [draw(graph, seed=own) for graph, own in zip(clients, seeds, strict=True)]
@@ -128,7 +131,7 @@ def _task_of(
     target: Target,
     negatives: Negatives,
 ) -> Task:
-    """The task of clients that already have all validation and test pairs."""
+    """The task of clients that already have all their validation and test pairs."""
     if not negatives:
         method = fed.fedavg(model, train=train, target=target)
     else:
@@ -152,12 +155,12 @@ def _task_of(
 
 
 def _is_tested(graph: Graph) -> bool:
-    """Whether a client has test pairs with a known label."""
+    """Whether a client has test pairs whose labels are known."""
     return graph.test_mask is not None and bool(answered(graph.test_mask, graph.y).any())
 
 
 def _drawn(train: Training, num_clients: int, *, by_degree: bool) -> Any:
-    """The steps of a client: its graph, and newly sampled negatives in the context."""
+    """The steps of a client: its graph, with newly sampled negatives in the context."""
 
     def own_window(graph: Graph) -> tuple[Window, Tensor]:
         positive = graph.training_mask & (checked_answers(graph) == 1)
@@ -177,7 +180,7 @@ def _drawn(train: Training, num_clients: int, *, by_degree: bool) -> Any:
 
 
 def _among_negatives(model: nn.Module) -> Loss:
-    """Binary cross-entropy of the training pairs and of the sampled negatives."""
+    """Binary cross-entropy over the training pairs and the sampled negatives."""
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         drawn = context["negatives"]
@@ -196,10 +199,10 @@ def _among_negatives(model: nn.Module) -> Loss:
 
 @setting
 class Pairs(Cut):
-    """Pairs of one directed graph, cut into disjoint clients: the sign of a rating, or links.
+    """Pairs of a directed graph that is cut into disjoint clients: the sign of a rating, or links.
 
-    The partition uses only the edges that are messages, so the pairs to predict do not influence
-    which client holds a node. A pair whose nodes belong to two clients is lost.
+    The partition uses only the edges that are messages. So the pairs to predict do not influence
+    which client has a node. A pair is lost if its two nodes belong to different clients.
 
     Example:
         >>> task = Pairs(clients=3, partition="random", hidden=8).load(seed=0)
@@ -220,7 +223,10 @@ class Pairs(Cut):
         reject_if(self.dropout, "dropout to be 0 for Pairs, whose network has none", self.dropout)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines random order, partition, initial model and negatives."""
+        """Load the task.
+
+        `seed` determines the random order, partition, initial model and negatives.
+        """
         whole = self.whole(seed)
         parts = self.cut(whole, seed)
         self.check_all_train()
@@ -233,7 +239,7 @@ class Pairs(Cut):
         return _task_of(clients, model, self.local.training(), ANSWERS, links)
 
     def whole(self, seed: int) -> Graph:
-        """The graph of all clients: earlier edges as messages, later edges as pairs."""
+        """The graph of all clients, with earlier edges as messages and later edges as pairs."""
         synthetic = self.dataset == "synthetic"
         graph = data.ratings() if synthetic else data.load(self.dataset)
         if graph.edge_attr is None or graph.edge_time is None:

@@ -1,4 +1,7 @@
-"""Presets: settings that published methods need; some methods are FedAvg of such a task."""
+"""Presets: settings that published methods need.
+
+Some methods are FedAvg of such a setting's task.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,10 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
 
 @typed
 def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
-    """A setting with the values that a published method needs.
+    """A setting that has the values of a published method.
 
-    FedSage is FedAvg on the task with a GraphSAGE network. FedGCN is FedAvg on a task in which each
-    node's features are sums over its neighbours, including neighbours at other clients.
+    FedSage is FedAvg on a task with a GraphSAGE network. FedGCN is FedAvg on a task in which the
+    features of each node are sums over its neighbours, also over neighbours at other clients.
 
     Args:
         method: ``"fedaux"``, ``"feddep"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``,
@@ -64,10 +67,10 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
 @typed
 def fedgcn(fedavg: Method) -> Method:
-    """FedGCN: FedAvg after clients have summed neighbours' features, also from other clients.
+    """FedGCN: FedAvg after clients have summed features of neighbours, also across clients.
 
     The public code gives all clients equal weights, like `fgl.tasks.task.weighed_equally`. Here the
-    weights are those of the task, so that the sums are the only difference from FedAvg.
+    weights come from the task, so the sums are the only difference from FedAvg.
 
     Args:
         fedavg: FedAvg of a task whose network reads these sums; see `preset`.
@@ -95,13 +98,13 @@ def fedsage(fedavg: Method) -> Method:
     """FedSage: FedAvg of a GraphSAGE network.
 
     The public code (zkhku/fedsage, src/fedsage.py) gives all clients equal weights, like
-    `fgl.tasks.task.weighed_equally`. Here the weights are those of the task, so that the network is
-    the only difference from FedAvg. The public code uses stellargraph's network: half of a layer's
-    outputs come from a node and half from its neighbours; the rows of the last layer are scaled to
-    length 1, and a linear layer follows. Each layer uses 5 sampled neighbours, and minibatches have
-    32 nodes. Training starts from the mean of the clients' initial models. All clients use the same
-    Adam optimiser in turn, which keeps its moments. Here the task defines the network and the
-    training.
+    `fgl.tasks.task.weighed_equally`. Here the weights come from the task, so the network is the
+    only difference from FedAvg. The public code uses stellargraph's network. Half of a layer's
+    outputs come from a node and half from its neighbours. The rows of the last layer are scaled to
+    length 1, and a linear layer follows. In the public code, each layer uses 5 sampled neighbours,
+    and minibatches have 32 nodes. Training in the public code starts from the mean of the clients'
+    initial models. In the public code, all clients use one Adam optimiser in turn, and this
+    optimiser keeps its moments. Here the task determines the network and the training.
 
     Args:
         fedavg: FedAvg of a task with a GraphSAGE network; see `preset`.

@@ -1,4 +1,4 @@
-"""Rank of the true end of a triple among all nodes: mean reciprocal rank and hits."""
+"""Rank of a triple's true end among all nodes: mean reciprocal rank and hits."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def ranking(
     both: bool = True,
     chunk: Count = CELLS,
 ) -> Callable[..., Score]:
-    """Scores of the rank that a model gives the true end of a triple among all nodes of its graph.
+    """Scores from the rank that a model gives a triple's true end among all nodes of the graph.
 
-    A question is ``(h, r, ?)`` or ``(?, r, t)``, for each triple of the validation or test mask
-    whose label is 1. Each node of the graph is scored as the unknown end. The rank of the true end
-    is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tie adds one half, so a model that
-    gives all nodes the same score gets the middle rank instead of the first rank.
+    For each triple of the validation or test mask with label 1, a question is ``(h, r, ?)`` or
+    ``(?, r, t)``. For a question, each node of the graph is scored as the unknown end. The rank of
+    the true end is ``1 + |{e: s(e) > s(t)}| + |{e: s(e) = s(t)}| / 2``. A tie adds one half. So a
+    model that gives all nodes the same score gets the middle rank instead of the first.
     ``MRR = mean 1 / rank``, ``Hits@k = mean [rank <= k]``.
 
     Args:
@@ -91,7 +91,7 @@ def ranking(
 
 
 def _questions(graph: Graph, prefix: str) -> Tensor:
-    """Indices of the pairs in a mask whose label is 1."""
+    """Indices of the pairs in a mask that have label 1."""
     mask: Tensor | None = getattr(graph, f"{prefix}_mask")
     if graph.edge_label_index is None or mask is None:
         return torch.zeros(0, dtype=torch.int64)
@@ -99,7 +99,9 @@ def _questions(graph: Graph, prefix: str) -> Tensor:
 
 
 def relation_of(graph: Graph) -> Tensor:
-    """The relation of each pair, int64 ``[p]``; 0 if pairs have none.
+    """The relation of each pair, int64 ``[p]``.
+
+    It is 0 if pairs have no relations.
 
     Example:
         >>> pairs = torch.tensor([[0], [1]])
@@ -126,7 +128,10 @@ def _ranks(
     filtered: bool,
     chunk: int,
 ) -> Tensor:
-    """Ranks, float64 ``[m]``, of one end of the pairs `rows`; `end` is 0 for heads, 1 for tails."""
+    """Ranks, float64 ``[m]``, of one end of the pairs in `rows`.
+
+    `end` is 0 for heads and 1 for tails.
+    """
     n, pairs, relation = graph.num_nodes, graph.edge_label_index, relation_of(graph)
     facts = _facts(graph, end, _is_true(graph)) if filtered else relation[:0]
     nodes = torch.arange(n, device=graph.device)
@@ -149,7 +154,7 @@ def _ranks(
 
 
 def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
-    """Sorted keys ``(r n + fixed end) n + other end`` of the edges and of a mask's pairs."""
+    """Sorted keys ``(r n + fixed end) n + other end`` of all edges and of the pairs in a mask."""
     n, relation = graph.num_nodes, relation_of(graph)[mask]
     ends: Any = graph.edge_label_index[:, mask]  # type: ignore[index]  # checked
     alone = torch.zeros_like(graph.edge_index[0])
@@ -180,7 +185,7 @@ def ranked_task(
     score_of: Callable[..., Score],
     negatives: int,
 ) -> Task:
-    """The task of clients whose triples are ranked; see `pair_task`.
+    """The task of clients whose triples are ranked (see `pair_task`).
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.ones(1),
@@ -205,10 +210,11 @@ def ranked_task(
 
 
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
-    """The steps of a client: its graph, and sampled triples with another tail or another head.
+    """The steps of a client: its graph, and sampled triples whose tail or head is replaced.
 
-    Only training triples are excluded from negatives. If validation and test triples were also
-    excluded, a model could recognise them, since they would never occur as negatives.
+    Only training triples are excluded when negatives are sampled. If validation and test triples
+    were also excluded, they would never occur as negatives, and a model could recognise them by
+    this.
     """
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:

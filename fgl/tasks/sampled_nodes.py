@@ -1,4 +1,4 @@
-"""Nodes of clients that are cut from one large graph, trained on sampled neighbourhoods."""
+"""Nodes of clients cut from one large graph, with training on sampled neighbourhoods."""
 
 from __future__ import annotations
 
@@ -40,11 +40,14 @@ def sampled_node_task(
     block_size: Count = 65536,
     target: Target = CLASSES,
 ) -> Task:
-    """Classify the nodes of clients; each local step uses a minibatch with sampled neighbours.
+    """Classify the clients' nodes.
 
-    The loss is FedAvg's: the target's loss on the training nodes of a batch. Neighbours of these
-    nodes are sampled (`NeighbourSampler`). If a method adds a term to the loss, this term uses the
-    same batch. Scores use all neighbours in the whole graph.
+    Each local step uses a minibatch with sampled neighbours.
+
+    The loss is FedAvg's loss: the target's loss on the training nodes of a batch. Neighbours of the
+    training nodes in a batch are sampled (`NeighbourSampler`). If a method adds a term to the loss,
+    this term is computed on the same batch. Scores are computed with all neighbours in the whole
+    graph.
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask.
@@ -94,9 +97,9 @@ def sampled_node_task(
 def sampled_steps(
     sampler: NeighbourSampler, context: Any, *, epochs: int = 1, batch_size: int = 1024
 ) -> Steps:
-    """Shuffled minibatches of a graph's training nodes, each with newly sampled neighbours.
+    """Shuffled minibatches of the training nodes of a graph, each with newly sampled neighbours.
 
-    The call samples the order of the nodes and one seed with torch's global generator. A step's
+    With torch's global generator, the call samples the order of the nodes and one seed. A step's
     batch is sampled only when the step is used, with a separate generator, so only one batch is in
     memory.
 
