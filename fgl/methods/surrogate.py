@@ -129,7 +129,7 @@ def check_sums(sums: Any, most: float) -> None:
 def what_lacks(sums: Params, num_clients: int) -> str:
     """Reason why sums over clients do not define classes.
 
-    It is empty if the sums define classes.
+    The reason is empty if the sums define classes.
 
     Under a secure sum, the server sees only these sums and no individual uploads.
 

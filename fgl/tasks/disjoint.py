@@ -89,7 +89,10 @@ class Disjoint(Cut):
         return graph, of_degrees
 
     def scaled(self, graph: Graph) -> Graph:
-        """A cut graph with this setting's features, scaled after the cut, so that rows sum to 1."""
+        """A cut graph with this setting's features.
+
+        Rows are scaled after the cut so that their sum is 1.
+        """
         return data.normalize_features(graph) if self.features == "normalized" else graph
 
     def encoder(self, graph: Graph, seed: int, num_classes: int | None = None) -> VGAE:

@@ -210,12 +210,12 @@ def mended(
 ) -> Task:
     """The same task on graphs to which trained generators have added missing neighbours (FedSage+).
 
-    Every client first trains its own generator locally. Then it continues with a new optimiser and
-    with gradients from the other clients (`fgl.methods.fedsage_plus`). The generator reads the
-    client's graph without hidden nodes. Generated neighbours are added to the graph that still has
-    the hidden nodes. New nodes do not affect a client's weight, the divergence term of a loss, or
-    the number of local steps. If no client gets a new node, a warning is given and the task is
-    unchanged.
+    Every client first trains its own generator locally. Then the client continues with a new
+    optimiser and with gradients from the other clients (`fgl.methods.fedsage_plus`). The generator
+    reads the client's graph without hidden nodes. Generated neighbours are added to the graph that
+    still has the hidden nodes. New nodes do not affect a client's weight, the divergence term of a
+    loss, or the number of local steps. If no client gets a new node, a warning is given and the
+    task is unchanged.
 
     The default values are those of the public code (src/utils/config.py). The clients' weights
     differ from the public code as described for `fedsage` (see also `fgl.nn.NeighbourGenerator`).

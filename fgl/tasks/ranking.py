@@ -101,7 +101,7 @@ def _questions(graph: Graph, prefix: str) -> Tensor:
 def relation_of(graph: Graph) -> Tensor:
     """The relation of each pair, int64 ``[p]``.
 
-    It is 0 if pairs have no relations.
+    The relation is 0 if pairs have no relations.
 
     Example:
         >>> pairs = torch.tensor([[0], [1]])
@@ -167,7 +167,7 @@ def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
 
 
 def _cells(facts: Tensor, rows: Tensor, n: int) -> Tensor:
-    """Mask ``[m, n]`` of the facts in rows of a table whose cells are ``row n + column``."""
+    """Mask ``[m, n]`` of the facts in rows of a table that has keys ``row n + column``."""
     first, last = (torch.searchsorted(facts, each * n) for each in (rows, rows + 1))
     count = last - first
     place = torch.arange(len(rows), device=rows.device).repeat_interleave(count)

@@ -99,9 +99,8 @@ def sampled_steps(
 ) -> Steps:
     """Shuffled minibatches of the training nodes of a graph, each with newly sampled neighbours.
 
-    With torch's global generator, the call samples the order of the nodes and one seed. A step's
-    batch is sampled only when the step is used, with a separate generator, so only one batch is in
-    memory.
+    With torch's global generator, the call samples the order of the nodes and one seed. Each batch
+    is sampled just before its step by a separate generator, so only one batch is in memory.
 
     Args:
         sampler: the sampler of the client's graph.
@@ -131,9 +130,9 @@ def sampled_steps(
 
 @setting
 class SampledNodes(Cut):
-    """Nodes of clients that are cut from one graph, in minibatches with sampled neighbours.
+    """Nodes of clients that are cut from one graph, with minibatches of sampled neighbours.
 
-    Partition, split and scores are as in `Nodes`.
+    The partition, the split and the scores are the same as in `Nodes`.
 
     Example:
         >>> task = SampledNodes(clients=3, hidden=8, batch_size=64).load(seed=0)
@@ -161,7 +160,10 @@ class SampledNodes(Cut):
         check_fanouts(self.fanouts, unlimited=True)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines the split, the partition and the initial model."""
+        """Load the task.
+
+        `seed` determines the split, the partition and the initial model.
+        """
         whole = data.splits.split(
             data.load(self.dataset), self.split, dataset=self.dataset, seed=seed
         )

@@ -1,4 +1,4 @@
-"""Scores of clients' models on nodes, held-out edges, ego-graphs and graphs; pooled scores."""
+"""Scores of clients' models on nodes, held-out edges, ego-graphs and graphs, and pooled scores."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def node_scores(
     logits_of: Callable[..., Any] = fed.predict,
     target: Target = CLASSES,
 ) -> Score:
-    """A score of a model on a client's own nodes, or on the graphs of its collection.
+    """A score function for a model on a client's own nodes, or on the graphs of its collection.
 
     Args:
         model: called as ``model(*graph.inputs)``; it returns logits, or the output that the target
@@ -87,7 +87,7 @@ def node_scores(
 
 @typed
 def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = True) -> Score:
-    """A score of how well a model separates a client's held-out edges from pairs without an edge.
+    """A score function for how well a model separates a client's held-out edges from other pairs.
 
     Args:
         model: called as ``model(graph.x, graph.adj)``; it returns embeddings, whose inner products
@@ -135,7 +135,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
 
 def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
-    """The split whose graph has the same nodes and edges, for a copy of a split's graph."""
+    """For a copy of a split's graph, find the split whose graph has the same nodes and edges."""
     for split in splits:
         own = split.graph
         ids = (
@@ -151,9 +151,10 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
 
 
 def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
-    """A client's own validation: one metric of its score, NaN without validation examples.
+    """A client's own validation score: one metric, or NaN if it has no validation examples.
 
-    Larger values are better; for example, the result for ``"-val_rmse"`` is minus the metric.
+    Larger values are always better. For example, the result for ``"-val_rmse"`` is minus the
+    metric.
     """
 
     def validate(params: Params, graph: Graph) -> float:
@@ -173,9 +174,10 @@ def evaluate_own(
     each: bool = False,
     lower: Set[str] = CLASSES.lower,
 ) -> Evaluate:
-    """Score each client's deployed model, and the model from which its last round started.
+    """Score each client's deployed model, and the model from which the client's last round started.
 
-    The latter is scored only if the method keeps it in the clients' states, as ``"adopted"``.
+    The model from which the round started is scored only if the method keeps it in the clients'
+    states as ``"adopted"``.
 
     Args:
         score: ``(params, graph) -> metrics``, such as `link_scores` or `node_scores`.
@@ -234,10 +236,10 @@ def evaluate_own(
 def evaluate_ego(
     method: Method, clients: Sequence[Graph], test: Graph, *, each: bool = False
 ) -> Evaluate:
-    """Score each client's model on its own test nodes and on a graph that no client trained on.
+    """Score each client's model on its own test nodes, and on a graph on which no client trained.
 
     The score is micro-F1, which equals accuracy if each node has one label. A client that has never
-    taken part does not have its own model yet, and is not scored.
+    taken part has no model of its own yet, so it is not scored.
 
     Args:
         method: its model is called as ``model(graph.x, graph.adj)``.
@@ -313,9 +315,9 @@ def evaluate_pooled(
     tests: Sequence[Graph] | None = None,
     target: Target = CLASSES,
 ) -> Evaluate:
-    """Score all clients' test examples together, each with the output of its client's model.
+    """Score all clients' test examples together, each with the output of its own client's model.
 
-    Some metrics are undefined for an individual client but defined for all clients together. For
+    Some metrics are undefined for an individual client, but defined for all clients together. For
     example, the AUC is undefined for a client whose labels all belong to one class.
 
     Args:
@@ -377,9 +379,11 @@ def with_pooled(
     tests: Sequence[Graph],
     target: Target,
 ) -> Evaluate:
-    """The score, plus `evaluate_pooled` if a metric is undefined for some client's labels.
+    """The score.
 
-    A warning names these clients.
+    If a metric is undefined for some client's labels, `evaluate_pooled` is added.
+
+    A warning names the clients for which a metric is undefined.
     """
     warn_undefined(target, [by_answer(own, own.val_mask)[1:] for own in tests], "val_")
     questions = [by_answer(own, own.test_mask)[1:] for own in tests]
@@ -393,7 +397,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """The last part of a warning about undefined metrics, and the undefined pooled metrics."""
+    """The last part of a warning about undefined metrics, and the undefined ones when pooled."""
     lost = undefined_metrics(target, *(torch.cat(part) for part in zip(*answered, strict=True)))
     if lost:
         return ", nor is there one of all clients' answers together", lost
@@ -411,11 +415,12 @@ def evaluate_graphs(
 ) -> Evaluate:
     """Score each client's model on its own test graphs.
 
-    For class labels, the score is accuracy. It is also computed for a control, which always
-    predicts the most frequent class of a client's training graphs (the smallest such class if
-    classes tie). For other targets, the scores are a metric's mean over the clients that have the
-    metric, and the pooled metric. The pooled metric is over all clients' test graphs together, each
-    with the output of its own client's model (in a centralized run, of the only model).
+    For class labels, the score is the accuracy. The accuracy is also computed for a control that
+    always predicts the most frequent class of a client's training graphs. If classes tie, the
+    control predicts the class with the lowest index. For other targets, the scores are the pooled
+    metric, and the mean of a metric over the clients that have it. The pooled metric is computed
+    over the test graphs of all clients together. The output for a graph comes from the model of its
+    own client; in a centralized run, it comes from the only model.
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)`` and returns logits, or
@@ -471,7 +476,7 @@ def evaluate_graphs(
 def _evaluate_answers(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target, each: bool
 ) -> Evaluate:
-    """Scores by client, and pooled over the clients; see `evaluate_graphs`."""
+    """Scores of individual clients and pooled scores (see `evaluate_graphs`)."""
     model, models = method.model, fed.deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     validated = {
@@ -551,7 +556,7 @@ def _one_by_one(
     control: dict[str, float],
     each: bool,
 ) -> Evaluate:
-    """Score clients one after another, for example because their models differ."""
+    """Score clients one after another, for example if their models differ."""
 
     def score(params: Params, graph: Graph) -> dict[str, Any]:
         y: Any = graph.y
@@ -562,12 +567,12 @@ def _one_by_one(
 
 
 def has_validation(graph: Graph) -> bool:
-    """Whether a client has examples to validate on."""
+    """Whether a client has validation examples."""
     return graph.val_mask is not None and bool(graph.val_mask.any())
 
 
 def _masked(graph: Graph, name: str, client: int) -> Graph:
-    """The graphs of a collection that are in its mask, or all graphs if it has no mask."""
+    """The graphs of a collection that its mask contains, or all graphs if it has no mask."""
     mask: Tensor | None = getattr(graph, name)
     if mask is not None:
         reject_if(not mask.any(), f"client {client}'s {name} to have a graph", "none")

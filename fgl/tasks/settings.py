@@ -1,4 +1,7 @@
-"""Settings: fields that the settings of several tasks have in common; each field is a flag."""
+"""Settings: fields that the settings of several tasks share.
+
+Each field is a command-line flag.
+"""
 
 from __future__ import annotations
 
@@ -38,17 +41,17 @@ LAST = ("skew", "damage", "local", "device", "sparse")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def declares(kind: type[Kind]) -> type[Kind]:
-    """Mark a base class of settings that only declares fields for `setting`."""
+    """Mark a base class of settings that only declares fields, for use by `setting`."""
     return kind
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def setting(kind: type[Kind]) -> type[Kind]:
-    """A frozen dataclass of the fields of a class and its bases, in the order of the flags.
+    """A frozen dataclass with the fields of a class and its bases, in the order of the flags.
 
-    `dataset` and `clients` come first, `skew`, `damage`, `local`, `device` and `sparse` last. Any
-    other field has the position of its last declaration, even if that declaration only changes the
-    default.
+    `dataset` and `clients` come first. `skew`, `damage`, `local`, `device` and `sparse` come last.
+    Every other field has the position of its last declaration, even if this declaration only
+    changes the default.
 
     Example:
         >>> @setting
@@ -72,7 +75,7 @@ def setting(kind: type[Kind]) -> type[Kind]:
 
 @declares
 class Setting:
-    """Fields of the settings of all tasks."""
+    """Fields that the settings of all tasks have."""
 
     dataset: str = "synthetic"
     """A known dataset, or the name of a folder under FGL_DATA."""
@@ -106,12 +109,15 @@ class Setting:
         seed: int,
         features: Callable[[Graph], Graph] | None = None,
     ) -> list[Graph]:
-        """The clients' graphs with edge features, and with missing and corrupted data."""
+        """The clients' graphs with edge features, and with missing or corrupted data."""
         chance = fold_in(seed, "damage")
         return data.damaged(clients, self.damage, seed=chance, features=features)
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
-        """A network on the setting's device; `seed` determines its initial parameters."""
+        """A network on the device of the setting.
+
+        `seed` determines its initial parameters.
+        """
         with one_thread(), torch.random.fork_rng([]):
             torch.manual_seed(seed)
             return make(*sizes, **how).to(self.device)
@@ -133,9 +139,12 @@ _partitions: dict[Any, tuple[Tensor, ...]] = {}
 
 
 def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[Tensor]:
-    """Cut a graph by a method of `PARTITIONS` into each client's node ids; results are cached.
+    """Cut a graph by a method of `PARTITIONS` and return each client's node ids.
 
-    The cache saves time: a study's trials load the same clients, and Louvain takes seconds.
+    Results are cached.
+
+    The cache saves time, since all trials of a study load the same clients, and Louvain takes
+    seconds.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -159,7 +168,7 @@ def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[T
 
 @declares
 class Cut(Setting):
-    """Fields of the settings whose clients are parts of one graph."""
+    """Fields of settings in which the clients are parts of one graph."""
 
     clients: Count = 5
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "louvain"
@@ -177,7 +186,7 @@ class Cut(Setting):
             )
 
     def check_all_train(self) -> None:
-        """Raise a ValueError if `unseen` is above 0 but the setting cannot score such clients."""
+        """Raise a ValueError if `unseen` is above 0 but the setting cannot score unseen clients."""
         if self.skew.unseen:
             kind = type(self).__name__
             raise ValueError(f"Expected unseen to be 0 for {kind}, but got {self.skew.unseen}")

@@ -1,4 +1,4 @@
-"""Structure as features: columns that a model reads in addition to the features of a node."""
+"""Structural features: feature columns that a model reads in addition to the features of a node."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..properties import laplacian_spectrum, structure_encoding
 
 @typed
 def with_structure(graph: Graph) -> Graph:
-    """The graph, or the collection, with its `structure_encoding` as 32 further feature columns.
+    """The graph or collection with its `structure_encoding` as 32 additional feature columns.
 
-    Features become dense. The encodings use only the graph's own edges, so a client's encodings
+    Features become dense. The encodings use only edges of the graph itself, so a client's encodings
     reveal nothing about edges to other clients.
 
     Args:
@@ -36,9 +36,9 @@ def with_structure(graph: Graph) -> Graph:
 
 @typed
 def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
-    """The graph, or the collection, with its `laplacian_spectrum` as further feature columns.
+    """The graph or collection with its `laplacian_spectrum` as additional feature columns.
 
-    Features become dense. The spectrum uses only the graph's own edges.
+    Features become dense. The spectrum uses only edges of the graph itself.
 
     Args:
         graph: a graph, or a collection, for which each graph's spectrum is computed separately.

@@ -1,4 +1,4 @@
-"""Nodes of clients that hold parts of one graph; each is scored on its own nodes (FED-PUB)."""
+"""Nodes of clients that have parts of one graph, scored on each client's own nodes (FED-PUB)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from .unseen import with_unseen
 
 @typed
 def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
-    """Classify nodes; each client keeps its trained model, and is scored on its own nodes.
+    """Classify nodes.
 
-    All clients have equal weights. Scores are means over clients. Scores whose names end in
-    ``_before`` belong to the model at the start of a client's round.
+    Each client keeps its trained model and is scored on its own nodes.
+
+    All clients have equal weights. Scores are means over the clients. A score whose name ends in
+    ``_before`` belongs to the model at the start of a client's round.
 
     Args:
         clients: graphs with their own labels and masks.
@@ -53,7 +55,10 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
 
 
 def _scaled(graph: Graph) -> Graph:
-    """Scale rows of features to sum 1; features with negative values (ogbn-arxiv) are unchanged."""
+    """Scale feature rows to sum 1.
+
+    Features with negative values (ogbn-arxiv) are unchanged.
+    """
     x: Any = graph.x
     values = x.value if isinstance(x, SparseMatrix) else x
     if values is None or bool((values >= 0).all()):
@@ -63,14 +68,15 @@ def _scaled(graph: Graph) -> Graph:
 
 @setting
 class SubgraphNodes(Networks):
-    """Nodes of clients that hold parts of one graph; FED-PUB's protocol.
+    """Nodes of clients that have parts of one graph (FED-PUB's protocol).
 
-    METIS cuts the largest component into one part per client, or into communities, of which every
-    client samples half of the nodes. ``"cora+citeseer"`` gives clients of several domains, one
-    dataset per client, in `fgl.data.one_space`. Rows of features have sum 1, unless some features
-    are negative. One fifth of the nodes are for training, two fifths for validation and two fifths
-    for the test. The network has two convolutions and a linear layer. A client takes one Adam step
-    per round, and keeps Adam's moments.
+    METIS cuts the largest component into parts. Either each client gets one part, or the parts are
+    communities and every client samples half of the nodes of its community. ``"cora+citeseer"``
+    gives clients from several domains: one dataset per client, joined by `fgl.data.one_space`. Rows
+    of features are scaled to sum 1, unless some features are negative. One fifth of the nodes is
+    for training, two fifths are for validation and two fifths for the test. The network has two
+    convolutions and a linear layer. A client takes one Adam step per round and keeps the moments of
+    Adam.
 
     Example:
         >>> task = SubgraphNodes(clients=3, partition="random", hidden=8).load(seed=0)
@@ -107,7 +113,10 @@ class SubgraphNodes(Networks):
         )
 
     def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:
-        """Ids of each client's nodes; METIS computes all parts in one call, as published."""
+        """Ids of each client's nodes.
+
+        METIS computes all parts in one call, as in the public code.
+        """
         if self.skew.skew_by != "nothing":
             return self.cut(graph, seed)
         count = self.clients // self.overlap
@@ -129,7 +138,7 @@ class SubgraphNodes(Networks):
         return whole
 
     def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
-        """Load and damage a dataset for each client, in one space of features and classes."""
+        """Load and damage a dataset for each client, with common features and classes for all."""
         plain = self.overlap == 1 and self.skew.skew_by == "nothing" and not self.hops
         reject_if(
             self.clients != len(names) or not plain,
@@ -140,7 +149,10 @@ class SubgraphNodes(Networks):
         return data.one_space(self.damaged(wholes, seed))
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines the split, the clients and the initial model."""
+        """Load the task.
+
+        `seed` determines the split, the clients and the initial model.
+        """
         more = {"head": True} if self.model == "gcn" else {}
         names, sent = self.dataset.split("+"), 0
         if len(names) > 1:

@@ -1,4 +1,4 @@
-"""Tasks: clients, their FedAvg, their scores and their weights."""
+"""Tasks: clients, with their FedAvg, their scores and their weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 @typed
 @dataclass(frozen=True)
 class Task:
-    """A learning problem of a federation: its clients, its FedAvg and its scores.
+    """A learning problem of a federation: the clients, their FedAvg and their scores.
 
     Args:
         clients: the clients' graphs.
@@ -58,10 +58,11 @@ class Task:
     by_mask: bool = True
 
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate:
-        """The score of a method: a function ``(outbox, client_states) -> metrics``.
+        """The score function of a method: ``(outbox, client_states) -> metrics``.
 
-        With `each`, or if `select` is a worst client's metric, the metrics include each client's
-        own metrics and the worst client's, see `fgl.evaluate_on`.
+        With `each`, the metrics include each client's own metrics and the worst client's metrics.
+        These metrics are also included if `select` is a metric of the worst client (see
+        `fgl.evaluate_on`).
         """
         if not (each or self.select.removeprefix("-").startswith("worst_")):
             return self.scores(method, self.clients)
@@ -70,9 +71,9 @@ class Task:
 
 @typed
 def centralized(task: Task) -> Task:
-    """The same task with one client that holds all data (centralized training).
+    """The same task with a single client that has all data (centralized training).
 
-    The task is scored as before.
+    The scores are those of the federated task.
 
     Raises:
         ValueError: if the task does not define the union of the data.
@@ -93,10 +94,11 @@ def centralized(task: Task) -> Task:
 
 @typed
 def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] = ()) -> Task:
-    """The task before some clients join it, and before some classes appear.
+    """The same task before some clients join and before some classes appear.
 
-    Examples of these clients and classes are not used for training yet; scored examples are
-    unchanged. A run of the whole task with ``start=result`` continues from the result of this task.
+    Examples of later clients and classes are not used for training yet. Scored examples are
+    unchanged. A run of the whole task can continue from the result of this earlier task by
+    ``start=result``.
 
     Args:
         task: the whole task.
@@ -140,16 +142,16 @@ def earlier(task: Task, *, clients: Sequence[int] = (), classes: Sequence[int] =
 
 
 def own_node_mask(graph: Graph, context: Any) -> Tensor:
-    """Mask of a client's own nodes, bool ``[num_nodes]``: all except generated nodes and padding.
+    """Mask of a client's own nodes, bool ``[num_nodes]``, without generated nodes and padding.
 
-    If nodes were generated (`fgl.tasks.mended`), the context has the mask as ``"own_nodes"``.
+    If nodes were generated (`fgl.tasks.mended`), the mask is in the context as ``"own_nodes"``.
     """
     return context["own_nodes"].values if "own_nodes" in context else graph.node_mask
 
 
 @fed.layer
 def weighed_by_nodes(fedavg: Method) -> Method:
-    """The method with each client weighted by its number of nodes."""
+    """The method with weights: each client is weighted by its number of nodes."""
     return replace(fedavg, send=_send_size)
 
 
@@ -159,7 +161,7 @@ def _send_size(params: Params, context: Any, state: State, graph: Graph) -> tupl
 
 @fed.layer
 def weighed_equally(fedavg: Method) -> Method:
-    """The method with equal weights of all clients."""
+    """The method with equal weights for all clients."""
     return replace(fedavg, send=_send_one, accept=fed.accept_equally)
 
 
@@ -168,10 +170,10 @@ def _send_one(params: Params, context: Any, state: State, graph: Graph) -> tuple
 
 
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
-    """The method, which also rejects uploads that report more examples than any client has.
+    """The method with a check that rejects uploads that report more examples than any client has.
 
-    Examples are nodes, graphs (for collections), pairs (if pairs have labels), or windows of a
-    series. A window has one example per node.
+    Examples can be nodes, graphs (in collections), pairs (if pairs have labels), or windows of a
+    series. For a series, a window counts as one example per node.
     """
     check_graphs(clients)
     return _bounded(fedavg, max((own.num_answers for own in clients), default=0))
@@ -184,7 +186,7 @@ def _bounded(fedavg: Method, most: float) -> Method:
 @typed
 @dataclass(frozen=True)
 class Local:
-    """Local training: a client's optimizer and its steps in a round.
+    """Local training: the optimizer of a client, and its steps per round.
 
     Raises:
         ValueError: if a number is out of range, or if momentum is given for adam.
@@ -212,25 +214,30 @@ class Local:
             )
 
     def optimizer_factory(self) -> partial[Any]:
-        """The function from a list of tensors to the optimizer."""
+        """The function that returns an optimizer for a list of tensors."""
         options = {"lr": self.lr, "weight_decay": self.weight_decay}
         if self.optimizer == "sgd":
             options["momentum"] = self.momentum
         return partial(OPTIMIZERS[self.optimizer], **options)
 
     def training(self) -> Training:
-        """The `Training` with a client's whole graph in each step."""
+        """The `Training` that uses a client's whole graph in each step."""
         return Training(self.optimizer_factory(), num_steps=self.steps)
 
     def minibatches(self, batch_size: int) -> Training:
-        """The `Training` with minibatches of graphs; a client keeps its optimizer's state."""
+        """The `Training` with minibatches of graphs.
+
+        A client keeps the state of its optimizer.
+        """
         draw = partial(fed.graph_minibatches, batch_size=batch_size, num_epochs=self.steps)
         rule = self.optimizer_factory()
         return Training(rule, batches=draw, epochs=self.steps, keep_optimizer=True)
 
 
 class Once:
-    """A function of a graph that caches its latest results; pickles do not contain the cache.
+    """A function of a graph that caches its latest results.
+
+    Pickles do not contain the cache.
 
     Args:
         function: ``graph -> result``.

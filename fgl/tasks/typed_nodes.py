@@ -1,4 +1,4 @@
-"""Nodes of typed graphs, divided among clients with common public nodes."""
+"""Nodes of typed graphs, divided among clients that have some public nodes in common."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ CONFERENCE = 2  # the type of nodes that clients share
 
 @setting
 class TypedNodes(Cut):
-    """Predict authors' areas; papers, authors and conferences are divided among clients.
+    """Predict the areas of authors.
 
-    A partition gives each conference to one client, so papers of all other clients lose this
-    conference. To avoid this, clients can share conferences: in that case each client knows the
-    conferences of its own papers.
+    Papers, authors and conferences are divided among the clients.
+
+    A partition gives each conference to one client. So at all other clients, papers of this
+    conference lose it. To avoid this loss, clients can share conferences, so that each client knows
+    the conferences of its own papers.
 
     Example:
         >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)
@@ -37,7 +39,10 @@ class TypedNodes(Cut):
     local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=3)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` determines the split, the partition and the initial model."""
+        """Load the task.
+
+        `seed` determines the split, the partition and the initial model.
+        """
         whole = self.whole(seed)
         parts = self.cut(whole, seed)
         if self.share_conferences:
@@ -51,7 +56,10 @@ class TypedNodes(Cut):
         return with_unseen(task, self.skew.unseen)
 
     def whole(self, seed: int) -> Graph:
-        """The graph of all clients; 60 % of the labelled authors train, 20 % validate."""
+        """The graph of all clients.
+
+        Of the labelled authors, 60 % are for training and 20 % for validation.
+        """
         synthetic = self.dataset == "synthetic"
         graph = data.bibliography() if synthetic else data.load(self.dataset)
         if graph.node_type is None or graph.edge_type is None:

@@ -1,4 +1,4 @@
-"""Unseen clients: they never train, and are scored with models that the server sends to others."""
+"""Unseen clients: they never train, and are scored with models sent to other clients."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from .task import Task
 
 @typed
 def with_unseen(task: Task, count: int) -> Task:
-    """The task whose last clients never train; ``unseen_accuracy`` is their accuracy.
+    """The task in which the last clients never train.
 
-    An unseen client joins after training, has no state, and receives the same message as some other
-    client. Its score is the mean over all messages that it could receive; for a method with one
-    common model these scores are all equal. The metric is the mean over unseen clients, each scored
-    on its own test nodes. The metric is left out if the server sends no model (as in local
-    training). If the other clients have `node_id`, centralized training uses only the nodes of
-    these clients; otherwise there is no centralized training.
+    ``unseen_accuracy`` is the accuracy of these clients.
+
+    An unseen client joins after training and has no state. An unseen client receives the same
+    message as one of the other clients. The score of an unseen client is the mean over all messages
+    that it could receive. If the method has one common model, these scores are all equal.
+    ``unseen_accuracy`` is the mean over unseen clients, each scored on its own test nodes. If the
+    server sends no model, as in local training, ``unseen_accuracy`` is left out. If the other
+    clients have `node_id`, centralized training uses only nodes of these clients. Otherwise
+    centralized training is not available.
 
     Args:
         task: a task that classifies nodes.
@@ -82,7 +85,10 @@ def with_unseen(task: Task, count: int) -> Task:
 
 
 def _held_by(clients: Sequence[Graph], whole: Graph | None) -> Graph | None:
-    """The part of a graph that clients hold; None if clients have no node ids."""
+    """The part of a graph that clients have.
+
+    The part is None if clients have no node ids.
+    """
     ids = [own.node_id for own in clients if own.node_id is not None]
     if whole is None or len(ids) < len(clients):
         return None

@@ -20,13 +20,14 @@ Attack = Callable[[Inbox, list[int]], Outbox]
 
 @fed.layer(sealed=("aggregate",))
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
-    """The method with some hostile clients, whose uploads are forged by `attack`.
+    """The method with some hostile clients.
 
-    The attacker sees all uploads before the server receives them. This transform must be the
-    outermost wrapper,
-    so that the server gets the forged uploads: ``attacked(robust(method, rule), ...)``. If another
-    wrapper is around it, a run raises an error. Forged uploads that are not finite, or that fail
-    `accept`, are left out.
+    The function `attack` forges their uploads.
+
+    The attacker sees all uploads of a round before the server receives them. This transform must be
+    the outermost wrapper, as in ``attacked(robust(method, rule), ...)``, so that the server gets
+    the forged uploads. If another wrapper is around this transform, a run raises an error. Forged
+    uploads that are not finite, or that fail `accept`, are left out.
 
     Args:
         method: the method of all clients, attackers included.
@@ -71,7 +72,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
-    """Whether a round would reject a message, because it is not finite or fails `accept`."""
+    """Whether a round would reject a message because it is not finite or fails `accept`."""
     try:
         method.accept(forged, client, state)
     except Exception:
@@ -80,7 +81,7 @@ def _refused(method: Method, forged: Message, client: int, state: State) -> bool
 
 
 def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
-    """An attack in which every attacker changes its own model.
+    """An attack in which every attacker changes only its own model.
 
     Args:
         forge: ``(model, sent) -> model``, from the trained and the received model.
@@ -107,7 +108,7 @@ def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
 
 
 def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
-    """An attack on each floating-point tensor of a model, given the sent tensor."""
+    """An attack on each floating-point tensor of a model; it also gets the tensor that was sent."""
 
     def model(new: Params, sent: Params) -> Params:
         return {k: _floats(value, forge, sent.get(k, value)) for k, value in new.items()}
@@ -117,7 +118,7 @@ def _each_tensor(forge: Callable[[Tensor, Tensor], Tensor]) -> Attack:
 
 @typed
 def scaled_updates(factor: float = -10.0) -> Attack:
-    """Multiply every attacker's update by a factor: -1 reverses it, -10 moves the model far away.
+    """Multiply every attacker's update by a factor: -1 reverses the update, -10 also enlarges it.
 
     Args:
         factor: factor of the update.
@@ -133,7 +134,7 @@ def scaled_updates(factor: float = -10.0) -> Attack:
 
 @typed
 def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
-    """Every attacker's model with the opposite sign.
+    """The model of every attacker with the opposite sign.
 
     Example:
         >>> came = {"model": {"w": torch.tensor(3.0)}}
@@ -146,7 +147,7 @@ def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
 
 @typed
 def noise(scale: Weight = 1.0) -> Attack:
-    """Add Gaussian noise from torch's global generator to every attacker's model.
+    """Add Gaussian noise, sampled by torch's global generator, to the model of every attacker.
 
     Args:
         scale: standard deviation of the noise, at least 0.
@@ -165,10 +166,10 @@ def noise(scale: Weight = 1.0) -> Attack:
 
 @typed
 def little_is_enough(z: float = 1.5) -> Attack:
-    """All attackers send ``mean - z std`` of the honest models, entry by entry (ALIE).
+    """All attackers send ``mean - z std`` of the honest models, computed entry by entry (ALIE).
 
-    The forged models resemble honest models with a small error, but all of them have the same
-    error.
+    Each forged model resembles an honest model with a small error, but the error is the same in all
+    forged models.
 
     Args:
         z: number of standard deviations of the honest models.
@@ -238,5 +239,8 @@ def flipped_labels(graph: Graph) -> Graph:
 
 
 def _floats(value: Tensor, forge: Callable[[Tensor, Any], Tensor], other: Any = None) -> Tensor:
-    """A tensor forged by an attack; an integer counter is not changed."""
+    """A tensor that an attack has forged.
+
+    An integer counter is not changed.
+    """
     return forge(value, other) if value.is_floating_point() else value

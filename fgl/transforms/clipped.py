@@ -19,12 +19,13 @@ COVERED = ("model", "num_examples")
 
 @fed.layer(sealed=("receive", "send", "aggregate"))
 def clipped(method: Method, *, length: Positive) -> Method:
-    """Make clients send ``sent + clip(model - sent)``, and give all clients the same weight.
+    """Make clients send ``sent + clip(model - sent)``, with the same weight for all clients.
 
-    The bounded length is the norm of the differences of all trained tensors from the sent model. A
-    buffer, such as a batch norm's mean, is returned as it was sent. ``"num_examples"`` is 1, since
-    a client's number of examples is private data too; the history still gets the true number
-    (`Rules.silent`). Clipping does not protect data by itself, but noise requires it.
+    The bounded length is the norm of the differences between all trained tensors and the sent
+    model. A buffer, such as the mean in a batch norm, is returned as it was sent.
+    ``"num_examples"`` is 1, since a client's number of examples is private data too. The history
+    still gets the true number (see `Rules.silent`). Clipping by itself does not protect data, but
+    adding noise requires clipping.
 
     Args:
         method: the method; its messages have only ``"model"`` and ``"num_examples"``.
@@ -82,19 +83,22 @@ def clipped(method: Method, *, length: Positive) -> Method:
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:
-    """The sent tensors plus the update of each tensor that has an update."""
+    """The sent tensors.
+
+    If a tensor has an update, the update is added.
+    """
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 
 def _check_reads(method: Method) -> None:
-    """Raise if the server declares that it reads entries without clipping and noise."""
+    """Raise an error if the server declares that it reads entries without clipping and noise."""
     served = method.aggregate
     if isinstance(served, OfMeans):
         _refuse_others(f"the server of {method} to read", (*served.equally, *served.reads))
 
 
 def _check_covered(message: Message) -> None:
-    """Raise if a message has entries without clipping and noise."""
+    """Raise an error if a message has entries without clipping and noise."""
     if not isinstance(message.get("model"), Mapping):
         raise ValueError(
             f"Expected the message to have a model to clip, but got keys {list(message)}"

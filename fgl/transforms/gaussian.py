@@ -1,4 +1,4 @@
-"""Gaussian noise on clipped updates, at every client or at the server, and the noise's epsilon."""
+"""Gaussian noise on clipped updates, added by every client or by the server, and its epsilon."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def local_gaussian(
 ) -> Method:
     """Make clients clip their updates and add noise before they send them.
 
-    ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server need not be
-    trusted. Epsilon is for **replacing all data of one client**: for any two data sets, the
+    ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server does not need to
+    be trusted. Epsilon is for **replacing all data of one client**. For any two data sets, the
     client's clipped updates differ by at most ``2 length``, and the noise hides this difference
-    (`fgl.privacy.gaussian`). Clients report neither losses nor numbers of examples outside the
-    message, and losses in the history are NaN. If a client's training raises, the client does not
-    take part in the round, and the server sees this. Any server method is allowed, since its
-    results reveal no more than the noisy uploads. The noise is large: the noise in the mean over K
-    clients is one client's noise divided by ``sqrt(K)``.
+    (`fgl.privacy.gaussian`). Outside the message, clients report neither losses nor numbers of
+    examples. Losses in the history are NaN. If a client's training raises an error, the client does
+    not take part in the round, and the server notices this. The server of the method may use any
+    function, since its results reveal no more than the noisy uploads. The noise is large. The noise
+    in the mean over K clients is the noise of one client divided by ``sqrt(K)``.
 
     Args:
         method: as for `clipped`.
@@ -100,14 +100,14 @@ def central_gaussian(
     delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
-    """Make the server average clipped updates with equal weights and add noise.
+    """Make the server average clipped updates with equal weights, and add noise to the average.
 
-    ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K`` over the K clients of a
-    round. Clients clip their updates. The server clips them again, since its noise hides only
-    changes of the sum up to `length`. Epsilon is for **replacing one client's update by zeros**;
-    the number of clients is public. Clients are protected against recipients of the server's
-    messages, but not against the server. The method's server reads this noisy mean, as with
-    `robust`.
+    ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K``, where K is the number of
+    clients in a round. Clients clip their updates before they send them. The server clips the
+    updates again, since its noise only hides changes of the sum up to `length`. Epsilon is for
+    **replacing one client's update by zeros**. The number of clients is public. Clients are
+    protected against those who receive the server's messages, but not against the server. The
+    server of the method reads this noisy mean, as it does with `robust`.
 
     Args:
         method: as for `clipped`; its `aggregate` is a `fgl.federation.OfMeans`.
@@ -151,26 +151,27 @@ def central_gaussian(
 
 
 def row_of(updates: Mapping[str, Any], client: int) -> Params:
-    """A client's row of stacked updates."""
+    """The row of one client in stacked updates."""
     return fed.combine(lambda stack: stack[client], updates)
 
 
 def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
-    """The clients whose updates are in the server's sum."""
+    """The clients whose updates are included in the server's sum."""
     return Counter(inbox.clients)
 
 
 @typed
 def privacy_spent(state: State) -> dict[str, float]:
-    """The privacy that a run has spent, for ``fgl.run(..., watch=privacy_spent)``.
+    """The privacy cost of a run so far, for ``fgl.run(..., watch=privacy_spent)``.
 
-    Epsilon is for the client that has spent most. At client level, epsilon bounds the information
-    about all data of one client in all messages together. With `per_example_gaussian`, it bounds
-    the information about one example. Each transform documents which data sets it compares. Scores
-    are not covered; with `central_gaussian`, losses are not covered either.
+    Epsilon is given for the client with the largest privacy cost. At client level, epsilon bounds
+    the information about all data of one client in all its messages together. With
+    `per_example_gaussian`, epsilon bounds the information about one example. The docstring of each
+    transform says which data sets are compared. The bound does not cover scores. With
+    `central_gaussian`, it does not cover losses either.
 
-    A run with a `start` continues the count: earlier answers under other noise, and rounds without
-    noise, are composed with the run's own answers.
+    A run with a `start` continues the count. Earlier answers under other noise, and rounds without
+    noise, are composed with the answers of this run.
 
     Args:
         state: the server's state under a method with noise, as in this module.
@@ -199,9 +200,9 @@ def privacy_spent(state: State) -> dict[str, float]:
 
 
 def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
-    """The method whose clients and server record the noise's cost `numbers` per answer.
+    """The method with clients and a server that record the noise's cost `numbers` for each answer.
 
-    Lost and rejected answers are counted too, since the client sent them.
+    Lost and rejected answers are counted too, since the client has sent them.
     """
 
     def costs(message: Message) -> Mapping[str, float]:
@@ -223,9 +224,10 @@ def counted(
     delta: float,
     colluders: int = 0,
 ) -> Method:
-    """The method whose server records the number of each client's answers under this noise.
+    """The method with a server that records each client's number of answers under this noise.
 
-    All transforms use this function, so that earlier costs from ``start=`` are composed only once.
+    All transforms use this function, so that earlier costs from ``start=`` are composed a single
+    time.
 
     Args:
         method: the method.
@@ -257,7 +259,10 @@ def counted(
 
 
 def _without_record(aggregate: Any) -> Any:
-    """The server's function; its state does not include the record of the rounds."""
+    """The server's function.
+
+    Its state does not include the record of the rounds.
+    """
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
         def unaware(uploads: Any, state: State) -> Any:
@@ -271,7 +276,7 @@ def _without_record(aggregate: Any) -> Any:
 
 
 def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:
-    """The tensors with noise, without a second warning about the run's seed."""
+    """The tensors with noise added, without a second warning about the seed of the run."""
     if generator is None:
         return gaussian(update, sigma=sigma)
     with warnings.catch_warnings():
@@ -280,7 +285,7 @@ def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> P
 
 
 def noise_source(unprotected: bool) -> torch.Generator | None:
-    """The source of noise: a generator, or None for the operating system."""
+    """The source of the noise: a generator, or None for the operating system's generator."""
     if not unprotected:
         return None
     warn(PROTECTS_NOTHING)

@@ -1,4 +1,4 @@
-"""Quantised uploads: each entry of a change is rounded at random to a few bits."""
+"""Quantised uploads: each entry of a change is randomly rounded to a few bits."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Bits = Annotated[int, partial(check_choice, choices=BITS)]
 def quantised(
     method: Method, *, bits: Bits = 8, bucket: Count = 512, parts: Sequence[str] = ("model",)
 ) -> Method:
-    """Make clients send their model changes in a few bits per entry.
+    """Make clients send the changes of their models in a few bits per entry.
 
-    Clients send ``Q(model - sent)``, see `fgl.compress.quantise`. Q is unbiased, so the errors of
-    many clients tend to cancel. The server adds the change to the model that it sent. An upload has
-    ``bits + 32 / bucket`` bits per entry instead of 32. The method's `accept` sees the change, not
-    the model. `local_gaussian` may
-    be inside: a noisy upload reveals no more after quantisation.
+    Clients send ``Q(model - sent)`` (see `fgl.compress.quantise`). Q is unbiased, so the errors of
+    many clients tend to cancel out. The server adds the received change to the model that it sent.
+    An upload has ``bits + 32 / bucket`` bits per entry instead of 32. The `accept` function of the
+    method sees the change and not the model. The method may be wrapped in `local_gaussian` first: a
+    noisy upload reveals no more after quantisation.
 
     Args:
         method: the method; its uploads have a ``"model"``, as in FedAvg.

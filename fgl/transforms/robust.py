@@ -1,4 +1,4 @@
-"""A robust mean instead of FedAvg's mean, in any method whose server averages models."""
+"""A robust mean in place of FedAvg's mean, for any method whose server averages models."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Rule = Callable[[Mapping[str, Tensor]], Params]
 def robust(
     method: Method, rule: Rule, *, bucket: Count = 1, untouched: Collection[str] = ()
 ) -> Method:
-    """Replace the mean of updates by a robust mean, so that hostile clients have little influence.
+    """Replace the mean of updates by a robust mean, in which hostile clients have little influence.
 
-    The server reads the sent model plus ``rule(updates)`` instead of the mean of the models. A
-    client's number of examples determines only whether the client is included, so a false number
-    does not increase its weight. All rules ignore the clients' weights. The rules' docstrings give
-    the loss of accuracy without an attack.
+    In place of the mean of the models, the server reads the sent model plus ``rule(updates)``. A
+    client's number of examples determines only whether the client is included. So a false number
+    does not increase the client's weight. All rules ignore weights of clients. The docstrings of
+    the rules state the loss of accuracy without an attack.
 
     Args:
         method: the method; its `aggregate` is a `fgl.federation.OfMeans`, as in FedAvg and in
@@ -86,7 +86,9 @@ def robust(
 
 
 def mean_server(method: Method, outer: str) -> OfMeans:
-    """The method's server, which reads means; raise if it reads the whole inbox.
+    """The method's server, which must read only means.
+
+    Raise an error if it reads the whole inbox.
 
     Args:
         method: the argument of `outer`.
@@ -118,7 +120,7 @@ def mean_server(method: Method, outer: str) -> OfMeans:
 
 
 def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
-    """Raise if the server reads an unprotected entry that is not in `untouched`."""
+    """Raise an error if the server reads an unprotected entry that is not in `untouched`."""
     if isinstance(untouched, str):
         raise TypeError(f"Expected untouched to be several keys, but got the string {untouched!r}")
     others = [key for key in (*served.equally, *served.reads) if key not in untouched]

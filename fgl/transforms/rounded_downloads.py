@@ -1,4 +1,4 @@
-"""Rounded downloads: the server sends models with half as many bytes."""
+"""Rounded downloads: the server sends models in half the number of bytes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def rounded_downloads(
 ) -> Method:
     """Make the server send models in 16 bits per entry.
 
-    Clients train and are scored with the rounded model, in the model's own precision. Updates are
-    differences from the rounded model. The first message of a run is the unrounded initial model.
-    bfloat16 has float32's range and 8 bits of precision. float16 has 11 bits of precision and a
-    range up to 65,504.
+    Clients train with the rounded model and are scored with it, in the model's own precision.
+    Updates are differences between the trained model and the rounded model. The first message of a
+    run is the initial model without rounding. bfloat16 has the range of float32 and 8 bits of
+    precision. float16 has 11 bits of precision and a range up to 65,504.
 
     Args:
         method: any method; entries other than ``"model"`` are sent unchanged.

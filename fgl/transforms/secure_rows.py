@@ -1,4 +1,4 @@
-"""FedGCN's exchange through a secure sum: each client learns only its own rows."""
+"""FedGCN's exchange of rows through a secure sum, in which each client learns only its own rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAD = 46  # bits of a pad; means of float64 numbers keep them exact
 
 
 class AddsUp(Protocol):
-    """A function that `fgl.data.neighbour_sums` takes as its `total`."""
+    """A function that `fgl.data.neighbour_sums` accepts as its `total`."""
 
     def __call__(self, graphs: Sequence[Graph], /) -> tuple[list[Tensor], int]: ...
 
@@ -34,16 +34,16 @@ class AddsUp(Protocol):
 def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     """A `total` for `fgl.data.neighbour_sums` that does not reveal any client's part of a row.
 
-    `secure_sum` adds all clients' parts of all rows, so the server learns no part. The client that
-    requests a row also adds a pad: secret random numbers between ``-2^45`` and ``2^45`` units of
-    the last digit. So neither the server nor other clients learn the sum. Then the requesting
-    client subtracts its pad. The
-    requests are public: the ids of a client's nodes with neighbours at other clients, and with two
-    hops also the ids of these neighbours.
+    `secure_sum` adds the parts of all rows over all clients, so the server learns no part. The
+    client that requests a row also adds a pad to it. A pad consists of secret random numbers
+    between ``-2^45`` and ``2^45`` units of the last digit. So neither the server nor the other
+    clients learn the sum of a row. The requesting client then subtracts its pad. The requests are
+    public: the ids of a client's nodes that have neighbours at other clients. With two hops, the
+    requests also include the ids of these neighbours.
 
-    If a row is the sum over only one neighbour, the requesting client still learns that neighbour's
-    features. Pads are bounded: the masked value reveals information about a number x with
-    probability ``|x| / 2^26``.
+    If a row is the sum over a single neighbour, the requesting client still learns the features of
+    this neighbour. Pads are bounded. Therefore the masked value reveals information about a number
+    x with probability ``|x| / 2^26``.
 
     Args:
         threshold: as for `secure_sum`.
@@ -94,10 +94,12 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
 
 @fed.layer
 def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Method:
-    """A method whose clients send their parts of rows, with a pad on rows that they requested.
+    """A method whose clients send their parts of rows.
 
-    A round is an exchange without training. `deploy` returns the sums of the rows that the client
-    requested, and zeros for all other rows.
+    A client adds a pad to the rows that it requested.
+
+    A round is an exchange of rows without training. `deploy` returns the sums of the rows that the
+    client requested. All other rows are zeros.
 
     Args:
         num_rows: total number of rows that clients request.
@@ -147,14 +149,14 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
 
 def _rows(graph: Any) -> Tensor:
-    """A mask of the client's rows, bool ``[R]``: its marked nodes without features."""
+    """A mask of the client's rows, bool ``[R]``: the marked nodes, which have no features."""
     mask, x = graph.train_mask, graph.x
     num_own = int((x[:, -1] != 0).sum())
     return mask[num_own:].cpu()  # type: ignore[no-any-return]
 
 
 def _pad(seed: bytes, count: int, width: int) -> Tensor:
-    """Multiples of ``2^-20``, uniform within ``+-2^25``."""
+    """Multiples of ``2^-20`` that are uniformly distributed within ``+-2^25``."""
     words = parts.mask(seed, count * width) >> (64 - PAD)
     return words.double().view(count, width) * 2.0**-BITS
 

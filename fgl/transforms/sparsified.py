@@ -1,4 +1,4 @@
-"""Sparsified uploads: clients send the largest changes now, and other changes later."""
+"""Sparsified uploads: clients send the largest changes now and all other changes later."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ def sparsified(
     feedback: bool = True,
     parts: Sequence[str] = ("model",),
 ) -> Method:
-    """Make clients send only the largest entries of their model changes.
+    """Make clients send only the largest entries of the changes of their models.
 
-    Clients send ``top_k(model - sent + left)``, where k is a fraction of each tensor's entries. The
-    client's state keeps the entries that were not sent as `left` for the next round (error
-    feedback). A sent entry costs 64 bits for its index and its value. The method's `accept` sees
-    the change, not the model. `local_gaussian` may be inside.
+    Clients send ``top_k(model - sent + left)``, where k is a given fraction of the entries of each
+    tensor. The state of a client keeps entries that were not sent as `left` for the next round
+    (error feedback). A sent entry takes 64 bits, for its index and its value. The `accept` function
+    of the method sees the change and not the model. The method may be wrapped in `local_gaussian`
+    first.
 
     Args:
         method: the method; its uploads have a ``"model"``, as in FedAvg.
@@ -75,7 +76,7 @@ def sparsified(
 
 
 def rising(places: Tensor) -> bool:
-    """Whether each entry is larger than the previous entry.
+    """Whether each entry of a tensor is larger than the entry before it.
 
     Example:
         >>> rising(torch.tensor([1, 3])), rising(torch.tensor([1, 1]))

@@ -54,19 +54,20 @@ def summed_gaussian(
 ) -> Method:
     """Make the server learn only a noisy sum of clipped updates.
 
-    ``(sum_k clip(update_k) + g_k) / K`` over the K clients in a `secure_sum`. A client rounds its
-    clipped update towards 0 on the grid of ``2^-bits``, and adds part of the noise before masking.
-    Its part ``g_k`` is discrete Gaussian with the standard deviation ``length noise_multiplier /
-    sqrt(threshold - colluders)``. So the noise that neither the server nor the colluders know has
-    at least the variance ``(length noise_multiplier)^2``.
+    The server learns ``(sum_k clip(update_k) + g_k) / K``, where K is the number of clients in a
+    `secure_sum`. A client rounds its clipped update towards 0 on a grid of multiples of
+    ``2^-bits``. The client adds its part of the noise before masking. The client's part ``g_k`` is
+    discrete Gaussian noise with the standard deviation
+    ``length noise_multiplier / sqrt(threshold - colluders)``. So the noise that is unknown to the
+    server and the colluders has at least the variance ``(length noise_multiplier)^2``.
 
     Epsilon is for **replacing one client's update by zeros**, at client level, as with
-    `central_gaussian`; the list of clients in a sum is public. The noise protects against all
-    parties that follow the protocol, including the server, and with `signed` also against a
-    dishonest server. At most `colluders` clients may show the server their own noise.
-    `privacy_spent` credits each sum with the noise of its clients minus `colluders`. So epsilon is
-    smaller if a sum has more clients than `threshold`, and a client that dropped out contributes no
-    noise.
+    `central_gaussian`. The list of clients in a sum is public. The noise protects against all
+    parties that follow the protocol, including the server. With `signed`, it also protects against
+    a dishonest server. At most `colluders` clients may reveal their own noise to the server. In
+    `privacy_spent`, a sum counts with the noise of all its clients except `colluders` clients. So
+    epsilon is smaller if a sum has more clients than `threshold`. A client that dropped out
+    contributes no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.
@@ -129,7 +130,7 @@ def _with_shares(
     bound: float,
     unprotected: bool,
 ) -> Method:
-    """The method whose clients clip, round the update to the grid, and add part of the noise."""
+    """The method with clients that clip, round the update to a grid, and add part of the noise."""
     generator = torch.default_generator if unprotected else None  # seeded by the round
     base, names = clipped(method, length=length), trainable(method)
 
@@ -146,7 +147,7 @@ def _with_shares(
         return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
-        """The largest cost of a sum: that of a sum with the smallest number of noise parts."""
+        """The largest cost of any sum: the cost of a sum with the fewest parts of noise."""
         return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
 
     return replace(base, send=send, privacy=replace(base.privacy, costs=costs))
@@ -161,9 +162,11 @@ def _on_grid(
     room: float,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """The sum of the sent tensor, the update and noise; each is a multiple of ``2^-bits``.
+    """The sum of the sent tensor, the update and noise.
 
-    Infinite if an entry of the sent tensor is larger than `room`.
+    Each of the three is a multiple of ``2^-bits``.
+
+    The sum is infinite if an entry of the sent tensor is larger than `room`.
     """
     if not bool((sent.abs() <= room).all()):
         return torch.full_like(update, math.inf)
@@ -176,12 +179,12 @@ def _on_grid(
 def _credit(
     method: Method, *, planned: int, colluders: int
 ) -> Callable[[Inbox, State], Mapping[int, float]]:
-    """A function that returns the cost of a sum for its clients, in rounds.
+    """A function that returns the cost of a sum for each client, measured in rounds.
 
-    In a sum of n clients, of which q reveal their noise, ``n - q`` parts of noise are secret;
-    `planned` parts give the noise multiplier. Gaussian mechanisms compose by the inverse squares of
-    their multipliers, so the sum costs ``planned / (n - q)`` rounds. The cost is counted as soon as
-    shares are requested, even if no sum follows.
+    In a sum of n clients, of which q reveal their noise, ``n - q`` parts of the noise are secret.
+    The noise multiplier is that of `planned` parts. Gaussian mechanisms compose by the inverse
+    squares of their noise multipliers, so the sum costs ``planned / (n - q)`` rounds. The cost is
+    counted as soon as shares are requested, even if no sum follows.
     """
 
     def paid(inbox: Inbox, state: State) -> Mapping[int, float]:

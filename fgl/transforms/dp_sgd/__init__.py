@@ -1,1 +1,1 @@
-"""Differentially private gradients: each example's gradient is clipped, and the sum has noise."""
+"""Differentially private gradients: each example's gradient is clipped, and noise is added."""

@@ -1,4 +1,4 @@
-"""A client's examples as separate graphs, and checks that do not reveal any example."""
+"""The examples of a client as separate graphs, and checks that reveal no example."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A view of a client's graph without its examples, so that messages cannot contain examples.
+    """A view of a client's graph without its examples, so that messages cannot contain any example.
 
-    Every count of examples or nodes is reported as 1, since the true counts are private too.
+    The number of examples or nodes is always reported as 1, since the true numbers are private too.
 
     Args:
         graph: the client's graph.
@@ -53,7 +53,10 @@ class Unseen:
 
     @classmethod
     def of(cls, graph: Graph) -> Any:
-        """The form of a client's graph; its static type is `Graph`."""
+        """The form of a client's graph.
+
+        Its static type is `Graph`.
+        """
         return cls(graph)
 
     def __getattr__(self, name: str) -> Any:
@@ -68,10 +71,10 @@ class Unseen:
 
 
 def alone(graph: Graph, which: Tensor) -> Graph:
-    """A separate graph of one or more examples of a client.
+    """A separate graph with one or more examples of a client.
 
-    The number of classes is inferred from the labels of these examples only, since the client's
-    number may depend on other examples.
+    The number of classes is inferred only from the labels of these examples, since the client's
+    number of classes may depend on other examples.
 
     Args:
         graph: a collection, or one without edges.
@@ -97,7 +100,10 @@ def alone(graph: Graph, which: Tensor) -> Graph:
 
 
 def like_row(graph: Graph) -> Graph:
-    """A graph of one row, the same for all clients with one kind of data; `of_row` fills it."""
+    """A graph of one row, which is equal for all clients with one kind of data.
+
+    `of_row` fills it.
+    """
     y: Any = graph.y
     return _like_row(graph.num_features, graph.x.dtype, y.dtype, graph.device)
 
@@ -113,7 +119,10 @@ def _like_row(width: int, dtype: torch.dtype, of_y: torch.dtype, device: torch.d
 
 
 def of_row(like: Graph, x: Tensor, y: Tensor) -> Graph:
-    """A graph of one row, without checks, so that it can be created under vmap."""
+    """A graph of one row.
+
+    It is created without checks, so that it can be created under vmap.
+    """
     row = copy.copy(like)
     row.__dict__.update(x=x[None], y=y[None])
     return row
@@ -138,12 +147,12 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise unless the loss of some made-up examples is the mean of their individual losses.
+    """Raise unless the loss of some made-up examples is the mean of their separate losses.
 
-    The result depends only on the form of the client's graph and never on an example, so an error
-    reveals no example. The loss is called in evaluation mode, at parameters at which no term is 0
-    by chance. Torch's random state is restored. A loss may be a mean over all known labels, so that
-    an example with half of its labels known has half the weight.
+    The result depends only on the form of the client's graph and on no example, so an error reveals
+    no example. The loss is called in evaluation mode, at parameters at which no term of the loss is
+    0 by chance. Torch's random state is restored afterwards. A loss may be a mean over all known
+    labels. In that case an example with half of its labels known has half the weight.
 
     Args:
         method: the method, for its loss.
@@ -187,11 +196,13 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
 
 @torch.no_grad()
 def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tensor:
-    """Indices of the examples whose loss does not raise, int64; other examples are left out.
+    """Indices, int64, of the examples whose loss raises no error.
 
-    For example, a loss raises for a label beyond the model's classes. Without this function, the
-    error would reveal to the server that the example exists. The client's log has the number of
-    excluded examples.
+    All other examples are left out.
+
+    For example, a loss raises an error for a label beyond the classes of the model. Without this
+    function, the error would reveal to the server that such an example exists. The log of the
+    client has the number of excluded examples.
 
     Args:
         method, graph, context: as for `check_alone`.
@@ -215,7 +226,10 @@ def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tens
 
 
 def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
-    """The examples whose loss does not raise, found by halving."""
+    """The examples whose loss raises no error.
+
+    The examples are found by repeated halving.
+    """
     if not len(examples):
         return examples
     try:
@@ -230,14 +244,17 @@ def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
 
 @contextmanager
 def _asking(method: Method, graph: Graph) -> Iterator[Params]:
-    """A context in evaluation mode, with parameters of no client; random states are restored."""
+    """A context in evaluation mode with parameters of no client.
+
+    Afterwards random states are restored.
+    """
     cuda = [graph.device] if graph.device.type == "cuda" else []
     with torch.random.fork_rng(cuda), in_mode(method.model, False):
         yield _elsewhere(method)
 
 
 def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
-    """Made-up examples, and the fraction of known labels of each: 1, or 1/2 for some of them."""
+    """Made-up examples, and the fraction of known labels in each: 1, or 1/2 for some examples."""
     whole = made_up(graph)
     y: Any = whole.y
     yield whole, torch.ones(TRIED, device=graph.device)
@@ -248,10 +265,12 @@ def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
 
 
 def made_up(graph: Graph) -> Graph:
-    """Public examples in the form of a client's graph, with features of 0 and 1.
+    """Public examples in the form of a client's graph.
 
-    Fields, widths and dtypes are those of the client's graph; no value depends on an example.
-    Labels are 0 and 1.
+    Their features are 0 and 1.
+
+    Fields, widths and dtypes are those of the client's graph, but no value depends on an example.
+    The made-up labels are 0 and 1.
 
     Args:
         graph: a collection, or one without edges.

@@ -1,4 +1,4 @@
-"""DP-SGD at every client: each example's gradient is clipped, and every step has noise."""
+"""DP-SGD at every client: the gradient of each example is clipped, and every step adds noise."""
 
 from __future__ import annotations
 
@@ -37,36 +37,38 @@ def per_example_gaussian(
     delta: Chance = 1e-5,
     unprotected: bool = False,
 ) -> Method:
-    """Make clients train by DP-SGD, which protects each example of a client.
+    """Make clients train by DP-SGD, which protects each single example of a client.
 
-    ``g = (sum_{i in B} clip(grad L_i) + N(0, (length noise_multiplier)^2)) / b`` in every local
-    step, where ``L_i`` is the method's own loss on example i only. A term that reads no example,
-    such as FedProx's proximal term, is part of each ``L_i``. Each of the client's training examples
-    is in B with probability q. The random numbers for this selection and for the noise come from
-    the operating system. The task's minibatches are not used.
+    In every local step, the gradient is
+    ``g = (sum_{i in B} clip(grad L_i) + N(0, (length noise_multiplier)^2)) / b``, where ``L_i`` is
+    the method's own loss on example i only. A term of the loss that reads no example, such as
+    FedProx's proximal term, is part of each ``L_i``. Each of the client's training examples is in B
+    with probability q. The random numbers for this sampling and for the noise come from the
+    operating system. The task's minibatches are not used.
 
-    Epsilon is for **adding or removing one example**. So a client's number of examples is private:
-    b is an argument and the same for all clients, and all clients have equal weights. Clients
-    report neither losses nor numbers of examples, and losses in the history are NaN. Replacing one
-    example costs at most twice epsilon, at ``(1 + e^epsilon) delta``.
+    Epsilon is for **adding or removing one example**. So a client's number of examples is private.
+    Therefore b is an argument that is the same for all clients, and all clients have equal weights.
+    Clients report neither losses nor numbers of examples. Losses in the history are NaN. If one
+    example is replaced, epsilon is at most doubled, at ``(1 + e^epsilon) delta``.
 
-    Clipped gradients and noise lie on one grid, so their sum is exact (`fgl.privacy.gaussian`).
-    Random numbers for dropout also come from the operating system. From the client's data, the
-    division and the optimiser's step read only the noisy sum.
+    Clipped gradients and noise are multiples of the same unit, so their sum is exact
+    (`fgl.privacy.gaussian`). Random numbers for dropout come from the operating system too. The
+    only data of the client that the division by b and the optimiser's step read is the noisy sum.
 
-    Examples must be independent: the graphs of a collection, or the rows of a graph without edges.
-    A graph with edges raises an error, since a node influences the gradients of its neighbours, and
-    an edge influences the gradients of all nodes that receive messages along it. A method also
-    raises an error if its loss is not the mean of its examples' losses (checked with made-up
-    examples in each round), or if its `receive` or `send` reads an example. Graphs are processed
-    one after another, so clients with graphs cannot train as one batch.
+    Examples must be independent of each other: the graphs of a collection, or the rows of a graph
+    without edges. A graph with edges raises an error, for two reasons. A node influences the
+    gradients of its neighbours, and an edge influences the gradients of all nodes that receive
+    messages along it. A method raises an error if its loss is not the mean of the losses of its
+    examples; this is checked with made-up examples in each round. A method also raises an error if
+    its `receive` or `send` reads an example. Graphs are processed one after another. So clients
+    with graphs cannot train as one batch.
 
-    Only the noisy sums depend on an example, so neither an error nor an absence reveals that the
-    example exists. If the loss of an example raises, or its gradient is not finite, the example is
-    left out; the client's log has the number of such examples. Some labels of an example may be
-    unknown (NaN). Every example has the same weight, regardless of its number of known labels.
+    Only the noisy sums depend on an example. So neither an error nor an absence reveals that the
+    example exists. An example is left out if its loss raises an error or if its gradient is not
+    finite. The client's log has the number of such examples. Some labels of an example may be
+    unknown (NaN). Every example has the same weight, whatever its number of known labels.
 
-    `privacy_spent` bounds the information about one example in all messages of a client.
+    `privacy_spent` bounds the information about one example in all messages that a client sends.
 
     Args:
         method: the method; its optimiser runs the steps.
@@ -136,7 +138,10 @@ def per_example_gaussian(
         return {name: (total[name] + noise[name]) / expected_batch_size for name in grads}
 
     def loss(params: Params, graph: Graph, context: Any) -> torch.Tensor:
-        """The method's own loss; 0 in a local step, where the gradient comes only from `adjust`."""
+        """The method's own loss.
+
+        This loss is 0 in a local step, where the gradient comes only from `adjust`.
+        """
         if "example_noise" not in context:
             return method.loss(params, graph, context)
         return 0 * torch.stack([params[name].sum() for name in sorted(names)]).sum()
@@ -152,7 +157,7 @@ def per_example_gaussian(
 
 
 def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
-    """The examples of a step, for `_clipped_sum`: graphs, or rows in one tensor."""
+    """The examples of a step in the form for `_clipped_sum`: graphs, or rows of one tensor."""
     if graph.batch is not None:
         return {"graphs": [alone(graph, example) for example in drawn.unbind()]}
     row = like_row(graph)

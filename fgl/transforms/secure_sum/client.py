@@ -1,4 +1,4 @@
-"""The client of a secure sum: it publishes keys, sends letters, masks, and reveals shares."""
+"""The client of a secure sum: it publishes keys, sends letters, masks and reveals shares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .signed import Signatures
 
 @dataclass(frozen=True)
 class Client:
-    """A client's functions around the functions of the method."""
+    """The functions of a client, wrapped around the functions of the method."""
 
     method: Method
     terms: wire.Terms
@@ -40,12 +40,18 @@ class Client:
         return params, {**context, wire.ASKED: request, **first}
 
     def batches(self, graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
-        """The local steps in the masked round of an exchange; no steps in the other rounds."""
+        """The local steps of an exchange.
+
+        Only the masked round has steps.
+        """
         trains = context[wire.ASKED]["phase"] == wire.MASKED
         return local_steps(self.method.train, graph, context) if trains else []
 
     def costs(self, message: Message) -> Mapping[str, float]:
-        """The method's costs for a masked upload; empty for answers that do not read the data."""
+        """The method's costs of a masked upload.
+
+        Answers that do not read the data have no costs.
+        """
         return self.method.privacy.costs(message) if wire.phase_of(message) == wire.MASKED else {}
 
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:
@@ -97,13 +103,16 @@ class Client:
         }
 
     def _said(self, pair: Tensor, graph: Graph) -> Params:
-        """This client's public keys; in the signed mode also its signature of these keys."""
+        """This client's public keys.
+
+        In the signed mode, a signature of these keys is added.
+        """
         by = self.terms.signed
         sign = {"signature": by.sign(signed.of_keys(pair), graph)} if by else {}
         return {"keys": pair, **sign}
 
     def _letters(self, request: Params, exchange: Params, graph: Graph) -> tuple[Params, Params]:
-        """Encrypted shares of this client's secrets for all other clients."""
+        """Shares of this client's secrets, encrypted for each of the other clients."""
         keys = request["keys"]
         check_kind("keys", keys, torch.uint8, (len(keys), 2 * parts.KEY))
         self.terms.check(len(keys))
@@ -124,7 +133,10 @@ class Client:
         return {"letters": letters}, exchange
 
     def _masked(self, message: Message, request: Params, exchange: Params) -> tuple[Params, Params]:
-        """The method's message, in fixed point and masked; empty if a value is out of range."""
+        """The method's message in fixed point, with masks added.
+
+        The message is empty if a value is out of range.
+        """
         here, row = request["here"], _row(exchange["keys"], exchange)
         _check_among(here, row, self.terms.threshold, len(exchange["keys"]))
         letters = request["letters"].clone()
@@ -142,7 +154,10 @@ class Client:
     def _list(
         self, sent: Tensor, exchange: Params, message: Message, graph: Graph
     ) -> tuple[Params, Params]:
-        """A signature of the list of clients in the sum; there is only one per exchange."""
+        """A signature of the list of clients in the sum.
+
+        Each client signs one list per exchange.
+        """
         keys = exchange["keys"]
         _check_among(sent, _row(keys, exchange), self.terms.threshold, len(keys))
         if bool((sent & ~exchange["here"]).any()):
@@ -152,7 +167,10 @@ class Client:
         return sign, {**exchange, "sent": sent}
 
     def _agreed(self, by: Signatures, signs: Params, exchange: Params, first: Message) -> Tensor:
-        """The clients in the sum; raise unless enough of them signed this client's list."""
+        """The clients in the sum.
+
+        Raise an error unless enough of them signed this client's list.
+        """
         clients, sent = exchange["clients"].tolist(), exchange["sent"]
         what = self._seen(sent, exchange, first)
         signed.check_lists(by, signs, clients, sent, what, self.terms.threshold)
@@ -163,7 +181,7 @@ class Client:
         return signed.of_list(about, exchange["clients"], sent, digest)
 
     def _shares(self, sent: Tensor, exchange: Params) -> Params:
-        """Return shares of the other clients' secrets, and delete this client's own secrets."""
+        """Return the shares of other clients' secrets, and delete the secrets of this client."""
         keys, here, sealing = exchange["keys"], exchange["here"], parts.as_bytes(exchange["seal"])
         row = _row(keys, exchange)
         _check_among(sent, row, self.terms.threshold, len(keys))
@@ -173,7 +191,7 @@ class Client:
 
 
 def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
-    """A client's summands in fixed point, by path."""
+    """The summands of a client in fixed point, by path."""
     if set(message) != set(terms.names):
         raise ValueError(
             f"Expected every exchange's upload to be {list(terms.names)}, which a secure sum "
@@ -195,19 +213,19 @@ def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
 
 
 def _told(state: State) -> Message:
-    """The message with which the exchange began."""
+    """The message with which the current exchange began."""
     return wire.as_message(state[wire.TOLD])
 
 
 def _row(keys: Tensor, exchange: Params) -> int:
-    """A client's row in the list of keys, found by its own keys."""
+    """The row of a client in the list of keys, which the client finds by its own keys."""
     rows = _rows(keys, exchange)
     reject_if(len(rows) != 1, "the list of keys to have one's own once", len(rows))
     return rows[0]
 
 
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
-    """Rows of the client's own keys in the list of keys."""
+    """The rows of the list of keys that have the client's own keys."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
     rows: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
     return rows
@@ -223,5 +241,8 @@ def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:
 
 
 def of_seed(count: int) -> bytes:
-    """Bytes from torch's generator; the run's seed determines them, so they protect nothing."""
+    """Bytes from torch's generator.
+
+    The seed of the run determines these bytes, so they protect nothing.
+    """
     return parts.as_bytes(torch.randint(256, (count,), dtype=torch.uint8))

@@ -1,4 +1,4 @@
-"""Messages between the clients and the server of a secure sum, and the agreed terms."""
+"""Messages between clients and the server of a secure sum, and the terms that they agree on."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ class Terms:
         return SIGNED if self.signed else PLAIN
 
     def after(self, phase: int) -> int:
-        """The phase after a phase."""
+        """The phase that comes after a given phase."""
         return self.rounds[self.rounds.index(phase) + 1]
 
     def follows(self, phase: int, before: int) -> bool:
-        """Whether `phase` comes after the phase `before`."""
+        """Whether `phase` comes directly after the phase `before`."""
         return (before, phase) in zip(self.rounds, self.rounds[1:], strict=False)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys of a message that is summed."""
+        """The keys of a message whose entries are summed."""
         return ("model",) * self.models + ("num_examples", *self.equally)
 
     def about(self, keys: Tensor) -> bytes:
@@ -78,11 +78,11 @@ class Terms:
         return hashlib.sha256(spelled + parts.as_bytes(keys)).digest()
 
     def check(self, number: int) -> None:
-        """Raise unless the threshold is large enough for an exchange of `number` clients.
+        """Raise an error unless the threshold is large enough for an exchange of `number` clients.
 
-        If the threshold is more than half, the server cannot request a client's two secrets from
-        two disjoint groups of clients. Overlapping groups are not excluded; against these, `signed`
-        requires a larger threshold.
+        If the threshold is more than half of the clients, the server cannot request both secrets of
+        a client from two disjoint groups of clients. Overlapping groups are still possible, and for
+        this reason `signed` requires a larger threshold.
         """
         reject_if(
             2 * self.threshold <= number,
@@ -104,7 +104,10 @@ class Terms:
         )
 
     def limit(self, num_clients: int) -> int:
-        """The largest weight of a client; raise if it is 0, which allows no upload."""
+        """The largest possible weight of a client.
+
+        Raise an error if it is 0, since no upload is then allowed.
+        """
         most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
         if most < 1:
             raise ValueError(
@@ -115,19 +118,19 @@ class Terms:
 
 
 def flat(tensors: Mapping[str, Tensor]) -> Tensor:
-    """All tensors flattened into one row, in the order of their names."""
+    """All tensors, flattened into one row in the order of their names."""
     return torch.cat([tensors[path].flatten() for path in sorted(tensors)])
 
 
 def unflat(words: Tensor, like: Mapping[str, Tensor]) -> Params:
-    """Split a row of words into tensors with the names, order and shapes of `like`."""
+    """Split a row of words into tensors that have the names, order and shapes of `like`."""
     order = sorted(like)
     each = dict(zip(order, words.split([like[path].numel() for path in order]), strict=True))
     return {path: each[path].view(value.shape) for path, value in like.items()}
 
 
 def as_message(paths: Mapping[str, Tensor]) -> Message:
-    """A message from its tensors by path."""
+    """A message built from its tensors, which are given by path."""
     message: dict[str, Any] = {}
     for path, tensor in paths.items():
         key, inside, name = path.partition("/")
@@ -139,7 +142,7 @@ def as_message(paths: Mapping[str, Tensor]) -> Message:
 
 
 def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
-    """The method's own message, which a client keeps during an exchange, and the request."""
+    """The method's message, which a client keeps during an exchange, and the server's request."""
     if "phase" not in message:
         return message, dict(START)
     reject_if(TOLD not in state, "the state to have the exchange's first message", "none")
@@ -147,14 +150,17 @@ def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
 
 
 def phase_of(message: Message) -> Tensor:
-    """The phase that a message requests; training and costs use only this function."""
+    """The phase that a message requests.
+
+    Only this function determines the phase for training and costs.
+    """
     phase: Any = message.get("phase", START["phase"])
     check_kind("phase", phase, torch.int64, ())
     return phase  # type: ignore[no-any-return]
 
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
-    """The clients in the sum, if their masks were requested in this round; otherwise none."""
+    """The clients in the sum if their masks were requested in this round; otherwise no clients."""
     current = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:

@@ -1,4 +1,4 @@
-"""The server of a secure sum: it forwards letters, and removes the masks from the sum."""
+"""The server of a secure sum: it forwards letters and removes the masks from the sum."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class CannotSum(ValueError):
 
 @dataclass(frozen=True)
 class Server:
-    """The server's functions around the functions of the method."""
+    """The functions of the server, wrapped around the functions of the method."""
 
     method: Method
     terms: wire.Terms
 
     def accept(self, message: Message, client: int, state: State) -> None:
-        """Raise if a message does not answer the request."""
+        """Raise an error if a message does not answer the request."""
         exchange = state.get(wire.ASKED, wire.START)
         phase, payload = int(exchange["phase"]), _check_phase(message, int(exchange["phase"]))
         number = _check_member(client, exchange)
@@ -64,7 +64,7 @@ class Server:
     def _sizes(
         self, phase: int, number: int, payload: Mapping[str, Tensor]
     ) -> dict[str, tuple[int, ...]]:
-        """The tensors of an answer and their shapes."""
+        """The tensors of an answer, with their shapes."""
         shapes: dict[int, dict[str, tuple[int, ...]]] = {
             wire.KEYS: {"keys": (2 * parts.KEY,)},
             wire.LETTERS: {"letters": (number, parts.LETTER)},
@@ -79,7 +79,7 @@ class Server:
         return shapes[phase]
 
     def _seen(self, exchange: Mapping[str, Tensor]) -> bytes:
-        """The text that honest clients sign in this exchange."""
+        """The text that an honest client signs in this exchange."""
         about, digest = self.terms.about(exchange["keys"]), parts.as_bytes(exchange["told"])
         return signed.of_list(about, exchange["clients"], exchange["sent"], digest)
 
@@ -120,7 +120,7 @@ class Server:
             return _restored(state), {**own, wire.ASKED: wire.at(wire.KEYS, summed=0)}
 
     def account(self, inbox: Inbox, state: State) -> State:
-        """Call the method's `account` after a request for shares, even if no sum followed."""
+        """Call the method's `account` after a request for shares, even if no sum follows."""
         summed = wire.told_shares(inbox, state, len(self.terms.rounds))
         if self.method.privacy.account is None:
             return state
@@ -134,7 +134,7 @@ class Server:
             )
 
     def _keys(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send every client the keys of all clients."""
+        """Send the keys of all clients to every client."""
         self._enough(len(inbox), "keys")
         self.terms.check(len(inbox))
         self.terms.limit(len(inbox))  # raises
@@ -153,7 +153,7 @@ class Server:
         return outbox, {**wire.of_method(state), wire.ASKED: exchange, wire.TOLD: sent}
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send every client the letters addressed to it."""
+        """Send each client the letters that are addressed to it."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, exchange), exchange["clients"].tolist()
@@ -173,7 +173,10 @@ class Server:
         }
 
     def _masked(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Add up and delete the masked uploads; send all clients the list of clients in the sum."""
+        """Add up the masked uploads and delete them.
+
+        Send all clients the list of clients in the sum.
+        """
         exchange = state[wire.ASKED]
         counted = _of_one_layout(inbox)
         self._enough(len(counted), "masked uploads")
@@ -187,7 +190,7 @@ class Server:
         return outbox, {**state, wire.ASKED: exchange, "masked": wire.unflat(total, each[0])}
 
     def _lists(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Send every client all signatures of the list of clients in the sum."""
+        """Send every client all signatures of the list that has the clients in the sum."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "signatures")
         clients = exchange["clients"].tolist()
@@ -200,7 +203,7 @@ class Server:
         return outbox, {**state, wire.ASKED: exchange}
 
     def _shares(self, inbox: Inbox, state: State) -> tuple[Outbox, State]:
-        """Remove the masks from the sum, and pass the means to the method."""
+        """Remove the masks from the sum, and pass the resulting means to the method."""
         exchange = state[wire.ASKED]
         self._enough(len(inbox), "shares")
         clients = exchange["clients"].tolist()
@@ -220,7 +223,10 @@ class Server:
         return outbox, {**new, wire.ASKED: wire.at(wire.KEYS, summed=len(summed))}
 
     def _means(self, total: Params, summed: int, members: int) -> Message:
-        """The means over the clients in the sum; without a model if the sum has no examples."""
+        """The means over the clients in the sum.
+
+        If the sum has no examples, there is no mean of models.
+        """
         weight, limit = int(total["num_examples"]), self.terms.limit(members)
         if not 0 <= weight <= summed * min(limit, self.method.rules.max_examples):
             raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
@@ -252,7 +258,10 @@ class Server:
 
 
 def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
-    """The content of an answer; raise unless it answers the request of this phase."""
+    """The content of an answer.
+
+    Raise an error unless it answers the request of the current phase.
+    """
     got, payload = message.get("phase"), message.get("secure")
     if set(message) != {"phase", "secure"} or not isinstance(payload, Mapping):
         raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
@@ -268,7 +277,7 @@ def _check_phase(message: Message, phase: int) -> Mapping[str, Tensor]:
 
 
 def _check_public_keys(keys: Tensor) -> None:
-    """Raise a ValueError unless these are two valid public keys for key agreement."""
+    """Raise a ValueError unless a value consists of two valid public keys for key agreement."""
     for public in keys.view(2, parts.KEY):
         parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")
     if keys[: parts.KEY].equal(keys[parts.KEY :]):
@@ -276,7 +285,10 @@ def _check_public_keys(keys: Tensor) -> None:
 
 
 def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
-    """Number of clients in the exchange; raise if this client has dropped out of the exchange."""
+    """Number of clients in the exchange.
+
+    Raise an error if the given client has dropped out of it.
+    """
     clients = exchange["clients"].tolist() if "clients" in exchange else []
     here = exchange.get("signers", exchange.get("sent", exchange.get("here")))
     if clients and (client not in clients or not (here is None or here[clients.index(client)])):
@@ -285,17 +297,17 @@ def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
 
 
 def _present(inbox: Inbox, exchange: Mapping[str, Tensor]) -> Tensor:
-    """A mask of the exchange's clients in the inbox, by row."""
+    """A mask of the clients in the exchange: whether the inbox has a message of each."""
     return torch.tensor([client in inbox for client in exchange["clients"].tolist()])
 
 
 def _rest(clients: Tensor) -> dict[int, Message]:
-    """The message to clients that dropped out of this exchange."""
+    """The message to clients that have dropped out of this exchange."""
     return dict.fromkeys(clients.tolist(), wire.envelope(wire.REST, {}))
 
 
 def _restored(state: State) -> dict[int, Message]:
-    """Repeat the method's message for all clients in an exchange."""
+    """Send the method's message again to all clients of an exchange."""
     exchange = state.get(wire.ASKED, wire.START)
     message = state.get(wire.TOLD, {})
     return dict.fromkeys(
@@ -304,7 +316,10 @@ def _restored(state: State) -> dict[int, Message]:
 
 
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
-    """Warn of false shares: either their sender or their owner lied; the other shares suffice."""
+    """Warn of false shares.
+
+    Either their sender or their owner lied, but the other shares are enough.
+    """
     for row, tellers in false.items():
         warn(
             f"Secure sum: clients {[clients[teller] for teller in sorted(tellers)]} sent false "
@@ -313,7 +328,10 @@ def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> N
 
 
 def _of_one_layout(inbox: Inbox) -> Inbox:
-    """The uploads with the most frequent names and shapes; other uploads cannot be added."""
+    """The uploads with the most frequent names and shapes.
+
+    Other uploads cannot be added to the sum.
+    """
     kinds: dict[Any, list[int]] = {}
     for client, message in inbox.items():
         kind = tuple(sorted((path, tuple(t.shape)) for path, t in wire.part(message).items()))

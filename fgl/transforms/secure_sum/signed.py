@@ -1,9 +1,10 @@
-"""The signed mode of a secure sum: clients sign a list, and reveal shares only for this list.
+"""The signed mode of a secure sum: clients sign a list and reveal shares only for this list.
 
-Keys are published with a signature, so that the server cannot invent clients. In one more round,
-the consistency check of Bonawitz et al. 2017, every client signs the list of clients in the sum. A
-client reveals its shares only if at least `threshold` clients signed the same list. For two
-different lists, more signatures than clients would be needed, unless some clients sign both lists.
+Published keys have a signature, so that the server cannot invent clients. One more round is the
+consistency check of Bonawitz et al. 2017, in which every client signs the list of clients in the
+sum. A client reveals its shares only if at least `threshold` clients have signed the same list. Two
+different lists would need more signatures than there are clients, unless some clients sign both
+lists.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Signatures:
     def read(
         cls, public: Sequence[str | PathLike[str]], own: str | PathLike[str] | None = None
     ) -> Signatures:
-        """Read keys from files of ``ssh-keygen -t ed25519``; public keys are in client order.
+        """Read keys from files of ``ssh-keygen -t ed25519``.
+
+        Public keys are given in client order.
 
         Raises:
             ValueError: for a key of another kind.
@@ -65,7 +68,7 @@ class Signatures:
         return cls(keys, None if own is None else ed25519.read_private(own))
 
     def __repr__(self) -> str:
-        """Text of the public keys only, for reports, checkpoints and agreements with nodes."""
+        """Text of only the public keys, for reports, checkpoints and agreements with nodes."""
         return f"Signatures({len(self.public)} clients, {self.digest.hex()[:16]})"
 
     @property
@@ -75,11 +78,11 @@ class Signatures:
         return hashlib.sha256(keys).digest()
 
     def sign(self, what: bytes, graph: Graph | None) -> Tensor:
-        """This client's signature, uint8 ``[64]``."""
+        """The signature of this client, uint8 ``[64]``."""
         return parts.as_tensor(ed25519.signature(self._secret(graph), what))
 
     def number_of(self, graph: Graph | None) -> int:
-        """The number of this client, by its public key."""
+        """The number of this client, found by its public key."""
         public = ed25519.signing_key(self._secret(graph))
         clients = [client for client, key in self.public.items() if key == public]
         reject_if(not clients, "own to be the key of a client in public", "another")
@@ -103,16 +106,16 @@ def of_keys(keys: Tensor) -> bytes:
 
 
 def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
-    """The text that a client signs: keys and terms, the list of the sum, the server's message.
+    """The text that a client signs: keys and terms, the list of clients, and the server's message.
 
-    The message is included so that the server cannot send one client another model.
+    The text includes the message, so that the server cannot send a different model to one client.
     """
     members = parts.as_bytes(clients) + parts.as_bytes(sent.byte())
     return b"fgl secure sum 1 signs list " + about + told + members
 
 
 def message_digest(message: Message) -> bytes:
-    """A digest of the names, dtypes, shapes and entries of a message's tensors."""
+    """A digest of the names, dtypes, shapes and entries of all tensors in a message."""
     digest = hashlib.sha256()
     for path, tensor in sorted(leaves(message)):
         dense = tensor.detach().cpu().contiguous().flatten()
@@ -124,7 +127,7 @@ def message_digest(message: Message) -> bytes:
 
 
 def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: int) -> None:
-    """Raise unless every row of a list of keys is signed by a different client.
+    """Raise an error unless each row of a list of keys is signed by a different client.
 
     Args:
         signed: the known keys of clients.
@@ -158,7 +161,7 @@ def check_lists(
     what: bytes,
     threshold: int,
 ) -> None:
-    """Raise unless enough clients in the sum signed the same list as this client.
+    """Raise an error unless enough clients in the sum have signed the same list as this client.
 
     Args:
         signed: the known keys of clients.

@@ -1,4 +1,4 @@
-"""Secure sum: clients hide their uploads by masks that cancel; the server sees only sums."""
+"""Secure sum: clients hide their uploads by masks that cancel out; the server sees only sums."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ def secure_sum(
     bound: Positive = 1024.0,
     unprotected: bool = False,
 ) -> Method:
-    """Make the server learn only sums over clients, but no individual upload.
+    """Make the server learn only sums over clients, and no individual upload.
 
     An honest server learns only ``sum_k n_k theta_k`` and ``sum_k n_k`` over the clients whose
-    masked uploads arrive. With `signed`, the same holds for a dishonest server. A sum is an
-    exchange of four rounds of the run. In the first, clients publish keys. In the second, they send
-    each other encrypted shares of their secrets, called letters. In the third, they train and send
-    masked uploads. In the fourth, they reveal the shares that remove the masks. So
-    ``num_rounds=40`` gives ten rounds of the method: `summed_rounds` joins the rounds of each
-    exchange. Between two exchanges, the outbox and the states are those of the method itself.
+    masked uploads arrive. With `signed`, a dishonest server learns no more than an honest server. A
+    sum is an exchange that takes four rounds of the run. In the first round, clients publish keys.
+    In the second round, clients send each other encrypted shares of their secrets. These messages
+    are called letters. In the third round, clients train and send masked uploads. In the fourth
+    round, clients reveal the shares that remove the masks. So ``num_rounds=40`` gives ten rounds of
+    the method. `summed_rounds` joins the four rounds of each exchange. Between two exchanges, the
+    outbox and the states are those of the method without this transform.
 
     Args:
         method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a
@@ -152,11 +153,11 @@ def _check_rest(bits: int, bound: float, signed: Any) -> None:
 
 @typed
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
-    """Join the rounds of each exchange, so that the history has one entry per sum.
+    """Join the rounds of each exchange, so that the history has one record per sum.
 
-    Bytes and seconds are added up; metrics are those after the sum. `dropped` has the participants
-    that are not in the sum, each with the first reason. A client that missed only the last round is
-    still in the sum. Rounds after the last complete exchange are left out.
+    Bytes and seconds are added up. The metrics are those after the sum. `dropped` has each
+    participant that is not in the sum, with its first reason. A client that missed only the last
+    round of an exchange is still in the sum. Rounds after the last complete exchange are left out.
 
     Args:
         history: the history of a run of `secure_sum`.
@@ -185,7 +186,7 @@ def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Roun
 
 @typed
 def clients_summed(state: State) -> dict[str, float]:
-    """Number of clients in the newest sum, for ``fgl.run(..., watch=clients_summed)``.
+    """Number of clients in the latest sum, for ``fgl.run(..., watch=clients_summed)``.
 
     Args:
         state: the server's state.
