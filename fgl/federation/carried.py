@@ -1,6 +1,6 @@
 """Privacy costs of earlier runs.
 
-A run with ``start=`` adds its own costs to these costs.
+A run with ``start=`` adds its own costs to those of the earlier runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEY = "privacy"  # key in the server's state
 def carried(method: Method, start: Result, state: State) -> State:
     """First server state of a run that starts from another run.
 
-    This state includes the costs of the earlier run.
+    The state includes the costs of the earlier run.
 
     A method that counts privacy costs records them in its state from the first round on. So a state
     without such a record belongs to a method that adds no noise. If `start` has rounds that no

@@ -426,7 +426,7 @@ def merging(
 
     With `each` it also returns ``name/3``, the metric of client 3, and ``worst_name``, the worst
     value over all clients. Clients without a metric are left out of the metric's mean and worst
-    value. With `graphs`, a warning names these clients and the reason.
+    value. With `graphs`, a warning names the clients without a metric, and the reason.
 
     Args:
         each: whether to add each client's metrics and the worst value.

@@ -238,10 +238,10 @@ def _bad_model(
 ) -> str:
     """Evidence that the server had sent a bad model, as text; empty if there is no evidence.
 
-    There are two kinds of evidence of a bad model. In the first kind, most clients diverged from
-    the received model. In the second kind, at least one client diverged and the received model has
-    a large median loss. The median is over the first losses of the clients. It must exceed 10, and
-    also 10 times the smallest loss of an earlier round.
+    Evidence of a bad model can be of two kinds. In the first kind, most clients diverged from the
+    received model. In the second kind, at least one client diverged and the received model has a
+    large median loss. The median is over the first losses of the clients. This median must exceed
+    10, and also 10 times the smallest loss of an earlier round.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -272,9 +272,9 @@ def _served(
 
     `serve` is the method's `aggregate` or `welcome`. If clients are in this process, errors of
     `serve` are raised. If clients are elsewhere, or if the result is far too large, the server
-    tries again without some uploads. It first leaves out the upload that changed most, then the 2,
-    4, 8 (and so on) that changed most, up to half of the uploads. If all attempts fail, there is no
-    result, and the server keeps the old model.
+    tries again without some uploads. The server first leaves out the upload that changed most, then
+    the 2, 4, 8 (and so on) that changed most, up to half of the uploads. If all attempts fail,
+    there is no result, and the server keeps the old model.
     """
 
     def attempt(some: Mapping[int, Message]) -> Made:

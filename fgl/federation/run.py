@@ -248,7 +248,7 @@ def _executor(
 ) -> Executor:
     """The executor that continues the run of a result.
 
-    It shares the states of the result.
+    The new executor shares the states of the result.
     """
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
     executor = place(method, seed=plan.seed, **how)

@@ -29,10 +29,10 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     clients with examples have the same weight. The two models share no tensors, so one optimiser
     can train both. The recorded loss is the sum of both losses.
 
-    This follows the authors' code with the option ``lam``, in which the personal step also uses the
-    same sampled examples. The authors' code differs in two ways. The authors' code samples a client
-    with a probability proportional to its number of examples, and weights all participants equally.
-    Here the run samples clients uniformly. A client that has never taken part uses the model it
+    The personal step uses the same sampled examples, as in the authors' code with the option
+    ``lam``. The authors' code differs in two ways. The authors' code samples a client with a
+    probability proportional to its number of examples, and weights all participants equally. Here
+    the run samples clients uniformly. A client that has never taken part uses the model it
     receives; in the authors' code it uses the initial model. `max_grad_norm` is not allowed, since
     it would clip the gradients of both models together.
 

@@ -64,14 +64,14 @@ def feddep(
     averaged in all rounds. Generators are not sent: each client uses its own generator.
 
     The public code uses the protocol of FedSage+: a client sends its generator and the generator's
-    inputs to all other clients, which return gradients. These gradients depend only on prototypes.
-    So here clients send prototypes, and each client computes the same gradient locally, as in the
-    paper's abstract ("pseudo-FL"). As in the public code, the encoder's output after a softmax is
-    passed to a cross-entropy that applies a second softmax. The generated count of neighbours is
-    rounded for the comparison with hidden neighbours and for mending a graph. The count is
-    truncated for the comparison with prototypes. The input of each layer is the output of the layer
-    below; in the paper's appendix, the input is the embedding. A node's embedding is the mean over
-    P slots, including empty slots.
+    inputs to all other clients, which return gradients. The gradients of the other clients depend
+    only on prototypes. So here clients send prototypes, and each client computes the same gradient
+    locally, as in the paper's abstract ("pseudo-FL"). As in the public code, the encoder's output
+    after a softmax is passed to a cross-entropy that applies a second softmax. The generated count
+    of neighbours is rounded for the comparison with hidden neighbours and for mending a graph. The
+    count is truncated for the comparison with prototypes. The input of each layer is the output of
+    the layer below; in the paper's appendix, the input is the embedding. A node's embedding is the
+    mean over P slots, including empty slots.
 
     Clustering differs from the public code. Here k-means runs on the encoder's embeddings. The
     public code applies k-means and then DEC to the embeddings of a stacked autoencoder. Here a

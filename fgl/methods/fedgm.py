@@ -56,9 +56,9 @@ def fedgm(
     clients' condensed graphs into one graph, and trains a newly initialised model on this graph.
     All clients use this model. In later rounds clients send ``grad CE_c(own)``, evaluated at a
     model that the server has initialised. The server then takes one Adam step on the features of
-    the condensed nodes. This step minimises the same loss, with ``sum_k (n_kc / n_c) grad_k CE_c``
-    as the clients' gradient. After this step, the server trains a newly initialised model. Clients
-    train nothing else.
+    the condensed nodes. The Adam step minimises the same loss, with
+    ``sum_k (n_kc / n_c) grad_k CE_c`` as the clients' gradient. After this step, the server trains
+    a newly initialised model. Clients train nothing else.
 
     The public code differs in five places. The public code's GCN of width 256 initialises weights
     and biases uniformly in ``+-1 / sqrt(width of the input)``. Here the network of the task has its
@@ -180,7 +180,7 @@ def check_counts(count: Tensor, most: float) -> None:
 def with_gradients(inbox: Inbox) -> list[Any]:
     """The uploads whose gradients can be matched.
 
-    They have a condensed node and the usual classes.
+    Such uploads have a condensed node and the usual classes.
     """
     uploads = [each for each in inbox.values() if "gradient" in each and each["count"].any()]
     usual = Counter(len(each["count"]) for each in uploads).most_common(1)

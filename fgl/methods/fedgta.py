@@ -46,10 +46,10 @@ def fedgta(
 
     This method follows the authors' code, in which clients keep their Adam state
     (``Training(keep_optimizer=True)``), with three exceptions. In the authors' code, a node in no
-    split uses its true label. Here, like every node outside the training split, it uses the model's
-    probabilities. If there are no edges, all confidences are 0, and clients have equal weights. In
-    the authors' code the mean is then NaN. The authors use a GAMLP as the model; here the task
-    defines the model.
+    split uses its true label. Here such a node uses the model's probabilities, like every node
+    outside the training split. If there are no edges, all confidences are 0, and clients have equal
+    weights. In the authors' code the mean is then NaN. The authors use a GAMLP as the model; here
+    the task defines the model.
 
     Args:
         fedavg: FedAvg of a task, whose server only averages. The model returns a row of logits for

@@ -156,7 +156,7 @@ def interleaved(
 def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Graph, dict[str, Any]]]:
     """Steps of a pass.
 
-    Their context says whether the pass changes the client's personal entries.
+    The context of a step says whether the pass changes the client's personal entries.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))

@@ -63,7 +63,7 @@ def fedtad(
       the outputs;
     - ``L_dis = sum_k exp(-mean_ij ||z_i - z_j||^2 / d_z  |x_i - x_j| / d_x)``.
 
-    The server keeps G and both Adam states from round to round. Everything else is done as in
+    The server keeps G and both Adam states from round to round. Everything else is the same as in
     FedAvg. The method requires nodes with class labels, and one graph per client (Section 4 of the
     paper).
 

@@ -34,7 +34,7 @@ def graphfl(
 
     Each local step of the task is an episode. In an episode, a client first adapts the model by
     `adapt_steps` steps of gradient descent on its support set. Then the local optimiser takes a
-    step. This step uses the gradient of the adapted model's loss on the query set (MAML; GraphFL,
+    step. The step uses the gradient of the adapted model's loss on the query set (MAML; GraphFL,
     Algorithm 1). For predictions, a client adapts the model to all its training examples, in
     evaluation mode. If the task samples minibatches, this adaptation always uses the same
     minibatches.

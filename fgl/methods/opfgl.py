@@ -73,20 +73,21 @@ def opfgl(
     learns rare classes more from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. A node
-    gets a label under two conditions. Its degree is at least `min_degree`, and its fraction of
-    propagated labels is at least `sure` for one of the `expand` classes with the largest H_c.
+    gets a label under two conditions. The node's degree must be at least `min_degree`. The node's
+    fraction of propagated labels must be at least `sure` for one of the `expand` classes with the
+    largest H_c.
 
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
     server's graph and keeps the step with the best validation score on its own nodes. Here the
     server trains a single time and keeps the last step. In the public code, fine-tuning ends at the
     best validation score. Here the caller selects the round. The loops of the public code run one
-    more step. It labels a node by ``F / (sum F + 1e-9)``, which reaches 1 only in float32, and only
-    if sum F is above about .03; so here more nodes are labelled if `min_degree` is small. In a
-    directed graph it counts degrees at the other ends of the edges. On ogbn-arxiv its server's
-    graph has ``ceil(rate n_c)`` nodes of class c. Features in the public code are 0 or 1. For much
-    smaller features, such as rows divided by their sums, the learning rates of the server are too
-    small.
+    more step. The public code labels a node by ``F / (sum F + 1e-9)``. This value reaches 1 only in
+    float32, and only if sum F is above about .03. So here more nodes are labelled if `min_degree`
+    is small. In a directed graph, the public code counts degrees at the other ends of the edges. On
+    ogbn-arxiv, the graph of the public code's server has ``ceil(rate n_c)`` nodes of class c.
+    Features in the public code are 0 or 1. For much smaller features, such as rows divided by their
+    sums, the learning rates of the server are too small.
 
     Args:
         fedavg: FedAvg of a task; clients use its loss and local training from the second round on.

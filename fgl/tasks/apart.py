@@ -1,7 +1,7 @@
 """Checks that the scored examples of a task are not also training examples.
 
-Scores on training labels do not measure generalisation. These checks only give a warning, since a
-user may want to measure memorisation.
+Scores on training labels do not measure generalisation. These checks of a task only give a warning,
+since a user may want to measure memorisation.
 """
 
 from __future__ import annotations

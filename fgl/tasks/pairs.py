@@ -57,10 +57,10 @@ def pair_task(
     pair, and it is known in the pair's time window. Validation and test pairs are never used as
     negatives.
 
-    With `ranking`, the true ends of pairs are ranked among all nodes. Such pairs can be triples of
-    a knowledge graph. For each training pair, each local step samples `negatives` pairs with other
-    targets, and as many pairs with other sources. These other nodes are sampled uniformly, and only
-    training pairs are excluded from the negatives.
+    With `ranking`, the true ends of pairs are ranked among all nodes. Pairs can be triples of a
+    knowledge graph, for example. For each training pair, each local step samples `negatives` pairs
+    with other targets, and as many pairs with other sources. The other targets and sources are
+    sampled uniformly, and only training pairs are excluded from the negatives.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.

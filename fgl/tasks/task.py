@@ -61,8 +61,8 @@ class Task:
         """The score function of a method: ``(outbox, client_states) -> metrics``.
 
         With `each`, the metrics include each client's own metrics and the worst client's metrics.
-        These metrics are also included if `select` is a metric of the worst client (see
-        `fgl.evaluate_on`).
+        If `select` is a metric of the worst client, the metrics of single clients are included too
+        (see `fgl.evaluate_on`).
         """
         if not (each or self.select.removeprefix("-").startswith("worst_")):
             return self.scores(method, self.clients)

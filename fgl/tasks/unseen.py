@@ -27,8 +27,8 @@ def with_unseen(task: Task, count: int) -> Task:
     that it could receive. If the method has one common model, these scores are all equal.
     ``unseen_accuracy`` is the mean over unseen clients, each scored on its own test nodes. If the
     server sends no model, as in local training, ``unseen_accuracy`` is left out. If the other
-    clients have `node_id`, centralized training uses only nodes of these clients. Otherwise
-    centralized training is not available.
+    clients have `node_id`, centralized training uses only nodes of these clients. Without
+    `node_id`, centralized training is not available.
 
     Args:
         task: a task that classifies nodes.

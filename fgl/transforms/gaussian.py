@@ -261,7 +261,7 @@ def counted(
 def _without_record(aggregate: Any) -> Any:
     """The server's function.
 
-    Its state does not include the record of the rounds.
+    The state of this function does not include the record of the rounds.
     """
 
     def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:

@@ -38,7 +38,7 @@ class ChangedInPlace(ValueError):
 def checked(method: Method) -> Method:
     """The same method with checks.
 
-    Its functions raise if they return or change an invalid value.
+    The functions of the checked method raise an error if they return or change an invalid value.
 
     - `receive` must return a context and a complete model, including the personal tensors.
       `receive` must not change the message or the state.

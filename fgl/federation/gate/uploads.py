@@ -695,12 +695,12 @@ def _check_count(message: Message, most: float) -> None:
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
     """Errors of clients whose change is too large, relative to the median or to the sent size.
 
-    The first bound is `most` times the round's median. It applies only to changes that are larger
-    than the sent entry, or larger than 1 if no entry was sent. If the number of clients is even,
-    the upper median is used. With the lower median, half of the clients could have the other half
-    refused by sending almost unchanged models. The second bound is `most` times the size of the
-    sent entry. A size below 1 is replaced by 1. The second bound also limits the growth of the
-    server's own message.
+    The first bound is `most` times the round's median. The first bound applies only to changes that
+    are larger than the sent entry, or larger than 1 if no entry was sent. If the number of clients
+    is even, the upper median is used. With the lower median, half of the clients could have the
+    other half refused by sending almost unchanged models. The second bound is `most` times the size
+    of the sent entry. A size below 1 is replaced by 1. The second bound also limits the growth of
+    the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -128,9 +128,9 @@ TRAINING = {
 class Method:
     """A federated method: the functions of clients and server, and the settings of a round.
 
-    Messages and states are dicts of named tensors. They may contain dicts of tensors, but no deeper
-    nesting. A method is immutable: `fedavg` returns a method, and ``dataclasses.replace`` returns a
-    copy with some fields replaced.
+    Messages and states are dicts of named tensors. A message or state may contain dicts of tensors,
+    but no deeper nesting. A method is immutable: `fedavg` returns a method, and
+    ``dataclasses.replace`` returns a copy with some fields replaced.
 
     Args:
         model: the architecture. The module holds the initial parameters; trained parameters are

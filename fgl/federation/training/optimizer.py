@@ -60,7 +60,7 @@ def change_grads(
 ) -> None:
     """Replace the gradients by the results of `adjust`.
 
-    It gets zeros for a missing gradient.
+    If a gradient is missing, `adjust` gets zeros.
     """
     for leaf in leaves.values():
         if leaf.grad is None:

@@ -55,7 +55,7 @@ class Unseen:
     def of(cls, graph: Graph) -> Any:
         """The form of a client's graph.
 
-        Its static type is `Graph`.
+        The static type of this form is `Graph`.
         """
         return cls(graph)
 
@@ -121,7 +121,7 @@ def _like_row(width: int, dtype: torch.dtype, of_y: torch.dtype, device: torch.d
 def of_row(like: Graph, x: Tensor, y: Tensor) -> Graph:
     """A graph of one row.
 
-    It is created without checks, so that it can be created under vmap.
+    The graph is created without checks, so that it can be created under vmap.
     """
     row = copy.copy(like)
     row.__dict__.update(x=x[None], y=y[None])
@@ -267,7 +267,7 @@ def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
 def made_up(graph: Graph) -> Graph:
     """Public examples in the form of a client's graph.
 
-    Their features are 0 and 1.
+    The features of these examples are 0 and 1.
 
     Fields, widths and dtypes are those of the client's graph, but no value depends on an example.
     The made-up labels are 0 and 1.

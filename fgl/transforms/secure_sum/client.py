@@ -103,7 +103,7 @@ class Client:
         }
 
     def _said(self, pair: Tensor, graph: Graph) -> Params:
-        """This client's public keys.
+        """The public keys of this client.
 
         In the signed mode, a signature of these keys is added.
         """

@@ -38,11 +38,11 @@ def secure_sum(
     An honest server learns only ``sum_k n_k theta_k`` and ``sum_k n_k`` over the clients whose
     masked uploads arrive. With `signed`, a dishonest server learns no more than an honest server. A
     sum is an exchange that takes four rounds of the run. In the first round, clients publish keys.
-    In the second round, clients send each other encrypted shares of their secrets. These messages
-    are called letters. In the third round, clients train and send masked uploads. In the fourth
-    round, clients reveal the shares that remove the masks. So ``num_rounds=40`` gives ten rounds of
-    the method. `summed_rounds` joins the four rounds of each exchange. Between two exchanges, the
-    outbox and the states are those of the method without this transform.
+    In the second round, clients send each other encrypted shares of their secrets. Messages with
+    encrypted shares are called letters. In the third round, clients train and send masked uploads.
+    In the fourth round, clients reveal the shares that remove the masks. So ``num_rounds=40`` gives
+    ten rounds of the method. `summed_rounds` joins the four rounds of each exchange. Between two
+    exchanges, the outbox and the states are those of the method without this transform.
 
     Args:
         method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a

@@ -153,7 +153,7 @@ def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
 def _ages(states: Mapping[int, State]) -> dict[int, tuple[tuple[str, float], ...]]:
     """Entries and step counts of each kept optimiser.
 
-    Within a cohort all of them must be equal, since a cohort has one optimiser.
+    Within a cohort, entries and step counts must be equal, since a cohort has one optimiser.
     """
     kept_by: dict[int, Any] = {k: state.get("optimizer", {}) for k, state in states.items()}
     # A method may keep a tensor of its own under this name.

@@ -66,13 +66,13 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
     If D by itself reaches a twelfth of the cache, one client keeps all cores busy, and a batch
     would not fit in the cache. In that case all clients train one at a time. A batch pads all
-    clients to the size of the largest client. So for this comparison, D is multiplied by the ratio
-    of D to the mean of all clients' D. If clients hold many graphs, the bound is three fifths of
-    the cache. Below the bound, at least ten clients share a batch. For many graphs, products with
-    dense weights take most of the time, and such products depend less on the cache.
+    clients to the size of the largest client. So D is multiplied by its ratio to the mean of all
+    clients' D before it is compared with the cache. If clients hold many graphs, the bound is three
+    fifths of the cache. Below the bound, at least ten clients share a batch. For many graphs,
+    products with dense weights take most of the time, and such products depend less on the cache.
 
-    Clients that have their own models are batched by kind of model. In that case the smallest
-    number is returned, over all kinds of model that several clients have.
+    Clients that have their own models are batched by kind of model. In that case the result is the
+    smallest number over all kinds of model that several clients have.
 
     The result is the same on every computer, since the cache size is a constant and is not
     measured. If a loss does not work in a batch, the first round detects this error, and `fgl.run`

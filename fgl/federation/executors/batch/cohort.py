@@ -206,7 +206,7 @@ class Cohort:
     def known(self) -> list[Tensor]:
         """The stacks that losses may use and that are still in memory.
 
-        These stacks become arguments of `vmap`.
+        The known stacks become arguments of `vmap`.
         """
         return [stack for ref in self._lifted if (stack := ref()) is not None]
 

@@ -323,7 +323,7 @@ def _copies(stacks: Params) -> Params:
 def _random_state(state: Tensor) -> Iterator[None]:
     """A context in which torch has the given random state.
 
-    The current state is restored afterwards.
+    Torch's current random state is restored afterwards.
     """
     present = torch.get_rng_state()
     torch.set_rng_state(state)

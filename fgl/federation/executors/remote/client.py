@@ -138,7 +138,7 @@ def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]
 def plan(agreed: Mapping[str, Any]) -> str:
     """A digest of everything that a run does with the data of a client.
 
-    A site approves this digest.
+    A site approves runs by this digest.
 
     The digest does not include threads and versions, so a site may use a different computer.
 
@@ -194,8 +194,8 @@ def answer(
     The reply is stored. If the same request is repeated in the same round, the client sends the
     stored reply again, bit for bit. Sending a reply again has no privacy cost. The reply is the
     same if two processes of the site answer simultaneously. The answer's `paid` is the number of
-    answers to this request for which the ledger was charged. This number is 0 for a first answer.
-    The new state is stored in addition to the valid state. The `onward` entries of the new state
+    answers to this request for which the ledger was charged. For a first answer, `paid` is 0. The
+    new state is stored in addition to the valid state. The `onward` entries of the new state
     replace the old entries on disk before the reply is sent.
 
     Raises:
@@ -262,7 +262,7 @@ def joined(
 ) -> Answer:
     """The message of a client before the first round.
 
-    This message has no noise and is not stored.
+    The joining message has no noise and is not stored.
 
     Raises:
         ValueError: if the message would exceed the ledger's budget.
@@ -323,9 +323,9 @@ def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
 
 
 def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
-    """Everything on the shelf that an answer changes.
+    """Everything on the shelf that the answer to a request changes.
 
-    If all marks are unchanged, there was no answer in the meantime.
+    If all these values are unchanged, there was no answer in the meantime.
     """
     reply = shelf.read(note.round, "reply")
     question = None if reply is None else reply.partition(b"\n")[0]

@@ -30,7 +30,7 @@ SLOWEST = 30.0  # seconds between two questions to an app that dies of each
 class _Refused(NamedTuple):
     """A rejected node.
 
-    `client` is its client number, or -1 if unknown, and `why` is the reason.
+    `client` is the client number of the node, or -1 if unknown, and `why` is the reason.
     """
 
     client: int
@@ -62,9 +62,9 @@ class RemoteClients:
     """Executor of clients at remote nodes; the network gives each node an id.
 
     The `states` of this executor do not contain the clients' own states. For each client, `states`
-    has the number of the run and a round. This round is the last one in which the client's message
-    was accepted. The state that the client had after this round is the valid state. The round is -1
-    if the client keeps no state.
+    has the number of the run and a round. The recorded round is the last one in which the client's
+    message was accepted. The state that the client had after this round is the valid state. The
+    round is -1 if the client keeps no state.
 
     Args:
         post: sends messages to nodes.

@@ -98,7 +98,7 @@ class Refusal(ValueError):
 def refusing() -> Iterator[None]:
     """A context that converts errors to a `Refusal`.
 
-    This context is for code whose error messages quote no data.
+    Use this context for code whose error messages quote no data.
 
     Example:
         >>> with refusing():

@@ -16,8 +16,8 @@ from ...saved.checkpoint import read_sealed, write_sealed
 class Shelf(Protocol):
     """Storage for a client's states and replies, by round, in a folder or in memory.
 
-    There is one item of the kind ``"onward"``, stored under round 0. This item is never reset to
-    earlier values.
+    A shelf has one item of the kind ``"onward"``, stored under round 0. The ``"onward"`` item is
+    never reset to earlier values.
     """
 
     def read(self, index: int, kind: str = "state") -> bytes | None: ...
@@ -30,7 +30,7 @@ class Shelf(Protocol):
 class StateFolder:
     """A shelf in a folder.
 
-    Each state is a file with a checksum that is written completely or not at all.
+    Each state is a file with a checksum. The file is written completely or not at all.
 
     Only the owner can read the folders and files.
 
