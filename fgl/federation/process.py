@@ -49,7 +49,7 @@ def young_only() -> Iterator[None]:
 def memory_kept() -> Iterator[None]:
     """A context in which the process keeps freed memory.
 
-    At the end, it returns this memory to the system.
+    At the end, the process returns this memory to the system.
 
     A local step allocates and frees tensors of a few megabytes. glibc immediately returns freed
     memory at the end of its heap to the system. When the process requests the memory again, the

@@ -141,7 +141,7 @@ def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> 
 def _note_training(record: Round, executor: Executor, history: Sequence[Round]) -> None:
     """Record how the clients were trained.
 
-    Warn once if they could not train as a batch.
+    Warn once if the clients could not train as a batch.
     """
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if not any(each.untraced for each in history):
@@ -385,7 +385,7 @@ def _nobody(record: Round, where: str) -> RuntimeError:
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:
     """The new outbox.
 
-    Clients that are missing from it keep their old messages.
+    Clients that are missing from the new outbox keep their old messages.
 
     Old messages are copied, since a view of a batch would hold the whole batch in memory.
     """

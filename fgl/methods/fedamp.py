@@ -68,7 +68,7 @@ def heurfedamp(
     ``lambda / 2 ||theta - u_i||^2``. As in the public code, the optimiser is reset in every round.
     In a client's first round, there is no penalty. (In the public code, only the first round of the
     federation is without a penalty. Here a client that joins later cannot know whether its first
-    round was that round.)
+    round was the federation's first round.)
 
     Args:
         fedavg: FedAvg of a task, whose server only averages.

@@ -122,7 +122,7 @@ def changes(
 def _of_each(
     uploads: Mapping[int, Message], clients: Sequence[int], key: str, name: str
 ) -> list[Tensor]:
-    """The values that are in memory of one tensor name, for each client."""
+    """The values in memory of one tensor, for each client."""
     values = [uploads[client][key] for client in clients]
     tensors = [value[name] for value in values] if isinstance(values[0], Mapping) else values
     strided = tensors[0].layout == torch.strided

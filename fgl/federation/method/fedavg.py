@@ -161,7 +161,7 @@ class OfMeans:
     def serve_model(self, model: Params | None, inbox: Inbox, state: State) -> Made:
         """Call the server with `model` as the mean of the models.
 
-        None means that there is no mean.
+        `model` is None if there is no mean.
         """
         return self.serve(
             Means.over(inbox, model=model, equally=self.equally, reads=self.reads), state
@@ -295,7 +295,7 @@ class OfSums:
 def _of_odd_layout(parts: Mapping[int, Params]) -> list[int]:
     """The clients whose uploads do not have the most common layout.
 
-    If two layouts tie, these are all clients.
+    If two layouts tie, all clients are returned.
     """
     layouts = {client: _layout(tensors) for client, tensors in parts.items()}
     counts = Counter(layouts.values()).most_common(2)
@@ -561,7 +561,7 @@ def accept_all(message: Message, client: int, state: State) -> None:
 def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's `accept` if all clients have the same weight.
 
-    Then ``"num_examples"`` is at most 1.
+    With equal weights, ``"num_examples"`` is at most 1.
 
     `Rules.max_examples` is still the number of examples of the largest client, since other entries
     of an upload may contain a number of examples.

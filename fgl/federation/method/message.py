@@ -585,7 +585,7 @@ def changed_messages(
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
     """The message, or part of it, that all clients received.
 
-    Raise if two clients received different ones.
+    Raise an error if two clients received different messages.
 
     Args:
         sent: for each client a message, or a part of a message.

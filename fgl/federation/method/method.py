@@ -94,14 +94,14 @@ class Training:
     def adjusted(self, grads: Params, params: Params, context: Any) -> Params:
         """The gradients.
 
-        If `adjust` is set, it changes them.
+        If `adjust` is set, it changes the gradients.
         """
         return grads if self.adjust is None else self.adjust(grads, params, context)
 
     def settled(self, new: Params, old: Params, context: Any) -> Params:
         """The new tensors after a step.
 
-        If `settle` is set, it changes them.
+        If `settle` is set, it changes the new tensors.
         """
         return new if self.settle is None else self.settle(new, old, context)
 

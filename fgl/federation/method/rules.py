@@ -194,8 +194,8 @@ class Ragged:
     """A tensor whose first dimension differs between clients, with a mask that marks its own rows.
 
     A batch of clients pads such a tensor with zeros, so a loss must ignore the padding. In
-    `receive`, put the tensor into the context as ``Ragged(tensor)``. In the loss, read it as
-    ``context[key].values`` and leave out the rows that ``context[key].mask`` excludes. Outside a
+    `receive`, put the tensor into the context as ``Ragged(tensor)``. In the loss, read the tensor
+    as ``context[key].values`` and leave out the rows that ``context[key].mask`` excludes. Outside a
     batch, all entries of the mask are True.
 
     Args:
