@@ -11,16 +11,14 @@ interruption, and ``python -m fgl.study study-leaderboard`` joins it.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import torch
 from harness.machine import example
-from harness.study_page import publish_study
+from harness.study_page import play_study, study_flags
 
 import fgl
 from fgl import LogUniform, Tuned, Uniform, methods, tasks
-from fgl.study import Study
 
 SETTINGS = {
     "Cora": tasks.SubgraphNodes(dataset="cora"),
@@ -78,18 +76,10 @@ ENTRANTS = {
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--entrants", type=int, default=8)
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--report", action="store_true")
-    args = parser.parse_args(argv)
-    if args.report:
-        return publish_study(Study(args.folder), "leaderboard")
+    args = study_flags(argv, entrants=8)
     chosen = dict(list(ENTRANTS.items())[: args.entrants])
-    how: dict[str, Any] = {"num_rounds": 100, "trials": 12, "seeds": range(10), "patience": 20}
-    how |= {"local": LOCAL, "workers": args.workers, "folder": args.folder}
-    print(fgl.study(chosen, SETTINGS, **how))
+    how: dict[str, Any] = {"local": LOCAL, "num_rounds": 100, "seeds": range(10)}
+    play_study("leaderboard", args, chosen, SETTINGS, **how)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,14 @@ seed, then 8 seeds.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
-from harness.study_page import publish_study
+from harness.flags import some
+from harness.study_page import play_study, study_flags
 from leaderboard import BOUNDS, fedadam, fedavg
 from papers.matrix import GraphsWithValidation
 
-import fgl
 from fgl import LogUniform, Tuned, methods, tasks
-from fgl.study import Study
 
 SETTINGS = {
     "PROTEINS": GraphsWithValidation(dataset="PROTEINS"),
@@ -41,18 +39,10 @@ ENTRANTS = {
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--report", action="store_true")
-    args = parser.parse_args(argv)
-    if args.report:
-        return publish_study(Study(args.folder), "matrix")
+    args = study_flags(argv, settings=some(SETTINGS))
     settings = {name: SETTINGS[name] for name in args.settings}
-    how: dict[str, Any] = {"num_rounds": 50, "trials": 12, "seeds": range(8), "patience": 20}
-    how |= {"local": LOCAL, "workers": args.workers, "folder": args.folder}
-    print(fgl.study(ENTRANTS, settings, **how))
+    how: dict[str, Any] = {"local": LOCAL, "num_rounds": 50, "seeds": range(8)}
+    play_study("matrix", args, ENTRANTS, settings, **how)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODULE, "ROWS", 1000)  # several blocks of features
         MODULE.make_graph(place / "graph", NODES)
-    MODULE.cut(place, CLIENTS, "ldg")
+    MODULE.cut(place, CLIENTS)
     return place
 
 

@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import re
 import statistics
 from collections.abc import Iterator
+from typing import Any
 
+import fgl
 from fgl.study import Study
 from fgl.study.results import Tested
 from fgl.targets import less_is_better
 
+from .flags import arguments, flag
 from .machine import RESULTS, ROOT
 from .report import publish
 
 MOST = 5  # sentences
 KEPT = ("id", "setting", "method", "seed", "rounds", "stage", "local", "own", "status", "error")
 KEPT += ("validation", "metric", "at", "seconds", "processor", "environment", "command")
+
+
+def study_flags(argv: list[str] | None, **flags: Any) -> argparse.Namespace:
+    """A study's command line: its folder, and how many processes play it."""
+    common = {"folder": flag(str, positional=True), "workers": flag(int), "report": False}
+    return arguments(argv, json=False, **common, **flags)
+
+
+def play_study(
+    name: str, args: argparse.Namespace, entrants: Any, settings: Any, **how: Any
+) -> None:
+    """Begin a study or go on with it; with ``--report``, write its part of a page."""
+    if args.report:
+        return publish_study(Study(args.folder), name)
+    how |= {"trials": 12, "patience": 20, "workers": args.workers, "folder": args.folder}
+    print(fgl.study(entrants, settings, **how))
 
 
 def publish_study(study: Study, name: str) -> None:

@@ -172,30 +172,22 @@ def nodes(folder: Path, timeout: float) -> Part:
     return Part(result, folder / "states", missed, happened)
 
 
-def without_folder(folder: Path, timeout: float) -> Part:
-    """A SuperNode that keeps its client's state in memory is killed, and comes back."""
-    with Federation(folder, folder / "graphs", CLIENTS, states=False) as here:
+def killed_once(folder: Path, timeout: float, *, secure: bool) -> Part:
+    """A SuperNode is killed and comes back: with TLS and its key, or with no folder for its state.
+
+    Without a folder the client's state is gone with the process.
+    """
+    with Federation(folder, folder / "graphs", CLIENTS, secure=secure, states=secure) as here:
 
         def back() -> None:
             here.stop(f"node-{CLIENT}", signal.SIGKILL)
-            here.start_node(CLIENT)
+            here.supervise(CLIENT) if secure else here.start_node(CLIENT)
 
         during = after_round(folder, 0, back)
         result = run(here, folder, during, timeout=timeout, rounds=3, clients=CLIENTS)
+    if secure:
+        return Part(result, folder / "states", {}, {"TLS and a key, killed, back in time": 1})
     return Part(result, None, {"killed without a folder, back in time": [1, 2]}, {})
-
-
-def with_key(folder: Path, timeout: float) -> Part:
-    """With TLS and keys: a SuperNode is killed, and comes back with its key."""
-    with Federation(folder, folder / "graphs", CLIENTS, secure=True) as here:
-
-        def back() -> None:
-            here.stop(f"node-{CLIENT}", signal.SIGKILL)
-            here.supervise(CLIENT)
-
-        during = after_round(folder, 0, back)
-        result = run(here, folder, during, timeout=timeout, rounds=3, clients=CLIENTS)
-    return Part(result, folder / "states", {}, {"TLS and a key, killed, back in time": 1})
 
 
 def kept_out(folder: Path, timeout: float) -> Part:
@@ -247,8 +239,8 @@ def superlink(folder: Path, timeout: float, *, database: bool) -> Part:
 PARTS: dict[str, Callable[[Path, float], Part]] = {
     "answers": answers,
     "nodes": nodes,
-    "without-folder": without_folder,
-    "with-key": with_key,
+    "without-folder": partial(killed_once, secure=False),
+    "with-key": partial(killed_once, secure=True),
     "kept-out": kept_out,
     "superlink-database": partial(superlink, database=True),
     "superlink-memory": partial(superlink, database=False),

@@ -2,7 +2,6 @@
 
     python benchmarks/reliability/processors.py --json benchmarks/results/processors.json
     python benchmarks/reliability/processors.py --settings intel away --files tests/test_run.py
-    python benchmarks/reliability/processors.py --quick         what CI runs, a few minutes
     python benchmarks/reliability/processors.py --report        the table, from that file
 
 A setting is an environment, in which all tests are run: kernels of torch (`ATEN_CPU_CAPABILITY`),
@@ -95,30 +94,6 @@ SETTINGS = {
     ),
     "any order": Setting("tests in a random order (pytest-randomly)", {}, shuffled=True),
 }
-QUICK = ("intel", "not Intel")  # whoever made the processor at hand, one is new to it
-QUICK_FILES = tuple(  # those that compare bits, and those that compare numbers with loops
-    f"tests/test_{name}.py"
-    for name in [
-        "aggregate",
-        "aggregate_bits",
-        "aggregate_robust",
-        "attention",
-        "client_network",
-        "cohort",
-        "hooks",
-        "losses_cross_entropy",
-        "losses_model_contrast",
-        "losses_node_contrast",
-        "losses_reconstruction_loss",
-        "losses_structure_distillation",
-        "methods",
-        "nn",
-        "personalize",
-        "run",
-        "train",
-        "transforms",
-    ]
-)
 OFFLINE = {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https")}  # nobody answers
 TRAINED = ("nodes", "gat", "sage", "overlapping", "own", "links", "graphs")  # FedAvg's
 OTHERS = (("fedopt yogi", "nodes"), ("scaffold", "nodes"), ("fedamp", "nodes"), ("gcfl", "graphs"))
@@ -280,7 +255,6 @@ def main(argv: list[str] | None = None) -> int:
         settings=flag(list(SETTINGS), nargs="*", choices=SETTINGS),
         files=flag([], "test files; default all", nargs="*"),
         workers=flag(2, "where a setting says no other number"),
-        quick=flag(False, "two settings on the numeric files"),
         report=flag(False, "run nothing"),
         numbers=flag(Path, "train here, and save the models there"),
     )
@@ -290,7 +264,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.numbers:
         numbers(args.numbers)
         return 0
-    names, files = (QUICK, list(QUICK_FILES)) if args.quick else (args.settings, args.files)
+    names, files = args.settings, args.files
     known = kept(args.json).get("settings", {})
     with tempfile.TemporaryDirectory() as folder:
         for name in names:

@@ -74,20 +74,17 @@ def mapped(folder: Path, name: str) -> torch.Tensor:
     return torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c"))
 
 
-def cut(folder: Path, clients: int, partition: str) -> dict[str, Any]:
+def cut(folder: Path, clients: int) -> dict[str, Any]:
     """Cut the graph, and write each client's into a folder of its own."""
     torch.set_num_threads(1)
     x, y = mapped(folder / "graph", "x"), mapped(folder / "graph", "y")
     edges = mapped(folder / "graph", "edge_index")
     whole = fgl.Graph(torch.zeros(len(y), 1), edges, y=y, num_classes=CLASSES)
     start = time.process_time()
-    parts = {
-        "ldg": fgl.data.partitions.ldg_partition,
-        "metis": fgl.data.partitions.metis_partition,
-    }[partition](whole, clients)
+    parts = fgl.data.partitions.ldg_partition(whole, clients)
     seconds = time.process_time() - start
     whole = fgl.data.splits.random_split(whole, train=TRAIN, val=VAL)
-    out: dict[str, Any] = {"cut_seconds": round(seconds, 1), "partition": partition}
+    out: dict[str, Any] = {"cut_seconds": round(seconds, 1), "partition": "ldg"}
     out["cut_peak_mb"] = round(process_memory("VmHWM"))
     sizes, entries = [], 0
     cuts = fgl.data.partitions.partition_graph(whole, parts)
@@ -239,7 +236,6 @@ def main() -> None:
         clients=50,
         participants=10,
         rounds=5,
-        partition=flag("ldg", "how the graph is cut", choices=("ldg", "metis")),
         hidden=128,
         batch_size=256,
         workers=flag(2, "processes of clients"),
@@ -253,7 +249,6 @@ def main() -> None:
         publish("papers-like", table(kept(RESULTS / "papers_like.json")["runs"]))
         return
     words = ["--nodes", str(args.nodes), "--clients", str(args.clients)]
-    words += ["--partition", args.partition]
     if args.stage == "rounds":
         from speed.papers_app import Sizes
 
@@ -262,11 +257,11 @@ def main() -> None:
         return
     if args.stage:
         work = {"graph": lambda: make_graph(folder / "graph", args.nodes)}
-        work["clients"] = lambda: cut(folder, args.clients, args.partition)
+        work["clients"] = lambda: cut(folder, args.clients)
         start = time.perf_counter()
         found = work[args.stage]()
         if args.stage == "clients":
-            found |= {"num_clients": args.clients, "partition": args.partition}
+            found |= {"num_clients": args.clients}
         found |= {"seconds": round(time.perf_counter() - start, 1)}
         write({**found, "peak_mb": round(process_memory("VmHWM"))}, folder / f"{args.stage}.json")
         return
@@ -279,10 +274,8 @@ def main() -> None:
             f"Expected {folder} to be of {args.nodes} nodes, but got {report['graph']}"
         )
     report["clients"] = stage("clients", folder, *words)
-    for name, asked in (("num_clients", args.clients), ("partition", args.partition)):
-        got = report["clients"].get(name, asked)
-        if got != asked:
-            raise SystemExit(f"Expected {folder} to be cut with {name} {asked}, but got {got}")
+    if report["clients"].get("num_clients", args.clients) != args.clients:
+        raise SystemExit(f"Expected {folder} to have {args.clients} clients, but got others")
     command = [sys.executable, __file__, "--stage", "rounds", "--folder", str(folder), *words]
     for name in ("participants", "rounds", "hidden", "batch_size", "workers"):
         command += [f"--{name.replace('_', '-')}", str(getattr(args, name))]

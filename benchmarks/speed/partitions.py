@@ -5,8 +5,7 @@
     python benchmarks/speed/partitions.py --report                          docs/speed.md
 
 Every case is a process of its own, of one thread. Seconds are the processor's, for the partition
-alone; memory is the peak of the whole process, with the graph in it. The peers are libraries that
-were not chosen: their communities are dealt to clients by the same rule.
+alone; memory is the peak of the whole process, with the graph in it.
 """
 
 from __future__ import annotations
@@ -31,16 +30,12 @@ from harness.machine import RESULTS, kept, machine, pyplot, write
 from harness.report import publish
 
 import fgl
-from fgl.data.partitions.cuts import deal
-from fgl.data.undirected import pairs
 
 CLIENTS = 10
 GROWING = {f"growth-{n}": n for n in (10_000, 30_000, 100_000, 300_000, 1_000_000)}
 GRAPHS = ("cora", "pubmed", "100k", "arxiv-like", "products-like", *GROWING)
-LONG = {  # networkx and leidenalg would take hours, networkit differs with the number of threads
+LONG = {  # networkx would take hours
     "networkx": ("cora", "pubmed", "100k", "growth-10000", "growth-30000", "growth-100000"),
-    "leidenalg": ("cora", "pubmed", "100k"),
-    "networkit": ("cora", "pubmed", "100k", "arxiv-like", "products-like"),
 }
 
 
@@ -54,40 +49,12 @@ def graph(name: str) -> fgl.Graph:
     return found.replace(x=torch.zeros(found.num_nodes, 1))
 
 
-def networkit(whole: fgl.Graph, clients: int) -> list[torch.Tensor]:
-    import networkit as nk
-
-    nk.setNumberOfThreads(1)
-    nk.setSeed(0, False)
-    ends = pairs(whole.edge_index, whole.num_nodes).numpy()
-    finder = nk.community.PLM(nk.GraphFromCoo((ends[:, 0], ends[:, 1]), n=whole.num_nodes))
-    label = torch.tensor(finder.run().getPartition().getVector())
-    return dealt(label, whole, clients)
-
-
-def leidenalg(whole: fgl.Graph, clients: int) -> list[torch.Tensor]:
-    import igraph
-    import leidenalg as library
-
-    ends = pairs(whole.edge_index, whole.num_nodes).numpy()
-    network = igraph.Graph(n=whole.num_nodes, edges=ends)
-    found = library.find_partition(network, library.ModularityVertexPartition, seed=0)
-    return dealt(torch.tensor(found.membership), whole, clients)
-
-
-def dealt(label: torch.Tensor, whole: fgl.Graph, clients: int) -> list[torch.Tensor]:
-    communities = label.argsort(stable=True).split(label.bincount().tolist())
-    return deal([own.tolist() for own in communities], whole, clients, 20)
-
-
 CUTS: dict[str, Callable[..., list[torch.Tensor]]] = {
     "networkx": fgl.data.partitions.louvain_partition,
     "louvain_igraph": partial(fgl.data.partitions.louvain_partition, engine="igraph"),
     "leiden": fgl.data.partitions.leiden_partition,
     "metis": fgl.data.partitions.metis_partition,
     "ldg": fgl.data.partitions.ldg_partition,
-    "networkit": networkit,
-    "leidenalg": leidenalg,
 }
 
 
@@ -159,7 +126,7 @@ def report(numbers: dict[str, Any]) -> None:
             )
     lines += ["", f"{box['cpu']}, one thread, commit {box['commit']}.", ""]
     if picture(numbers):
-        lines += ["![partitions](images/partitions.png)", ""]
+        lines += ["![partitions](../../../docs/images/partitions.png)", ""]
     publish("partitions", "\n".join(lines) + "\n")
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from harness.machine import RESULTS, ROOT, kept
+from harness.machine import RESULTS, ROOT, kept, pyplot
 from harness.report import publish
-from speed import targets
 
 DOCS = ROOT / "docs"
+IMAGES = "../../../docs/images"  # from the page of all tables
 
 
 def described(found: dict[str, Any]) -> str:
@@ -59,12 +59,7 @@ def kernels_table(kernels: dict[str, Any]) -> list[str]:
 
 
 def picture(speed: dict[str, Any], kernels: dict[str, Any]) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    (DOCS / "images").mkdir(exist_ok=True)
+    plt = pyplot()
     names = {"pyg": "PyG loop", "loop": "fgl, one by one", "batch": "fgl, batch"}
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), constrained_layout=True)
     for axis, method in zip(axes, ("gcn_fedavg", "fgssl"), strict=True):
@@ -127,31 +122,33 @@ MORE = {  # further tables, each from a file that may not have been measured yet
 
 
 def write_speed() -> None:
-    speed, two = kept(RESULTS / "speed.json"), kept(RESULTS / "speed-2-threads.json")
-    gpu, kernels = kept(RESULTS / "speed-gpu.json"), kept(RESULTS / "kernels.json")
-    other = kept(RESULTS / "speed-intel.json")
-    columns = {
-        "AMD EPYC, 1 thread": speed,
-        "AMD EPYC, 2 threads": two,
-        f"{other['machine']['cpu']}, 1 thread": other,
-        "GPU": gpu,
-    }
-    lines = [*targets.table(columns), "", f"Rounds: {described(speed)}."]
-    lines += [f"Beside them: {described(other)} ({other['machine']['about']})."]
-    lines += ["", "![rounds](images/speed.png)", ""]
+    speed, kernels = kept(RESULTS / "speed.json"), kept(RESULTS / "kernels.json")
+    other, gpu = kept(RESULTS / "speed-intel.json"), kept(RESULTS / "speed-gpu.json")
+    ratio = other["gcn_fedavg/K=10/batch_over_pyg"]
+    lines = [f"Rounds: {described(speed)}."]
+    lines += [f"{described(other)} ({other['machine']['about']}): batch / PyG of FedAvg, K = 10:"]
+    lines += [f"{ratio}x.", "", f"![rounds]({IMAGES}/speed.png)", ""]
+    columns = {"": speed, ", two threads": kept(RESULTS / "speed-2-threads.json"), ", GPU": gpu}
     for method in ("gcn_fedavg", "fgssl"):
-        lines += ["", f"{method}, milliseconds per round", "", *rounds_table(speed, method)]
-        if two:
-            lines += ["", f"{method}, two threads", "", *rounds_table(two, method)]
-    lines += ["", "## Kernels", "", f"{described(kernels)}.", "", "![kernels](images/kernels.png)"]
+        for where, numbers in columns.items():
+            if numbers:
+                title = f"{method}{where}, milliseconds per round"
+                lines += ["", title, "", *rounds_table(numbers, method)]
+    lines += [
+        "",
+        "## Kernels",
+        "",
+        f"{described(kernels)}.",
+        "",
+        f"![kernels]({IMAGES}/kernels.png)",
+    ]
     lines += kernels_table(kernels)
     for file, (title, table) in MORE.items():
         found = kept(RESULTS / file)
         if found:
             lines += ["", f"## {title}", "", f"{described(found)}.", "", *table(found)]
     if not gpu:
-        lines += ["", "The GPU column is empty: no GPU has been at hand yet."]
-        lines += ["`tests/test_cuda.py` waits for one too."]
+        lines += ["", "No GPU has been at hand yet; `tests/test_cuda.py` waits for one too."]
     publish("speed", "\n".join(lines) + "\n")
     picture(speed, kernels)
 
