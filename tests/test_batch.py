@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -13,9 +13,7 @@ import torch
 from federations import (
     CLASSES,
     FEATURES,
-    METHODS,
     SGD,
-    VIEWS,
     end,
     fedavg,
     graphs,
@@ -28,14 +26,6 @@ import fgl
 from fgl import Method, Result, SparseMatrix, Training
 
 SIZES = (12, 20, 31, 17)
-
-
-@pytest.fixture(autouse=True)
-def _plain_views(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """FGSSL draws its views; one by one it would draw others."""
-    for view in VIEWS:
-        monkeypatch.setitem(VIEWS, view, lambda x, adj: (x, adj))
-    yield
 
 
 @cache
@@ -87,12 +77,6 @@ def twins(method: Method, clients: Sequence[fgl.Graph], *, at_once: Any = "all",
     got = fgl.run(method, clients, clients_at_once=at_once, **how)
     parity(got, fgl.run(method, clients, clients_at_once=1, **how))
     return got
-
-
-@cache
-def one_by_one(name: str, kind: str, features: str, dtype: torch.dtype) -> tuple[Method, Result]:
-    method = METHODS[name](model(getattr(fgl.nn, kind), dropout=0.0).to(dtype))
-    return method, fgl.run(method, ragged(features, dtype), num_rounds=4, clients_at_once=1)
 
 
 class Scaled(nn.Module):
@@ -152,12 +136,6 @@ def test_a_loss_that_cannot_be_mapped_is_named(function: Any, what: str) -> None
     assert re.search(what, text)
     assert re.search(r"test_batch.py:\d+", text)
     assert len(run().history) == 1
-
-
-def test_a_loss_that_is_no_scalar_is_refused() -> None:
-    method = changed(lambda logits, data: logits.sum(0))
-    with pytest.raises(ValueError, match=r"Round 0, 5 clients.*scalar.*\[3\]"):
-        fgl.run(method, ragged(), num_rounds=1, clients_at_once="all")
 
 
 def test_an_optimiser_that_mixes_clients_is_refused() -> None:

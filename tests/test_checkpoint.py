@@ -55,11 +55,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_two_newest_are_kept(tmp_path: Path) -> None:
-    kept = []
-    go(
-        tmp_path / "new" / "folder",
-        callbacks=[lambda *_: kept.append(names(tmp_path / "new/folder"))],
-    )
+    kept, folder = [], tmp_path / "new" / "folder"
+    go(folder, callbacks=[lambda *_: kept.append(names(folder))])
     assert kept == [
         ["round-000001.ckpt"],
         ["round-000001.ckpt", "round-000002.ckpt"],
@@ -231,9 +228,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(what: str, folder
 
 
 def test_fewer_rounds_than_were_saved_are_refused(folder: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"num_rounds to be at least the 3 rounds of .*, but got 2"
-    ):
+    with pytest.raises(ValueError, match=r"num_rounds .*got 2"):
         go(folder, 2)
     assert names(folder) == ["round-000002.ckpt", "round-000003.ckpt"]
 
@@ -254,14 +249,9 @@ def test_an_interrupted_round_is_all_that_is_lost(tmp_path: Path) -> None:
             return getattr(method, stage)(*args)
 
         folder = tmp_path / stage
+        broken = replace(method, **{stage: wraps(getattr(method, stage))(interrupted)})
         with pytest.raises(KeyboardInterrupt):
-            fgl.run(
-                replace(method, **{stage: wraps(getattr(method, stage))(interrupted)}),
-                graphs(),
-                num_rounds=ROUNDS,
-                checkpoint=folder,
-                clients_at_once=1,
-            )
+            fgl.run(broken, graphs(), num_rounds=ROUNDS, checkpoint=folder, clients_at_once=1)
         assert names(folder) == ["round-000001.ckpt"]
         assert same(end(go(folder, clients_at_once=1)), undisturbed)
 

@@ -65,9 +65,16 @@ class Normed(nn.Module):
         return out
 
 
+def hooked(tensors: Any) -> torch.optim.Optimizer:
+    made = torch.optim.SGD(tensors, lr=0.1)
+    made.register_step_post_hook(lambda *_: None)
+    return made
+
+
 @pytest.mark.parametrize(
     ("method", "clients", "why"),
     [
+        (fedavg(model(), Training(hooked)), graphs(), "hooks"),
         (fedavg(model(), Training(torch.optim.LBFGS)), graphs(), "element-wise"),
         (fgl.fedavg(Normed()), graphs(), "BatchNorm1d"),
         (fedavg(model()), [graphs()[0], graphs()[1].replace(num_classes=7)], "num_classes"),
@@ -86,15 +93,6 @@ def test_clients_are_divided_into_a_rounded_number_of_batches() -> None:
     taken = 40 * (_data_bytes(method, one) + _trained_bytes(method))
     numbers = [choose(method, [one] * 40, cache=int(taken / n)) for n in (1.4, 1.6, 2.4)]
     assert [made.clients_at_once for made in numbers] == [40, 20, 20]
-
-
-def test_an_optimizer_with_hooks_trains_alone() -> None:
-    def hooked(tensors: Any) -> torch.optim.Optimizer:
-        made = torch.optim.SGD(tensors, lr=0.1)
-        made.register_step_post_hook(lambda *_: None)
-        return made
-
-    assert "hooks" in choose(fedavg(model(), Training(hooked)), graphs()).why
 
 
 def test_a_loss_that_a_batch_refuses_trains_one_by_one_to_the_same_end() -> None:
