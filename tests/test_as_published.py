@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from by_loops import operator
 from federations import CLASSES, FEATURES, double, graphs
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -34,15 +35,6 @@ def drawn(make: Any) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return make().double()
-
-
-def operator(own: fgl.Graph) -> Tensor:
-    """``D^-1/2 (A + I) D^-1/2``, entry by entry."""
-    a = torch.eye(own.num_nodes, dtype=torch.float64)
-    for source, target in own.edge_index.t().tolist():
-        a[target, source] = 1.0
-    degree = a.sum(1)
-    return a / degree.sqrt()[:, None] / degree.sqrt()[None, :]
 
 
 def descend(params: Params, loss: Any, moving: Any = None) -> Params:
@@ -268,7 +260,7 @@ def published_greedy(made: Tensor, true: Tensor, counts: Tensor, missing: Tensor
     places, total = made.shape[1], made.new_zeros(())
     for i in range(len(made)):
         for j in range(min(places, int(counts[i]))):
-            known = min(places, int(missing[i]))
+            known = min(true.shape[1], int(missing[i]))
             if known:
                 each = torch.stack(
                     [(made[i, j] - true[i, k]).square().mean() for k in range(known)]

@@ -115,8 +115,6 @@ def test_the_vector_learns_and_padding_is_no_neighbour() -> None:
 def test_what_it_refuses() -> None:
     with pytest.raises(ValueError, match=r"a vector 'aux', .* but got GCN"):
         fedaux(fgl.fedavg(fgl.nn.GCN(4, 8, 2)))
-    with pytest.raises(ValueError, match="scale"):
-        fedaux(fgl.fedavg(net()), scale=-1.0)
     shared = fgl.methods.fedper(fgl.fedavg(net()), shared=["convs"])
     with pytest.raises(ValueError, match="uploads to have the vector 'aux', but got none"):
         fgl.run(fedaux(shared), CLIENTS, num_rounds=1)
