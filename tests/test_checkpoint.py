@@ -158,20 +158,12 @@ def sums_of(name: str, serve: Any) -> Any:
     return replace(fedopt(model()), aggregate=fgl.federation.OfSums(name, serve))
 
 
-def first_server(sums: Any, num_clients: int, state: Any) -> Any:
-    return {}, state
+def first_server(*given: Any) -> Any:
+    return {}, given[-1]
 
 
-def second_server(sums: Any, num_clients: int, state: Any) -> Any:
-    return {}, state
-
-
-def of_means(means: Any, state: Any) -> Any:
-    return {}, state
-
-
-def of_other_means(means: Any, state: Any) -> Any:
-    return {}, state
+def second_server(*given: Any) -> Any:
+    return {}, given[-1]
 
 
 def test_the_function_and_the_key_of_a_server_are_of_a_runs_identity() -> None:
@@ -181,8 +173,8 @@ def test_the_function_and_the_key_of_a_server_are_of_a_runs_identity() -> None:
         sums_of("model", first_server),
         sums_of("model", second_server),
         sums_of("grads", first_server),
-        replace(fedopt(model()), aggregate=means(of_means)),
-        replace(fedopt(model()), aggregate=means(of_other_means)),
+        replace(fedopt(model()), aggregate=means(first_server)),
+        replace(fedopt(model()), aggregate=means(second_server)),
     ]
     texts = [str(identity(method, 0, 1.0, 0.0, None)) for method in methods]
     assert len(set(texts)) == len(texts)

@@ -16,7 +16,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy, smooth_l1_loss
 
 import fgl
-from fgl import Ragged, data, losses, tasks
+from fgl import data, losses, tasks
 from fgl.federation import fold_in
 from fgl.graph.neighbours import neighbour_features, neighbour_table
 from fgl.methods import fedsage_plus, random_neighbours
@@ -191,52 +191,6 @@ def test_generator_task_refuses() -> None:
 
 
 # The relay
-
-
-def first_neighbours(own: fgl.Graph, count: int, width: int) -> Any:
-    """The same for every call, so that a test can draw it again."""
-    nodes = torch.arange(count) * 3 % own.num_nodes
-    table, number = neighbour_table(own.edge_index, own.num_nodes, width)
-    return neighbour_features(own, table[nodes], number[nodes]), number[nodes]
-
-
-@pytest.mark.parametrize(
-    ("participation", "weight", "at_once"), [(1.0, 0.25, "all"), (0.75, 1.0, 1)]
-)
-def test_relayed_gradients_are_those_of_the_joint_loss(
-    participation: float, weight: float, at_once: Any
-) -> None:
-    task = task_of()
-    method = fedsage_plus(task.fedavg, weight=weight, neighbours=first_neighbours)
-    net, own = task.fedavg.model, task.clients
-    how: Any = {"participation": participation, "clients_at_once": at_once, "seed": 1}
-    epochs = [fgl.run(method, own, num_rounds=3 * k, **how) for k in (1, 2)]
-    sent = fgl.run(method, own, num_rounds=4, **how)  # what each drew stays in its state
-    who = epochs[1].history[5].participants
-    assert who == epochs[1].history[3].participants
-    for client in who:
-        before = epochs[0].client_states.get(client, {}).get("model", method.initial())
-        noise = sent.client_states[client]["drawn"]
-        assert isinstance(noise, dict)
-        leaves = {name: p.clone().requires_grad_() for name, p in before.items()}
-        kept = {name: Ragged(value) for name, value in noise.items()}
-        _, context = next(iter(task.fedavg.train.batches(own[client], kept)))  # type: ignore[misc]
-        total = task.fedavg.loss(leaves, own[client], context)
-        count, made, _ = functional_call(net, leaves, (own[client].x, own[client].adj), noise)
-        rows = own[client].train_mask
-        missing = context["missing"].values[rows]
-        for other in who:
-            if other != client:
-                features, number = first_neighbours(own[other], int(rows.sum()), 5)
-                known = features, torch.minimum(number, missing)
-                total = total + weight * losses.nearest_features(made[rows], count[rows], *known)
-        grads = torch.autograd.grad(total / len(who), list(leaves.values()), allow_unused=True)
-        after = epochs[1].client_states[client]["model"]
-        assert isinstance(after, dict)
-        for (name, leaf), grad in zip(leaves.items(), grads, strict=True):
-            learns = grad is not None and name.startswith("features.")
-            want = grad if learns else torch.zeros_like(leaf)
-            torch.testing.assert_close((leaf.detach() - after[name]) / LR, want, rtol=0, atol=1e-9)
 
 
 @pytest.mark.few
