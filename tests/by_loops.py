@@ -30,20 +30,32 @@ def plain(lr: float = LR, steps: int = STEPS, **more: Any) -> Method:
     return fgl.fedavg(net, train=Training(partial(optim.SGD, lr=lr, **more), num_steps=steps))
 
 
-@cache
-def operator(own: fgl.Graph) -> Tensor:
-    """``D^-1/2 (A + I) D^-1/2``, dense."""
-    adj = torch.eye(own.num_nodes, dtype=torch.float64)
+def adjacency(own: fgl.Graph) -> Tensor:
+    """``A``, dense: rows are targets."""
+    adj = torch.zeros(own.num_nodes, own.num_nodes, dtype=torch.float64)
     for source, target in own.edge_index.T.tolist():
         adj[target, source] += 1
-    scale = adj.sum(1).rsqrt()
-    return scale[:, None] * adj * scale
+    return adj
+
+
+def normalised(adj: Tensor) -> Tensor:
+    """``D^-1/2 (A + I) D^-1/2``."""
+    looped = adj + torch.eye(len(adj)).to(adj)
+    scale = looped.sum(1).rsqrt()
+    return scale[:, None] * looped * scale
+
+
+@cache
+def operator(own: fgl.Graph) -> Tensor:
+    return normalised(adjacency(own))
 
 
 def forward(params: Params, own: fgl.Graph) -> tuple[Tensor, Tensor]:
     """Logits, and the hidden layer before its ReLU."""
-    x: Any = own.x
-    matrix = operator(own)
+    return gcn(params, own.x, operator(own))
+
+
+def gcn(params: Params, x: Any, matrix: Tensor) -> tuple[Tensor, Tensor]:
     hidden = matrix @ (x @ params["convs.0.lin.weight"].T) + params["convs.0.bias"]
     out = matrix @ (hidden.relu() @ params["convs.1.lin.weight"].T) + params["convs.1.bias"]
     return out, hidden

@@ -617,6 +617,8 @@ DIFFER = ("clients that differ",)  # who have FedPer for FedAvg
 BROUGHT = ("float targets", "half-known answers", "a PyG model", "molecules")
 OTHERS = ("signs of pairs", "next edges", "types", "triples", "windows", "positions")
 
+prox = partial(fedprox, mu=0.5)
+
 ROWS: dict[str, Row] = {
     # fgl.methods
     "fedavg": Row(
@@ -631,9 +633,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "local": Row(lambda t: local(t.fedavg), (*ANY, *BROUGHT), sends=False, first=FIRST),
-    "fedprox": Row(
-        lambda t: fedprox(t.fedavg, mu=0.5), (*ANY, "summed", "mended", *BROUGHT, *OTHERS)
-    ),
+    "fedprox": Row(lambda t: prox(t.fedavg), (*ANY, "summed", "mended", *BROUGHT, *OTHERS)),
     "fedhgn": Row(lambda t: methods.fedhgn(t.fedavg), ("types",)),
     "adaptive fedprox": Row(adaptive, ("nodes", "overlapping")),
     "fedopt sgd": Row(lambda t: fedopt(t.fedavg), NODES),
@@ -645,7 +645,7 @@ ROWS: dict[str, Row] = {
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
     "fedper": Row(fedper_, (*ANY, *BROUGHT, "triples"), first=(*FIRST, "triples")),
     "fedper apart": Row(lambda t: t.fedavg, DIFFER),
-    "fedprox of fedper apart": Row(lambda t: fedprox(t.fedavg, mu=0.5), DIFFER),
+    "fedprox of fedper apart": Row(lambda t: prox(t.fedavg), DIFFER),
     "scaffold of fedper apart": Row(lambda t: scaffold(t.fedavg), DIFFER, by_examples=False),
     "scaffold": Row(
         lambda t: scaffold(t.fedavg), (*ANY, *BROUGHT, *OTHERS), by_examples=False,
@@ -674,9 +674,7 @@ ROWS: dict[str, Row] = {
     ),
     "own models": Row(lambda t: own_models(t.fedavg), ("nodes", "graphs")),
     "fedavg alike": Row(lambda t: t.fedavg, ("subgraphs",), by_examples=False),
-    "fedprox alike": Row(
-        lambda t: fedprox(t.fedavg, mu=0.5), ("subgraphs",), by_examples=False
-    ),
+    "fedprox alike": Row(lambda t: prox(t.fedavg), ("subgraphs",), by_examples=False),
     "own models drawn": Row(lambda t: own_models(t.fedavg, draw=True), ("ego",)),
     "mix updates": Row(
         lambda t: mix_updates(t.fedavg, uniform, self_weight=0.3), ANY, by_examples=False,
@@ -711,9 +709,7 @@ ROWS: dict[str, Row] = {
     ),
     "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
     "fedstar alike": Row(lambda t: fedstar(t.fedavg, draw=False), ("star nodes",)),
-    "fedssp": Row(
-        lambda t: fedssp(t.fedavg), ("spectral graphs",), alone=("spectral graphs",)
-    ),
+    "fedssp": Row(lambda t: fedssp(t.fedavg), ("spectral graphs",), alone=("spectral graphs",)),
     "feddyn": Row(
         lambda t: feddyn(t.fedavg), (*ANY, "gat", *BROUGHT, *OTHERS), by_examples=False, first=NODES
     ),
@@ -812,41 +808,35 @@ ROWS: dict[str, Row] = {
         lambda t: script("examples/your_own_server.py").with_momentum(t.fedavg), NODES
     ),
     # compositions
-    "fedprox of fgssl": Row(lambda t: fedprox(fgssl(t, **STILL), mu=0.5), NODES),
+    "fedprox of fgssl": Row(lambda t: prox(fgssl(t, **STILL)), NODES),
     "fedopt of fgssl": Row(lambda t: fedopt(fgssl(t, **STILL), rule="adam"), NODES),
     "moon of fedper": Row(lambda t: moon(fedper_(t)), ("nodes", "own")),
-    "moon of fedprox": Row(lambda t: moon(fedprox(t.fedavg, mu=0.5)), NODES),
-    "fedprox of moon": Row(lambda t: fedprox(moon(t.fedavg), mu=0.5), NODES),
+    "moon of fedprox": Row(lambda t: moon(prox(t.fedavg)), NODES),
+    "fedprox of moon": Row(lambda t: prox(moon(t.fedavg)), NODES),
     "fedopt of fedprox": Row(
-        lambda t: fedopt(fedprox(t.fedavg, mu=0.5), rule="adam", server_lr=0.01),
+        lambda t: fedopt(prox(t.fedavg), rule="adam", server_lr=0.01),
         ("nodes", "ego", "links"),
     ),
     "fedopt of fedper": Row(lambda t: fedopt(fedper_(t), server_lr=0.5), ("nodes", "own")),
     "local of own models": Row(
         lambda t: local(own_models(t.fedavg)), ("nodes", "graphs"), sends=False
     ),
-    "local of fedprox": Row(
-        lambda t: local(fedprox(t.fedavg, mu=0.5)), ("nodes", "links"), sends=False
-    ),
+    "local of fedprox": Row(lambda t: local(prox(t.fedavg)), ("nodes", "links"), sends=False),
     "fedsage plus of fedprox": Row(
-        lambda t: fedsage_plus(fedprox(t.fedavg, mu=0.5)), ("generators",), by_examples=False,
+        lambda t: fedsage_plus(prox(t.fedavg)), ("generators",), by_examples=False,
         sends=False,
     ),
     "fedgl of fedopt": Row(
         lambda t: fedgl(replace(t, fedavg=fedopt(t.fedavg, rule="adam"))), ("overlapping",)
     ),
     "fedopt of fedgl": Row(lambda t: fedopt(fedgl(t), rule="adam"), ("overlapping",)),
-    "fedgl of fedprox": Row(
-        lambda t: fedgl(replace(t, fedavg=fedprox(t.fedavg, mu=0.5))), ("overlapping",)
-    ),
+    "fedgl of fedprox": Row(lambda t: fedgl(replace(t, fedavg=prox(t.fedavg))), ("overlapping",)),
     "scaffold of fedprox": Row(
-        lambda t: scaffold(fedprox(t.fedavg, mu=0.5)), ("nodes", "ego"), by_examples=False
+        lambda t: scaffold(prox(t.fedavg)), ("nodes", "ego"), by_examples=False
     ),
-    "fedprox of fedselect": Row(
-        lambda t: fedprox(fedselect(t.fedavg, every=1), mu=0.5), ("nodes", "links")
-    ),
+    "fedprox of fedselect": Row(lambda t: prox(fedselect(t.fedavg, every=1)), ("nodes", "links")),
     "graphfl of fedprox": Row(
-        lambda t: graphfl(fedprox(t.fedavg, mu=0.5), adapt_steps=2, query="all"),
+        lambda t: graphfl(prox(t.fedavg), adapt_steps=2, query="all"),
         ("nodes", "graphs"),
     ),
     "fedopt of graphfl": Row(
@@ -856,31 +846,27 @@ ROWS: dict[str, Row] = {
         NODES,
     ),
     "ring of fedprox": Row(
-        lambda t: ring(fedprox(t.fedavg, mu=0.5)), ("nodes", "ego"), by_place=True,
+        lambda t: ring(prox(t.fedavg)), ("nodes", "ego"), by_place=True,
         by_examples=False,
     ),
     "ring of fedper": Row(lambda t: ring(fedper_(t)), NODES, by_place=True, by_examples=False),
     "mix updates of fedprox": Row(
-        lambda t: mix_updates(fedprox(t.fedavg, mu=0.5), uniform), ("nodes", "graphs"),
+        lambda t: mix_updates(prox(t.fedavg), uniform), ("nodes", "graphs"),
         by_examples=False,
     ),
     "mix updates of fgssl": Row(
         lambda t: mix_updates(fgssl(t, **STILL), uniform), NODES, by_examples=False
     ),
-    "fedprox of fedamp": Row(
-        lambda t: fedprox(fedamp(t.fedavg), mu=0.5), ("nodes", "own"), by_examples=False
-    ),
+    "fedprox of fedamp": Row(lambda t: prox(fedamp(t.fedavg)), ("nodes", "own"), by_examples=False),
     "fedprox of pfedgraph": Row(
-        lambda t: fedprox(pfedgraph(t.fedavg), mu=0.5), ("nodes", "graphs"), by_examples=False
+        lambda t: prox(pfedgraph(t.fedavg)), ("nodes", "graphs"), by_examples=False
     ),
-    "fedprox of fedpub": Row(
-        lambda t: fedprox(fedpub_(t), mu=0.5), ("nodes", "graphs"), by_examples=False
-    ),
+    "fedprox of fedpub": Row(lambda t: prox(fedpub_(t)), ("nodes", "graphs"), by_examples=False),
     "fedpub of fedper": Row(
         lambda t: fedpub_(replace(t, fedavg=fedper_(t))), ("nodes", "own"), by_examples=False
     ),
     "gcfl of fedprox": Row(
-        lambda t: gcfl(fedprox(t.fedavg, mu=0.5), **SPLIT), ("nodes", "graphs"), by_examples=False
+        lambda t: gcfl(prox(t.fedavg), **SPLIT), ("nodes", "graphs"), by_examples=False
     ),
     "gcfl of fedper": Row(
         lambda t: gcfl(fedper_(t), **SPLIT), ("nodes", "graphs"), by_examples=False
@@ -888,19 +874,17 @@ ROWS: dict[str, Row] = {
     "gcfl of fedopt": Row(
         lambda t: gcfl(fedopt(t.fedavg, rule="adam"), **SPLIT), NODES, by_examples=False
     ),
-    "fedprox of fedstar": Row(lambda t: fedprox(fedstar(t.fedavg), mu=0.5), ("star graphs",)),
-    "fedprox of fedgl": Row(lambda t: fedprox(fedgl(t), mu=0.5), ("overlapping",)),
+    "fedprox of fedstar": Row(lambda t: prox(fedstar(t.fedavg)), ("star graphs",)),
+    "fedprox of fedgl": Row(lambda t: prox(fedgl(t)), ("overlapping",)),
     "moon of fedgl": Row(lambda t: moon(fedgl(t)), ("overlapping",)),
-    "fedprox of fedego": Row(lambda t: fedprox(fedego(t), mu=0.5), ("ego",)),
-    "fedprox of fedvgae": Row(lambda t: fedprox(fedvgae(t), mu=0.5), ("own", "links")),
-    "fedprox of gpfl": Row(lambda t: fedprox(gpfl(t), mu=0.5), ("graphs",), by_examples=False),
+    "fedprox of fedego": Row(lambda t: prox(fedego(t)), ("ego",)),
+    "fedprox of fedvgae": Row(lambda t: prox(fedvgae(t)), ("own", "links")),
+    "fedprox of gpfl": Row(lambda t: prox(gpfl(t)), ("graphs",), by_examples=False),
     # transforms
     "robust median of fedavg": Row(
         lambda t: robust(t.fedavg, median), (*ANY, "gat", *BROUGHT, *OTHERS)
     ),
-    "robust krum of fedprox": Row(
-        lambda t: robust(fedprox(t.fedavg, mu=0.5), partial(krum, bad=0)), NODES
-    ),
+    "robust krum of fedprox": Row(lambda t: robust(prox(t.fedavg), partial(krum, bad=0)), NODES),
     "robust multi-krum of fedgl": Row(
         lambda t: robust(fedgl(t), partial(multi_krum, bad=0), untouched=SAYS), ("overlapping",)
     ),

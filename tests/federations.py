@@ -150,15 +150,12 @@ class Elsewhere(Here):
         return executor
 
 
-# Every method of the library is a row; a new one is added here and goes through all of them.
+# Methods that several files try.
 METHODS: dict[str, Callable[..., Method]] = {
     "fedavg": fedavg,
     "local": local,
     "fedprox": fedprox,
-    "fedopt-sgd": partial(fedopt, rule="sgd", lr=0.5),
     "fedopt-adam": partial(fedopt, rule="adam"),
-    "fedopt-yogi": partial(fedopt, rule="yogi"),
-    "fedopt-adagrad": partial(fedopt, rule="adagrad"),
     "fgssl": fgssl,
     "fnsc-only": partial(fgssl, lambda_d=0.0),
     "fgsd-only": partial(fgssl, lambda_c=0.0),
@@ -180,14 +177,11 @@ def by_hand(
     seed: int = 0,
     order: Sequence[int] | None = None,
     absent: Callable[[int, int], bool] = lambda index, client: False,
-    start: Result | None = None,
 ) -> Result:
     """What `fgl.run` should do, call by call, in any order, with the seeds that are documented."""
     message: Any = {"model": method.common()}
     outbox: Any = dict.fromkeys(range(len(clients)), message)
     server, states, history = message, {}, []
-    if start is not None:
-        outbox, server, states = start.outbox, start.server_state, dict(start.client_states)
     keep, joined = method.train.keep_optimizer, 0
     if method.rules.joining is not None:
         said = {k: method.rules.joining.say(own) for k, own in enumerate(clients)}

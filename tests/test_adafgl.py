@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import math
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from by_loops import adjacency, normalised
 from conformance import known
 from federations import close, double, graphs
 from torch import Tensor
@@ -48,23 +48,6 @@ def cosines(rows: Tensor) -> list[list[Any]]:
         return none if i == j else s[i] @ s[j] / (s[i] @ s[i] * (s[j] @ s[j])).sqrt()
 
     return [[cos(i, j) for j in range(len(s))] for i in range(len(s))]
-
-
-def normal(matrix: Tensor) -> Tensor:
-    n = len(matrix)
-    out = torch.zeros_like(matrix)
-    whole = matrix + torch.eye(n).double()
-    for i in range(n):
-        for j in range(n):
-            out[i, j] = whole[i, j] / math.sqrt(float(whole[i].sum()) * float(whole[j].sum()))
-    return out
-
-
-def edges(own: fgl.Graph) -> Tensor:
-    matrix = torch.zeros(own.num_nodes, own.num_nodes).double()
-    for a, b in own.edge_index.T:
-        matrix[a, b] += 1
-    return matrix
 
 
 def mlp(params: Any, name: str, h: Tensor, slope: str) -> Tensor:
@@ -109,7 +92,7 @@ def twin(own: fgl.Graph, homophilous: bool, rounds: int) -> tuple[dict[str, Tens
         answers = torch.stack([softmax(row) for row in model.extractor(own.x, own.adj)])
     alike = torch.tensor([[float(c > 0.999) for c in row] for row in cosines(answers)]).double()
     assert 0 < alike.sum() < alike.numel()
-    operator = normal(ALPHA * edges(own) + (1 - ALPHA) * alike)
+    operator = normalised(ALPHA * adjacency(own) + (1 - ALPHA) * alike)
     seen = torch.cat([own.x, operator @ own.x, operator @ operator @ own.x], 1)  # type: ignore[operator, list-item]
 
     def outputs() -> list[Tensor]:
@@ -170,7 +153,7 @@ def test_how_well_labels_propagate_by_hand() -> None:
         first[i] = torch.eye(3)[own.y[i]]  # type: ignore[index]
     told = first
     for _ in range(10):
-        told = 0.5 * normal(edges(own)) @ told + 0.5 * first
+        told = 0.5 * normalised(adjacency(own)) @ told + 0.5 * first
         for i in tell:
             told[i] += first[i]
     right = [int(told[i].argmax()) == int(own.y[i]) for i in asked]  # type: ignore[index]

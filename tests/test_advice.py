@@ -12,7 +12,7 @@ import torch
 from federations import CLASSES, FEATURES, fedavg, graph, graphs, model
 from torch import nn
 from torch_geometric import nn as pyg
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import HeteroData
 
 import fgl
 
@@ -81,52 +81,19 @@ def of_other_widths() -> fgl.Result:
 # A piece of the source of an error, to the call that it names.
 ADVICE: dict[str, Callable[[], Any]] = {
     "{call}(task.fedavg{rest})": lambda: fgl.methods.fedprox(TASK.fedavg, mu=0.1),
-    "{call}(setting.load(seed=0).fedavg{rest})": lambda: fgl.methods.scaffold(
-        SETTING.load(seed=0).fedavg
-    ),
-    "{call}(fgl.fedavg(model){rest})": lambda: fgl.methods.fedprox(fgl.fedavg(model()), mu=0.1),
-    "{call}(result.method{rest})": lambda: fgl.methods.local(runs(TASK.fedavg).method),
     "{call}(fgl.methods.{value}(task.fedavg{own}){rest})": lambda: fgl.methods.local(
         fgl.methods.moon(TASK.fedavg)
     ),
     "{call}({value}(task.fedavg{own}){rest})": lambda: fgl.methods.local(
         fgl.methods.ring(TASK.fedavg)
     ),
-    "{call}(fgl.fedavg({value}(...)){rest})": lambda: fgl.methods.local(
-        fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
-    ),
     "[(parts == k).nonzero()[:, 0] for k in parts.unique()]": lambda: (
         fgl.data.partitions.partition_graph(
             GRAPH, [(k == OWNERS).nonzero()[:, 0] for k in OWNERS.unique()]
         )
     ),
-    "fgl.data.partitions.louvain_partition(graph, {value})": lambda: (
-        fgl.data.partitions.partition_graph(
-            graph(100), fgl.data.partitions.louvain_partition(graph(100), 2)
-        )
-    ),
-    '"setting.load(seed=0)"': lambda: fgl.tasks.centralized(SETTING.load(seed=0)),
-    '"method.model"': lambda: fgl.fedavg(TASK.fedavg.model),
-    '"task.fedavg.model"': lambda: fgl.fedavg(TASK.fedavg.model),
-    '"fgl.Graph.from_pyg(data)"': lambda: fgl.Graph.from_pyg(
-        Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]))
-    ),
-    '"fgl.data.from_hetero(data)"': lambda: fgl.data.from_hetero(hetero()),
-    '"task.whole, or one of task.clients"': lambda: fgl.data.partitions.random_partition(
-        TASK.whole, 2
-    ),  # type: ignore[arg-type]
-    '"one graph of the list, or fgl.Graph.join of small ones"': collection,
-    '"[graph]"': lambda: fgl.tasks.node_task(None, [GRAPH], model(), TRAIN),
-    '"task.clients"': lambda: fgl.tasks.node_task(None, TASK.clients, model(), TRAIN),
-    "fgl.data.partitions.partition_graph(graph, parts) makes the clients": lambda: (
-        fgl.data.partitions.partition_graph(GRAPH, fgl.data.partitions.random_partition(GRAPH, 2))
-    ),
     "fgl.data.splits.edge_split(graph) makes one": lambda: fgl.tasks.link_task(
         [fgl.data.splits.edge_split(GRAPH)], fgl.nn.VGAE(FEATURES, 8, 4), TRAIN
-    ),
-    '"graph.y"': lambda: fgl.data.partitions.dirichlet_partition(GRAPH.y, 2, alpha=9.0),  # type: ignore[arg-type]
-    "fgl.Training(lambda params: torch.optim.SGD(params, lr=0.1))": lambda: fgl.Training(
-        lambda params: torch.optim.SGD(params, lr=0.1)
     ),
     "fgl.tasks.node_task and fgl.tasks.pair_task take any model": lambda: fgl.tasks.pair_task(
         pairs(), fgl.nn.PairNet(1, 8, 1, edge_dim=1), TRAIN
@@ -154,16 +121,12 @@ ADVICE: dict[str, Callable[[], Any]] = {
             whole=collection(),
         )
     ),
-    "ones: see fgl.tasks.pair_task": lambda: fgl.tasks.pair_task(
-        pairs(), fgl.nn.PairNet(1, 8, 1, edge_dim=1), TRAIN
-    ),
     "lambda seed: task says that this is meant": lambda: fgl.compare(
         {"a": lambda task: task.fedavg}, lambda seed: TASK, num_rounds=1, seeds=[0]
     ),
     "as Here(task, at_once=1, score=score)": lambda: fgl.run(
         TASK.fedavg, fgl.federation.Here(TASK, at_once=1), num_rounds=1
     ),
-    "num_classes=None": lambda: GRAPH.replace(num_classes=None),
 }
 
 

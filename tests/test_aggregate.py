@@ -12,7 +12,6 @@ from fgl import SparseMatrix
 from fgl.aggregate import mean, mix, server_step
 
 K = 5
-RULES = ["sgd", "adam", "yogi", "adagrad"]
 
 
 def stack(dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
@@ -134,14 +133,6 @@ def test_mix_equals_loops(form: str, self_weight: float) -> None:
                 assert got[name][i].flatten()[place].item() == pytest.approx(want, abs=1e-13)
 
 
-def test_mix_by_equal_shares_is_the_unweighted_mean() -> None:
-    models = stack() | {"steps": torch.tensor([1, 2, 3, 5, 7])}
-    got = mix(models, torch.full((K, K), 1 / K, dtype=torch.float64))
-    for name, value in mean(models, torch.ones(K)).items():
-        torch.testing.assert_close(got[name], value.expand(K, *value.shape), rtol=0, atol=1e-14)
-        assert got[name].dtype == models[name].dtype
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_mix_has_a_gradient(sparse: bool) -> None:
     value = stack()["weight"].requires_grad_()
@@ -174,67 +165,6 @@ def test_mix_refuses_a_sparse_matrix_that_is_not_finite() -> None:
     for matrix in (bad, bad.to_dense().to_sparse()):
         with pytest.raises(ValueError, match="Expected matrix to be finite, but got NaN"):
             mix({"w": torch.ones(K, 2)}, matrix)
-
-
-def loops(
-    start: list[float],
-    targets: list[list[float]],
-    rule: str,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    tau: float,
-) -> list[float]:
-    """FedOpt, number by number."""
-    x = list(start)
-    m = [0.0] * len(x)
-    v = [tau**2] * len(x)
-    for target in targets:
-        for i in range(len(x)):
-            d = target[i] - x[i]
-            if rule == "sgd":
-                m[i] = beta1 * m[i] + d
-                x[i] += lr * m[i]
-                continue
-            m[i] = beta1 * m[i] + (1 - beta1) * d
-            if rule == "adam":
-                v[i] = beta2 * v[i] + (1 - beta2) * d**2
-            elif rule == "yogi":
-                sign = (v[i] > d**2) - (v[i] < d**2)
-                v[i] = v[i] - (1 - beta2) * d**2 * sign
-            else:
-                v[i] = v[i] + d**2
-            x[i] += lr * m[i] / (math.sqrt(v[i]) + tau)
-    return x
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(
-    ("lr", "beta1", "beta2", "tau"),
-    [(0.1, 0.9, 0.99, 1e-3), (1.0, 0.0, 0.9, 1e-1), (0.3, 0.5, 0.5, 1e-8)],
-)
-def test_server_step_equals_loops(
-    rule: str, lr: float, beta1: float, beta2: float, tau: float
-) -> None:
-    g = torch.Generator().manual_seed(4)
-    start = torch.randn(3, 2, generator=g, dtype=torch.float64)
-    targets = torch.randn(6, 3, 2, generator=g, dtype=torch.float64)
-    targets[3] *= 1e-3  # so that yogi sees both signs
-    params, state = {"w": start}, {}
-    for target in targets:
-        params, state = server_step(
-            params,
-            {"w": target},
-            state,
-            rule=rule,
-            lr=lr,
-            beta1=beta1,
-            beta2=beta2,
-            tau=tau,
-        )
-    numbers = [target.flatten().tolist() for target in targets]
-    want = loops(start.flatten().tolist(), numbers, rule, lr, beta1, beta2, tau)
-    assert params["w"].flatten().tolist() == pytest.approx(want, rel=1e-11, abs=1e-13)
 
 
 def test_server_step_wants_a_target_of_every_shape() -> None:

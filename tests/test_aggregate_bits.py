@@ -17,7 +17,6 @@ from torch import Tensor
 
 from fgl import SparseMatrix
 from fgl.aggregate import mean, mix, server_step
-from fgl.aggregate.mean import root
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.uint8]
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0), (64, 33), (2, 3, 4), (300, 301), (70_000,)]
@@ -142,17 +141,6 @@ def test_server_step_has_the_same_bits_wherever_tensors_lie(
     assert same(kept, wanted)
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("clients", [10, 100, 1000])
-@pytest.mark.parametrize("size", [5, 300, 9_000])
-def test_mean_of_many_has_the_same_bits_stacked_and_listed(clients: int, size: int) -> None:
-    value, weight = drawn(clients, (size,), torch.float32), torch.arange(1, clients + 1)
-    want = mean({"w": value}, weight)
-    with threads(2):
-        assert same(mean({"w": [row.clone() for row in value]}, weight), want)
-        assert same(mean({"w": turned(value)}, weight), want)
-
-
 def test_mean_of_long_tensors_has_the_same_bits_in_parts() -> None:
     """Long tensors, short ones and a few columns take ways of their own to one sum."""
     value, weight = drawn(21, (300_000,), torch.float32), torch.arange(1, 22)
@@ -194,14 +182,19 @@ def test_mean_is_this_sum(clients: int, kind: Any) -> None:
 
 @pytest.mark.parametrize("rule", ["sgd", "adam", "yogi", "adagrad"])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_server_step_is_this_arithmetic(rule: Any, kind: Any) -> None:
+@pytest.mark.parametrize(
+    ("lr", "beta1", "beta2", "tau"), [(0.3, 0.9, 0.99, 1e-3), (1.0, 0.0, 0.9, 0.1)]
+)
+def test_server_step_is_this_arithmetic(
+    rule: Any, kind: Any, lr: float, beta1: float, beta2: float, tau: float
+) -> None:
     """Sums, products, ratios and roots of IEEE arithmetic: the same on every processor."""
     old, new = (drawn(2, (3001,), torch.float64).numpy().astype(kind)[i] for i in range(2))
-    beta1, beta2, tau, lr = 0.9, 0.99, 1e-3, 0.3
     w, m, v = old, np.zeros_like(old), np.full_like(old, tau**2)
     got, kept = {"w": torch.from_numpy(old)}, {}
-    for target in (new, old - new):
-        got, kept = server_step(got, {"w": torch.from_numpy(target)}, kept, rule=rule, lr=lr)
+    how = {"rule": rule, "lr": lr, "beta1": beta1, "beta2": beta2, "tau": tau}
+    for target in (new, old - new, new / 1000):
+        got, kept = server_step(got, {"w": torch.from_numpy(target)}, kept, **how)
         delta = target - w
         m = beta1 * m + (delta if rule == "sgd" else (1 - beta1) * delta)
         square = delta * delta
@@ -213,14 +206,6 @@ def test_server_step_is_this_arithmetic(rule: Any, kind: Any) -> None:
             v = v + square
         w = w + (lr * m if rule == "sgd" else lr * m / (1 / (1 / np.sqrt(v)) + tau))
         np.testing.assert_array_equal(got["w"].numpy(), w)
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_root_is_this_arithmetic(kind: Any) -> None:
-    value = drawn(1, (50_001,), torch.float64).abs().numpy().astype(kind)[0]
-    got = root(torch.from_numpy(value)).numpy()
-    np.testing.assert_array_equal(got, 1 / (1 / np.sqrt(value)))
-    np.testing.assert_allclose(got, np.sqrt(value), rtol=2 * np.finfo(kind).eps)
 
 
 PRINT = """
@@ -286,25 +271,6 @@ def test_mix_by_a_sparse_matrix_has_the_bits_of_the_dense_one(kind: str, dtype: 
     assert same(mix(models, other, self_weight=0.1), mix(models, matrix, self_weight=0.1))
 
 
-@pytest.mark.parametrize("clients", [5, 100, 700])
-@pytest.mark.parametrize("rows", ["shares", "mostly own", "signed", "sparse"])
-@pytest.mark.parametrize("tails", ["light", "heavy"])
-def test_mix_is_as_exact_as_a_product_in_float32(clients: int, rows: str, tails: str) -> None:
-    generator = torch.Generator().manual_seed(clients)
-    value = torch.randn(clients, 500, generator=generator)
-    if tails == "heavy":  # clients and columns of all sizes
-        value *= 10 ** (3 * torch.randn(clients, 1, generator=generator))
-        value *= 10 ** (2 * torch.randn(500, generator=generator))
-    matrix = torch.rand(clients, clients, generator=generator)
-    matrix = matrix * (matrix < 0.05) if rows == "sparse" else matrix
-    matrix = matrix - 0.5 if rows == "signed" else matrix / matrix.sum(1, keepdim=True).clamp(1e-9)
-    matrix = matrix * 0.001 + torch.eye(clients) if rows == "mostly own" else matrix
-    exact = matrix.double() @ value.double()
-    got = (mix({"w": value}, matrix)["w"].double() - exact).square().mean(1).sqrt()
-    size = (matrix.double().abs() @ value.double().abs()).square().mean(1).sqrt()
-    assert (got <= 2.0**-22 * size).all()  # the product's own are up to 2^-21
-
-
 @pytest.mark.parametrize("clients", [3, 40, 600])
 def test_mix_of_doubles_is_as_exact_as_doubles_are(clients: int) -> None:
     value = drawn(clients, (20,), torch.float64)
@@ -315,15 +281,6 @@ def test_mix_of_doubles_is_as_exact_as_doubles_are(clients: int) -> None:
             terms = [a * x for a, x in zip(matrix[i].tolist(), value[:, p].tolist(), strict=True)]
             size = math.fsum(abs(t) for t in terms)
             assert float(got[i, p]) == pytest.approx(math.fsum(terms), abs=2.0**-50 * size, rel=0)
-
-
-def test_a_huge_client_is_noise_to_those_alone_who_listen_to_it() -> None:
-    value = torch.randn(4, 30, generator=torch.Generator().manual_seed(0))
-    value[0] = 1e30
-    matrix = torch.tensor([[1.0, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0.2, 0.3, 0.5], [0.5, 0.5, 0, 0]])
-    got = mix({"w": value}, matrix)["w"][1:3]
-    want = matrix.double() @ value.double()
-    torch.testing.assert_close(got.double(), want[1:3], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

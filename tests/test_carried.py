@@ -133,16 +133,6 @@ def test_runs_between_hide_no_plain_round(kind: str) -> None:
     assert counted["earlier_rounds"].tolist() == [[1.0] * 4] and not none.unprotected
 
 
-def test_answers_without_protection_add_up_over_runs(tmp_path: Any) -> None:
-    made = task()
-    first = fgl.run(made.fedavg, made, num_rounds=1)
-    how: Any = {"start": first, "dropouts": lambda index, client: client > 0}
-    fgl.run(made.fedavg, made, num_rounds=1, checkpoint=tmp_path, **how)
-    second = fgl.run(made.fedavg, made, num_rounds=2, checkpoint=tmp_path, **how)  # resumed
-    last = ran(KINDS["central"](made, 2.0), made, 1, second)
-    assert last.server_state["privacy"]["earlier_rounds"].tolist() == [[3.0, 1.0, 1.0, 1.0]]
-
-
 @kinds
 def test_a_resumed_run_knows_the_plain_rounds_before_its_start(kind: str, tmp_path: Any) -> None:
     """Also where the start of the resume has the same tensors and no history."""
@@ -237,10 +227,10 @@ def test_the_client_who_paid_most_is_found_among_all() -> None:
     generator = torch.Generator().manual_seed(0)
     for rate in (1.0, 0.5):
         noises = [Noise(1.0, rate), Noise(2.0, 1.0, 2.0), Noise(5.0)]
-        table = torch.randint(3, (5, 3), generator=generator).tolist()
+        table = torch.randint(3, (3, 3), generator=generator).tolist()
         record: Any = {}
         for noise, times in zip(noises, zip(*table, strict=True), strict=True):
-            record = with_noise(record, noise, num_clients=5, kind="central_gaussian", delta=DELTA)
+            record = with_noise(record, noise, num_clients=3, kind="central_gaussian", delta=DELTA)
             record = with_answers(record, dict(enumerate(times)))
         each = [
             privacy.accountant.composed_epsilon(

@@ -55,11 +55,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_two_newest_are_kept(tmp_path: Path) -> None:
-    kept = []
-    go(
-        tmp_path / "new" / "folder",
-        callbacks=[lambda *_: kept.append(names(tmp_path / "new/folder"))],
-    )
+    kept, folder = [], tmp_path / "new" / "folder"
+    go(folder, callbacks=[lambda *_: kept.append(names(folder))])
     assert kept == [
         ["round-000001.ckpt"],
         ["round-000001.ckpt", "round-000002.ckpt"],
@@ -161,20 +158,12 @@ def sums_of(name: str, serve: Any) -> Any:
     return replace(fedopt(model()), aggregate=fgl.federation.OfSums(name, serve))
 
 
-def first_server(sums: Any, num_clients: int, state: Any) -> Any:
-    return {}, state
+def first_server(*given: Any) -> Any:
+    return {}, given[-1]
 
 
-def second_server(sums: Any, num_clients: int, state: Any) -> Any:
-    return {}, state
-
-
-def of_means(means: Any, state: Any) -> Any:
-    return {}, state
-
-
-def of_other_means(means: Any, state: Any) -> Any:
-    return {}, state
+def second_server(*given: Any) -> Any:
+    return {}, given[-1]
 
 
 def test_the_function_and_the_key_of_a_server_are_of_a_runs_identity() -> None:
@@ -184,8 +173,8 @@ def test_the_function_and_the_key_of_a_server_are_of_a_runs_identity() -> None:
         sums_of("model", first_server),
         sums_of("model", second_server),
         sums_of("grads", first_server),
-        replace(fedopt(model()), aggregate=means(of_means)),
-        replace(fedopt(model()), aggregate=means(of_other_means)),
+        replace(fedopt(model()), aggregate=means(first_server)),
+        replace(fedopt(model()), aggregate=means(second_server)),
     ]
     texts = [str(identity(method, 0, 1.0, 0.0, None)) for method in methods]
     assert len(set(texts)) == len(texts)
@@ -231,9 +220,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(what: str, folder
 
 
 def test_fewer_rounds_than_were_saved_are_refused(folder: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"num_rounds to be at least the 3 rounds of .*, but got 2"
-    ):
+    with pytest.raises(ValueError, match=r"num_rounds .*got 2"):
         go(folder, 2)
     assert names(folder) == ["round-000002.ckpt", "round-000003.ckpt"]
 
@@ -254,14 +241,9 @@ def test_an_interrupted_round_is_all_that_is_lost(tmp_path: Path) -> None:
             return getattr(method, stage)(*args)
 
         folder = tmp_path / stage
+        broken = replace(method, **{stage: wraps(getattr(method, stage))(interrupted)})
         with pytest.raises(KeyboardInterrupt):
-            fgl.run(
-                replace(method, **{stage: wraps(getattr(method, stage))(interrupted)}),
-                graphs(),
-                num_rounds=ROUNDS,
-                checkpoint=folder,
-                clients_at_once=1,
-            )
+            fgl.run(broken, graphs(), num_rounds=ROUNDS, checkpoint=folder, clients_at_once=1)
         assert names(folder) == ["round-000001.ckpt"]
         assert same(end(go(folder, clients_at_once=1)), undisturbed)
 

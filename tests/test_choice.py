@@ -24,7 +24,7 @@ def refusing(after: int = 0) -> fgl.Method:
 
     def loss(params: Any, data: Any, context: Any) -> Any:
         made = plain.loss(params, data, context)
-        if "round" in context and int(context["round"]) >= after:
+        if int(context.get("round", 0)) >= after:
             float(made.detach())  # no batch can say it
         return made
 
@@ -35,17 +35,6 @@ def refusing(after: int = 0) -> fgl.Method:
         return sent, {**new, "round": played}
 
     return replace(plain, loss=loss, aggregate=aggregate)
-
-
-def unbatchable() -> fgl.Method:
-    plain = fedavg(model(dropout=0.0))
-
-    def loss(params: Any, data: Any, context: Any) -> Any:
-        made = plain.loss(params, data, context)
-        float(made.detach())
-        return made
-
-    return replace(plain, loss=loss)
 
 
 def test_the_number_is_what_fits_the_cache() -> None:
@@ -65,9 +54,16 @@ class Normed(nn.Module):
         return out
 
 
+def hooked(tensors: Any) -> torch.optim.Optimizer:
+    made = torch.optim.SGD(tensors, lr=0.1)
+    made.register_step_post_hook(lambda *_: None)
+    return made
+
+
 @pytest.mark.parametrize(
     ("method", "clients", "why"),
     [
+        (fedavg(model(), Training(hooked)), graphs(), "hooks"),
         (fedavg(model(), Training(torch.optim.LBFGS)), graphs(), "element-wise"),
         (fgl.fedavg(Normed()), graphs(), "BatchNorm1d"),
         (fedavg(model()), [graphs()[0], graphs()[1].replace(num_classes=7)], "num_classes"),
@@ -88,17 +84,8 @@ def test_clients_are_divided_into_a_rounded_number_of_batches() -> None:
     assert [made.clients_at_once for made in numbers] == [40, 20, 20]
 
 
-def test_an_optimizer_with_hooks_trains_alone() -> None:
-    def hooked(tensors: Any) -> torch.optim.Optimizer:
-        made = torch.optim.SGD(tensors, lr=0.1)
-        made.register_step_post_hook(lambda *_: None)
-        return made
-
-    assert "hooks" in choose(fedavg(model(), Training(hooked)), graphs()).why
-
-
 def test_a_loss_that_a_batch_refuses_trains_one_by_one_to_the_same_end() -> None:
-    run = partial(fgl.run, unbatchable(), graphs(), num_rounds=3)
+    run = partial(fgl.run, refusing(), graphs(), num_rounds=3)
     auto, loop = run(), run(clients_at_once=1)
     ends = [{**end(made), "history": None} for made in (auto, loop)]
     assert same(*ends)

@@ -113,26 +113,26 @@ def damage_bytes(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
 
 
-def pickled(folder: Path) -> None:
-    np.save(folder / "y.npy", np.array([{}], dtype=object), allow_pickle=True)
-    digest = hashlib.sha256((folder / "y.npy").read_bytes()).hexdigest()
-    listed(folder, lambda about: about["arrays"]["y"].update(sha256=digest))
-
-
-def columns(folder: Path, column: int) -> None:
-    path = folder / "x_indices.npy"
-    array = np.load(path)
-    array[0] = column
-    np.save(path, array)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    listed(folder, lambda about: about["arrays"]["x_indices"].update(sha256=digest))
-
-
 def replaced(folder: Path, name: str, content: bytes, **about: Any) -> None:
     """Another file, with the checksum of what is in it."""
     (folder / f"{name}.npy").write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
     listed(folder, lambda a: a["arrays"][name].update(sha256=digest, **about))
+
+
+def told(**about: Any) -> Any:
+    """A change of what the list says of the labels."""
+    return lambda folder: listed(folder, lambda a: a["arrays"]["y"].update(about))
+
+
+def without(name: str) -> Any:
+    return lambda folder: listed(folder, lambda a: a["arrays"].pop(name) and None)
+
+
+def columns(*places: float, dtype: str = "int64") -> Any:
+    """Other columns of the entries of x, as a file says them."""
+    content = npy(np.array(places, dtype))
+    return lambda folder: replaced(folder, "x_indices", content, dtype=dtype)
 
 
 def npy(array: Any, save: Any = np.save) -> bytes:
@@ -166,34 +166,22 @@ DAMAGES = {
     "longer header": (lambda f: replaced(f, "y", header((10**16, 10**16))), "y.npy to be an array"),
     "one too many": (lambda f: replaced(f, "y", npy(np.zeros(3)) + b"0"), "y.npy to be an array"),
     "wide": (lambda f: listed(f, lambda a: a.update(num_features=10**16)), "x to have at most"),
-    "no dimension": (
-        lambda f: replaced(f, "y", npy(np.array(1)), shape=[]),
-        "Expected y to have shape",
-    ),
+    "no dimension": (lambda f: replaced(f, "y", npy(np.array(1)), shape=[]), "y to have shape"),
     "link": (linked, "y to lie in"),
-    "parent": (lambda f: listed(f, lambda a: a["arrays"]["y"].update(file="..")), "y to lie in"),
+    "parent": (told(file=".."), "y to lie in"),
     "deep list": (lambda f: (f / "client.json").write_text("[" * 100_000), "JSON"),
     "empty": (lambda f: replaced(f, "y", b""), "y.npy to be an array"),
-    "header": (
-        lambda f: replaced(f, "y", b"\x93NUMPY\x01\x00\x76\x00" + b"(" * 0x76),
-        "y.npy to be an array",
-    ),
+    "header": (lambda f: replaced(f, "y", b"\x93NUMPY\x01\x00\x76\x00" + b"(" * 0x76), "y.npy"),
     "archive": (lambda f: replaced(f, "y", npy(np.zeros(3), np.savez)), "y.npy to be an array"),
-    "text": (
-        lambda f: replaced(f, "y", npy(np.array(["a"] * 3)), dtype="str32"),
-        "y.npy to hold numbers",
-    ),
+    "text": (lambda f: replaced(f, "y", npy(np.array(["a"] * 3)), dtype="str32"), "hold numbers"),
     "starts": (
         lambda f: replaced(f, "x_indptr", npy(np.array([0.0, 1, 3, 3])), dtype="float64"),
         "x_indptr to be int64",
     ),
-    "narrow": (
-        lambda f: replaced(f, "x_indices", npy(np.array([0, 1, 2], "i4")), dtype="int32"),
-        "x_indices to be int64",
-    ),
+    "narrow": (columns(0, 1, 2, dtype="int32"), "x_indices to be int64"),
     "bytes": (damage_bytes, "SHA-256"),
     "cut": (lambda f: (f / "y.npy").write_bytes(b""), "SHA-256"),
-    "pickle": (pickled, "array of numpy"),
+    "pickle": (lambda f: replaced(f, "y", npy(np.array([{}], object))), "array of numpy"),
     "version": (lambda f: listed(f, lambda a: a.update(version=2)), "version 1, but got 2"),
     "format": (lambda f: listed(f, lambda a: a.update(format="x")), "fgl client"),
     "no list": (lambda f: (f / "client.json").write_text("["), "JSON"),
@@ -207,26 +195,14 @@ DAMAGES = {
         for key in ("file", "dtype", "shape", "sha256")
     },
     "unknown": (lambda f: listed(f, lambda a: a["arrays"].update(q={})), "got \\['q'\\]"),
-    "outside": (
-        lambda f: listed(f, lambda a: a["arrays"]["y"].update(file="../y.npy")),
-        "to lie in",
-    ),
-    "dtype": (
-        lambda f: listed(f, lambda a: a["arrays"]["y"].update(dtype="float32")),
-        "to hold float32",
-    ),
-    "shape": (
-        lambda f: listed(f, lambda a: a["arrays"]["y"].update(shape=[1])),
-        "to hold int64 \\[1\\]",
-    ),
-    "no edges": (
-        lambda f: listed(f, lambda a: a["arrays"].pop("edge_index") and None),
-        "to list edge_index",
-    ),
-    "no x": (lambda f: listed(f, lambda a: a["arrays"].pop("x_indptr") and None), "to list"),
-    "half": (lambda f: listed(f, lambda a: a["arrays"].pop("x_values") and None), "x_values"),
-    "column": (lambda f: columns(f, 10**6), "(indices|indexes|column|ind)"),
-    "negative": (lambda f: columns(f, -1), "(indices|indexes|column|ind)"),
+    "outside": (told(file="../y.npy"), "to lie in"),
+    "dtype": (told(dtype="float32"), "to hold float32"),
+    "shape": (told(shape=[1]), r"to hold int64 \[1\]"),
+    "no edges": (without("edge_index"), "to list edge_index"),
+    "no x": (without("x_indptr"), "to list"),
+    "half": (without("x_values"), "x_values"),
+    "column": (columns(10**6, 1, 1), "(indices|indexes|column|ind)"),
+    "negative": (columns(-1, 1, 1), "(indices|indexes|column|ind)"),
 }
 
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from fgl import client_network as cn
-from fgl.client_network import autoencoder
 
 K = 6
 DOUBLE = torch.float64
@@ -189,23 +188,6 @@ def test_the_loss_and_its_terms_are_their_formulas() -> None:
     )
 
 
-def test_the_cost_of_links_is_in_the_total() -> None:
-    """Faithfulness: its weight changes the gradient by exactly the term's own gradient."""
-    z = draw(K, 3).requires_grad_()
-
-    def slope(loss: Tensor) -> Tensor:
-        return torch.autograd.grad(loss, z)[0]
-
-    entropy, cost = (
-        slope(term(cn.autoencoder.link_probability(z)))
-        for term in (cn.autoencoder.link_entropy, cn.autoencoder.link_cost)
-    )
-    assert entropy.abs().max() > 1e-3 and cost.abs().max() > 1e-3
-    close(slope(cn.autoencoder.link_loss(z, weight=0)), entropy)
-    close(slope(cn.autoencoder.link_loss(z)), entropy + cost)
-    close(slope(cn.autoencoder.link_loss(z, weight=2.5)), entropy + 2.5 * cost)
-
-
 def test_encode_is_its_formula() -> None:
     network, x = draw(K, K), draw(K, 4, seed=1)
     p = cn.autoencoder.init_encoder(4, hidden=5, out=2, generator=start(), dtype=DOUBLE)
@@ -228,28 +210,6 @@ def test_encode_is_its_formula() -> None:
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, 2.5])
-def test_the_written_gradient_is_autograds(weight: float) -> None:
-    network, x = cn.normalize_rows(draw(K, K).abs()), draw(K, 4, seed=1)
-    p = cn.autoencoder.init_encoder(4, hidden=5, out=3, generator=start(), dtype=DOUBLE)
-    p["norm_weight"], p["norm_bias"] = draw(5, seed=2), draw(5, seed=3)
-    leaves = [value.requires_grad_() for value in p.values()]
-    loss = cn.autoencoder.link_loss(cn.autoencoder.encode(network, x, p), weight=weight)
-    want = torch.cat([g.flatten() for g in torch.autograd.grad(loss, leaves)])
-    flat = torch.cat([value.detach().flatten() for value in p.values()])
-    got, sizes = torch.zeros_like(flat), (4, 5, 3)
-    with torch.inference_mode():
-        autoencoder._gradient(
-            network,
-            autoencoder._beside_ones(network @ x),
-            autoencoder._affine(flat, sizes),
-            weight,
-            autoencoder._affine(got, sizes),
-        )
-    assert want.abs().max() > 1e-3
-    close(got, want)
-
-
-@pytest.mark.parametrize("weight", [1.0, 0.3])
 def test_reconstruct_is_torchs_adam_on_the_loss(weight: float) -> None:
     network, x = cn.normalize_rows(draw(K, K).abs()), draw(K, 7, seed=1)
     p = cn.autoencoder.init_encoder(7, hidden=12, out=4, generator=start(5), dtype=DOUBLE)
@@ -269,47 +229,30 @@ def test_reconstruct_is_torchs_adam_on_the_loss(weight: float) -> None:
 # The whole
 
 
-def whole(flat: Tensor, outputs: Tensor, properties: Tensor) -> Tensor:
-    """Two rounds of the server's work, as in GPFL."""
-    features = cn.pooled_features(flat, width=20)
-    embedding = cn.similarity(cn.functional_embedding(outputs))
-    chosen = cn.select_properties(properties, embedding)
-    network = cn.normalize_rows(cn.property_network(properties[:, chosen]))
-    network = cn.running_network(network, embedding)
-    return cn.discretise(cn.reconstruct(network, features, steps=20, generator=start()))
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_refused_with_the_client(bad: float) -> None:
     rows, square, outputs = draw(K, 4), draw(K, K), draw(K, 2, 3)
     fine = square.clone()
     for tensor in (rows, square, outputs):
         tensor[4, 1] = bad
-    calls = {
-        "flat": [lambda: cn.pooled_features(rows)],
-        "outputs": [lambda: cn.functional_embedding(outputs)],
-        "rows": [lambda: cn.similarity(rows)],
-        "properties": [
-            lambda: cn.property_network(rows),
-            lambda: cn.select_properties(rows, fine),
-        ],
-        "embedding_similarity": [
-            lambda: cn.select_properties(draw(K, 3), square),
-            lambda: cn.running_network(fine, square),
-        ],
-        "previous": [lambda: cn.running_network(square, fine)],
-        "network": [
-            lambda: cn.normalize_rows(square),
-            lambda: cn.reconstruct(square, draw(K, 3)),
-        ],
-        "features": [lambda: cn.reconstruct(fine, rows)],
-        "z": [lambda: cn.discretise(rows)],
-    }
-    for name, functions in calls.items():
-        for call in functions:
-            message = f"Expected {name} to be finite, but got NaN or infinity in client 4's row"
-            with pytest.raises(ValueError, match=message):
-                call()
+    calls: list[tuple[str, Any, Any]] = [
+        ("flat", cn.pooled_features, [rows]),
+        ("outputs", cn.functional_embedding, [outputs]),
+        ("rows", cn.similarity, [rows]),
+        ("properties", cn.property_network, [rows]),
+        ("properties", cn.select_properties, [rows, fine]),
+        ("embedding_similarity", cn.select_properties, [draw(K, 3), square]),
+        ("embedding_similarity", cn.running_network, [fine, square]),
+        ("previous", cn.running_network, [square, fine]),
+        ("network", cn.normalize_rows, [square]),
+        ("network", cn.reconstruct, [square, draw(K, 3)]),
+        ("features", cn.reconstruct, [fine, rows]),
+        ("z", cn.discretise, [rows]),
+    ]
+    for name, function, given in calls:
+        message = f"Expected {name} to be finite, but got NaN or infinity in client 4's row"
+        with pytest.raises(ValueError, match=message):
+            function(*given)
 
 
 @pytest.mark.parametrize(
@@ -317,37 +260,19 @@ def test_what_is_not_finite_is_refused_with_the_client(bad: float) -> None:
     [
         (lambda: cn.similarity(torch.ones(2, 2).long()), "rows to be floating point"),
         (lambda: cn.similarity(torch.ones(2)), r"rows to have shape \[k, \*\], but got \[2\]"),
-        (
-            lambda: cn.pooled_features(torch.ones(2, 2), width=0),
-            "width to be an integer >= 1, but got",
-        ),
+        (lambda: cn.pooled_features(torch.ones(2, 2), width=0), "width to be an integer >= 1"),
         (lambda: cn.functional_embedding(torch.ones(2, 2)), r"shape \[k, R, C\], but got \[2, 2\]"),
         (lambda: cn.normalize_rows(torch.ones(2, 3)), r"shape \[k, k\], but got \[2, 3\]"),
-        (
-            lambda: cn.running_network(torch.ones(2, 2), torch.ones(3, 3)),
-            r"embedding_similarity to have shape \[2, 2\], but got \[3, 3\]",
-        ),
-        (
-            lambda: cn.running_network(torch.eye(2), torch.eye(2), beta=1.5),
-            r"beta to be a number >= 0 and <= 1, but got 1.5",
-        ),
+        (lambda: cn.running_network(torch.ones(2, 2), torch.ones(3, 3)), "embedding_similarity"),
+        (lambda: cn.running_network(torch.eye(2), torch.eye(2), beta=1.5), r"beta .*got 1.5"),
         (lambda: cn.normalize_rows(-torch.eye(2)), "network to be not negative, but got -1.0"),
         (lambda: cn.discretise(torch.ones(2, 2), threshold=float("nan")), "threshold to be a num"),
         (lambda: cn.discretise(torch.full((2, 1), 1e20)), r"z @ z\.T to be finite, .* client 0's"),
-        (
-            lambda: cn.reconstruct(torch.eye(2), torch.eye(2), hidden=0),
-            "hidden to be an integer >= 1",
-        ),
-        (
-            lambda: cn.reconstruct(torch.eye(2), torch.eye(2), steps=-1),
-            "steps to be an integer >= 0",
-        ),
+        (lambda: cn.reconstruct(torch.eye(2), torch.eye(2), hidden=0), "hidden to be an integer"),
+        (lambda: cn.reconstruct(torch.eye(2), torch.eye(2), steps=-1), "steps to be an integer >="),
         (lambda: cn.reconstruct(torch.eye(2), torch.ones(3, 2)), "as many clients, but got 2 and"),
         (lambda: cn.probe_graphs(0, num_features=2), "num to be an integer >= 1, but got 0"),
-        (
-            lambda: cn.probe_graphs(p=2.0, num_features=2),
-            r"p to be a number >= 0 and <= 1, but got 2.0",
-        ),
+        (lambda: cn.probe_graphs(p=2.0, num_features=2), "p to be a number >= 0 and <= 1"),
         (lambda: cn.probe_graphs(num_features=0), "num_features to be an integer >= 1, but got 0"),
     ],
 )

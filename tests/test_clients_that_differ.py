@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import known
 from federations import close, same
 from torch import nn
 
 import fgl
 from fgl import Method
 from fgl.federation import Batch, Own, choose
-from fgl.federation.executors.remote.client import Note, agreement, answer
-from fgl.federation.executors.remote.shelf import StateFolder
+from fgl.federation.executors.remote.client import agreement
 from fgl.federation.method.message import leaves
 from fgl.methods import fedper
 
@@ -192,23 +190,16 @@ def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:
 def test_another_width_is_another_run_and_named(tmp_path: Path) -> None:
     fgl.run(method(), clients(), num_rounds=1, checkpoint=tmp_path)
     wide = [*clients()[:2], client(18, 6, 3), *clients()[3:]]
-    text = (
-        r"of this run with clients' own=\{'client 2': \{'first.weight': \[6, 6\], .*"
-        r"but got \{'client 2': \{'first.weight': \[6, 5\]"
-    )
+    text = r"clients' own=\{'client 2': \{'first.weight': \[6, 6\], .*got \{'client 2': .*\[6, 5\]"
     with pytest.raises(ValueError, match=text):
         fgl.run(method(), wide, num_rounds=2, checkpoint=tmp_path)
+    deep = replace(method(net_or_deep), layers=method().layers)
     with pytest.raises(ValueError, match=r"with clients' own=\{'client 1': .*'architecture'"):
-        fgl.run(
-            replace(method(net_or_deep), layers=method().layers),
-            clients(),
-            num_rounds=2,
-            checkpoint=tmp_path,
-        )
+        fgl.run(deep, clients(), num_rounds=2, checkpoint=tmp_path)
 
 
-def refused(models: Any, text: str, kind: type[Exception] = ValueError) -> None:
-    with pytest.raises(kind, match=text):
+def refused(models: Any, text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
         fgl.run(method(models), clients(), num_rounds=1)
 
 
@@ -219,18 +210,10 @@ def test_a_model_without_the_common_part_is_refused() -> None:
             made.conv = fgl.nn.GCN(HIDDEN, 8, HIDDEN)
         return made
 
-    refused(
-        other,
-        r"^Expected client 2's model\['conv.convs.0.bias'\] to have shape \[6\], but got \[8\]",
-    )
+    refused(other, r"client 2's model\['conv.convs.0.bias'\] to have shape \[6\], but got \[8\]")
     refused(lambda graph: nn.Linear(graph.num_features, 2), "client 0's model to have keys .*miss")
-    text = "^Expected client 0's model to be a module, but got str"
-    refused(lambda graph: "net", text, TypeError)
-    refused(
-        lambda graph: net(graph).double(),
-        r"^Expected client 0's model\['conv.convs.0.bias'\] to be torch.float32, but got torch.f",
-        TypeError,
-    )
+    refused(lambda graph: "net", "client 0's model to be a module, but got str")
+    refused(lambda graph: net(graph).double(), "bias'. to be torch.float32, but got torch.float64")
 
 
 def test_tied_parameters_are_refused() -> None:
@@ -251,10 +234,7 @@ def test_a_shape_that_does_not_fit_its_own_model_names_client_and_key() -> None:
             params = {**params, "head.weight": torch.zeros(3, HIDDEN)}
         return params, context
 
-    text = (
-        r"^Round 0, client 1, receive: Expected receive's params\['head.weight'\] to have shape "
-        r"\[4, 6\], but got \[3, 6\]"
-    )
+    text = r"^Round 0, client 1, receive: .*'head.weight'. to have shape \[4, 6\], but got \[3, 6\]"
     with pytest.raises(ValueError, match=text):
         one_by_one(replace(own, receive=receive), clients(), num_rounds=1)
 
@@ -295,12 +275,6 @@ def test_other_widths_still_need_a_word() -> None:
     text = r"client 1 to have 5 features as client 0, but got 9: fgl.methods.fedper\(shared="
     with pytest.raises(ValueError, match=text):
         fgl.run(plain(), clients(), num_rounds=1)
-
-
-@pytest.mark.parametrize("build", [fgl.methods.moon, fgl.methods.graphfl, fgl.methods.fedselect])
-def test_methods_around_that_know_one_architecture_say_so(build: Any) -> None:
-    with pytest.raises(ValueError, match="whose clients have one architecture, but got fedper"):
-        build(method())
 
 
 def test_every_step_sees_the_client_s_own_model_in_minibatches() -> None:
@@ -392,29 +366,6 @@ def test_collections_are_scored_too() -> None:
     assert 0 <= metrics["test_accuracy"] <= 1
 
 
-def test_a_client_elsewhere_needs_no_other_client(tmp_path: Path) -> None:
-    """The code of a client on a machine of its own: its method knows its own sizes alone."""
-    graphs, rounds = clients(), 3
-    want = one_by_one(method(), graphs, num_rounds=rounds, seed=5)
-    first: Any = {"model": method().common()}
-    outbox: Any = dict.fromkeys(range(len(graphs)), first)
-    server: Any = dict(outbox[0])
-    base = -1
-    for index in range(rounds):
-        uploads = {}
-        for k, graph in enumerate(graphs):
-            note = Note(7, 5, index, k, base)
-            shelf = StateFolder(tmp_path, 7, k)
-            made, keeps = answer(method(), graph, note, outbox[k], shelf)
-            assert keeps and made.message is not None
-            assert sorted(made.message["model"]) == COMMON
-            uploads[k] = made.message
-        inbox = fgl.federation.Inbox(uploads, len(graphs), outbox, index)
-        outbox, server = method().aggregate(inbox, server)
-        base = index
-    assert same(dict(outbox), dict(want.outbox))
-
-
 def test_server_and_clients_agree_whatever_is_their_own() -> None:
     """A client may build its FedAvg with its own sizes: the common part counts."""
 
@@ -430,57 +381,3 @@ def test_server_and_clients_agree_whatever_is_their_own() -> None:
     graph = client(24, 9, 4)
     one, two = (made.own.models.first(graph) for made in (built(1, 1), built(9, 4)))  # type: ignore[union-attr]
     assert same(one, two)
-
-
-def test_embeddings_are_kept_at_home() -> None:
-    """A table with a row for each node, other numbers of nodes, pairs as examples."""
-
-    class Shop(nn.Module):
-        def __init__(self, nodes: int) -> None:
-            super().__init__()
-            self.nodes = nn.Embedding(nodes, HIDDEN)
-            self.conv = fgl.nn.GCN(HIDDEN, HIDDEN, HIDDEN, dropout=0.0)
-
-        def forward(self, x: Any, adj: Any, *, edge_label_index: Any) -> Any:
-            h = self.nodes(x[:, 0].long())
-            h = h + self.conv(h, adj)
-            return (h[edge_label_index[0]] * h[edge_label_index[1]]).sum(1)
-
-    def shop(nodes: int) -> fgl.Graph:
-        generator = torch.Generator().manual_seed(nodes)
-        pairs = torch.randint(nodes, (2, 30), generator=generator)
-        ids = torch.arange(nodes).float()[:, None]
-        edges = torch.randint(nodes, (2, 40), generator=generator)
-        return fgl.Graph(ids, edges, edge_label_index=pairs)
-
-    model = Shop(1)
-
-    def bpr(params: Any, graph: fgl.Graph, context: Any) -> Any:
-        scores = fgl.predict(model, params, graph).view(-1, 3)
-        return fgl.losses.ranking(scores[:, 0], scores[:, 1:])
-
-    fedavg = fgl.fedavg(model, loss=bpr, train=ADAM)
-    ends = []
-    for at_once in (1, "all"):
-        own = fedper(fedavg, shared=["conv"], models=lambda graph: Shop(graph.num_nodes))
-        shops = [shop(12), shop(15), shop(12)]
-        assert Batch(own, shops, 3, seed=0).groups(range(3)) == [(0, 2), (1,)]
-        ends.append(fgl.run(own, shops, num_rounds=4, clients_at_once=at_once))
-    loop, batch = ends
-    assert loop.history[-1].loss < loop.history[0].loss
-    assert [s["model"]["nodes.weight"].shape[0] for s in loop.client_states.values()] == [
-        12,
-        15,
-        12,
-    ]
-    for k in range(3):
-        close(loop.client_states[k], batch.client_states[k], atol=1e-5)
-
-
-def test_what_is_described_of_a_client_is_its_own() -> None:
-    task = known("clients that differ", 0.0, torch.float32)
-    models: Any = task.fedavg.own.models
-    one, two, three = (models.described(task.clients[k]) for k in range(3))
-    own = {"enter.weight", "enter.bias", "head.weight", "head.bias", "architecture"}
-    assert {*one} == {*two} == own
-    assert one == three != two  # the first and the third are alike

@@ -175,33 +175,30 @@ def test_tensors_are_padded_with_zeros(
 
 
 D = torch.float64
-BAD_CONTEXTS: dict[str, tuple[Any, Any, type[Exception]]] = {
-    "other key": ({"a": torch.ones(1)}, {"b": torch.ones(1)}, ValueError),
-    "missing key": ({"a": torch.ones(1)}, {}, ValueError),
-    "extra key": ({"a": torch.ones(1)}, {"a": torch.ones(1), "b": torch.ones(1)}, ValueError),
-    "deeper key": ({"m": {"w": torch.ones(1)}}, {"m": {"v": torch.ones(1)}}, ValueError),
-    "dtype": ({"a": torch.ones(1)}, {"a": torch.ones(1, dtype=D)}, ValueError),
-    "width": ({"a": torch.ones(3, 2)}, {"a": torch.ones(3, 4)}, ValueError),
-    "more dimensions": ({"a": torch.ones(3)}, {"a": torch.ones(3, 1)}, ValueError),
-    "scalar, then vector": ({"a": torch.tensor(1.0)}, {"a": torch.ones(3)}, ValueError),
-    "vector, then scalar": ({"a": torch.ones(3)}, {"a": torch.tensor(1.0)}, ValueError),
-    "tensor or dict": ({"a": torch.ones(1)}, {"a": {"w": torch.ones(1)}}, TypeError),
-    "tensor or matrix": (
-        {"a": torch.eye(3)},
-        {"a": SparseMatrix.from_dense(torch.eye(3))},
-        TypeError,
-    ),
+BAD_CONTEXTS: dict[str, tuple[Any, Any]] = {
+    "other key": ({"a": torch.ones(1)}, {"b": torch.ones(1)}),
+    "missing key": ({"a": torch.ones(1)}, {}),
+    "extra key": ({"a": torch.ones(1)}, {"a": torch.ones(1), "b": torch.ones(1)}),
+    "deeper key": ({"m": {"w": torch.ones(1)}}, {"m": {"v": torch.ones(1)}}),
+    "dtype": ({"a": torch.ones(1)}, {"a": torch.ones(1, dtype=D)}),
+    "width": ({"a": torch.ones(3, 2)}, {"a": torch.ones(3, 4)}),
+    "more dimensions": ({"a": torch.ones(3)}, {"a": torch.ones(3, 1)}),
+    "scalar, then vector": ({"a": torch.tensor(1.0)}, {"a": torch.ones(3)}),
+    "vector, then scalar": ({"a": torch.ones(3)}, {"a": torch.tensor(1.0)}),
+    "tensor or dict": ({"a": torch.ones(1)}, {"a": {"w": torch.ones(1)}}),
+    "tensor or matrix": ({"a": torch.eye(3)}, {"a": SparseMatrix.from_dense(torch.eye(3))}),
     "dtype of a matrix": (
         {"a": SparseMatrix.from_dense(torch.eye(3))},
         {"a": SparseMatrix.from_dense(torch.eye(3, dtype=D))},
-        ValueError,
     ),
 }
 
 
-@pytest.mark.parametrize(("one", "other", "kind"), BAD_CONTEXTS.values(), ids=BAD_CONTEXTS)
-def test_contexts_that_cannot_be_stacked(one: Any, other: Any, kind: type[Exception]) -> None:
-    with pytest.raises(kind, match=r"client 9's context.* as client 5.*clients_at_once=1"):
+@pytest.mark.parametrize(("one", "other"), BAD_CONTEXTS.values(), ids=BAD_CONTEXTS)
+def test_contexts_that_cannot_be_stacked(one: Any, other: Any) -> None:
+    with pytest.raises(
+        (TypeError, ValueError), match=r"client 9's context.* as client 5.*clients_at_once=1"
+    ):
         stacked([one, one, other], clients=[5, 7, 9])
 
 

@@ -120,29 +120,28 @@ def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> 
 
 
 @pytest.mark.parametrize(
-    ("methods", "setting", "how", "kind", "text"),
+    ("methods", "setting", "how", "text"),
     [
-        ({}, SETTING, {}, ValueError, "Expected methods to be functions by name"),
-        ([scaffold], SETTING, {}, TypeError, "Expected methods to be a dict, but got list"),
-        ({"a": 3}, SETTING, {}, TypeError, "Expected a to be a function that makes a method"),
-        ({"a": scaffold}, 3, {}, TypeError, "setting to load a task for each seed, such as"),
-        ({"a": lambda task: 3}, SETTING, {}, TypeError, "a to make a Method, but got int"),
-        ({"a": scaffold}, SETTING, {"seeds": [1, 1]}, ValueError, "seeds to be different"),
-        ({"a": scaffold}, SETTING, {"seeds": []}, ValueError, "seeds to be different"),
-        ({"a": scaffold}, SETTING, {"patience": 0}, ValueError, "patience to be"),
+        ({}, SETTING, {}, "Expected methods to be functions by name"),
+        ([scaffold], SETTING, {}, "Expected methods to be a dict, but got list"),
+        ({"a": 3}, SETTING, {}, "Expected a to be a function that makes a method"),
+        ({"a": scaffold}, 3, {}, "setting to load a task for each seed, such as"),
+        ({"a": lambda task: 3}, SETTING, {}, "a to make a Method, but got int"),
+        ({"a": scaffold}, SETTING, {"seeds": [1, 1]}, "seeds to be different"),
+        ({"a": scaffold}, SETTING, {"seeds": []}, "seeds to be different"),
+        ({"a": scaffold}, SETTING, {"patience": 0}, "patience to be"),
         (
             {"a b": scaffold, "A/b": local},
             SETTING,
             {"checkpoint": "x"},
-            ValueError,
             "names of methods to differ in letters",
         ),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
-    methods: Any, setting: Any, how: Any, kind: Any, text: str
+    methods: Any, setting: Any, how: Any, text: str
 ) -> None:
-    with pytest.raises(kind, match=text):
+    with pytest.raises((TypeError, ValueError), match=text):
         fgl.compare(methods, setting, num_rounds=1, **{"seeds": [0], **how})
 
 
@@ -154,12 +153,11 @@ def test_a_loaded_task_is_no_setting() -> None:
     assert found.lines[0].seeds == 1
 
 
-def made_up(scores: list[float], dropped: dict[int, list[int]] | None = None) -> Result:
+def made_up(scores: list[float]) -> Result:
     rounds = [
         Round(
             index,
             [0, 1],
-            dict.fromkeys((dropped or {}).get(index, []), "dropped out"),
             bytes_up=10**6,
             bytes_down=10**6,
             metrics={"val_auc": score, "test_auc": score / 2},
@@ -196,9 +194,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
             fgl.plot(nothing)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Expected a to be results of at least one round"):
         fgl.plot({"a": Result({}, {}, {}, [])})
-    with pytest.raises(
-        ValueError, match="metrics to be one of 'val_auc', 'test_auc', 'train_loss'"
-    ):
+    with pytest.raises(ValueError, match="metrics to be one of 'val_auc', 'test_auc'"):
         fgl.plot(made_up([0.5]), metrics=["f1"])
     with pytest.raises(OSError, match="Expected path to be a file that can be written"):
         fgl.plot(made_up([0.5]), path=tmp_path / "a.png" / "a.png")

@@ -382,48 +382,6 @@ def test_what_is_deployed_is_whole_and_is_what_is_scored(name: str, task: str) -
     assert score(zero, result) == pytest.approx(score(plain, result), nan_ok=True)
 
 
-def test_bytes_of_fedavg_are_those_of_its_model() -> None:
-    method, made = case("fedavg", "nodes")
-    size = sum(4 * tensor.numel() for tensor in method.model.state_dict().values())
-    gone_ = {(0, 1), (1, 0), (1, 2)}
-    options: Any = {"num_rounds": 3, "dropouts": lambda *where: where in gone_}
-    for name in ("fedavg", "fedprox", "fedopt adam", "moon", "fgssl"):
-        result = one_by_one(case(name, "nodes")[0], made.clients, **options)
-        for index, record in enumerate(result.history):
-            arrived = K - sum(drop[0] == index for drop in gone_)
-            assert record.bytes_down == K * size
-            assert record.bytes_up == arrived * (size + 8)
-    alone = one_by_one(case("local", "nodes")[0], made.clients, **options)
-    assert [record.bytes_up for record in alone.history] == [0, 0, 0]
-    few = one_by_one(method, made.clients, num_rounds=2, participation=0.5)
-    assert [(r.bytes_down, r.bytes_up) for r in few.history] == [(2 * size, 2 * (size + 8))] * 2
-
-
-@pytest.mark.parametrize("task", ["nodes", "gat"])
-@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fgssl"])
-def test_loss_runs_under_vmap(name: str, task: str) -> None:
-    """K models at once on one graph: losses and gradients are those of the loop."""
-    method, made = case(name, task, dropout=0.0, dtype=F64)
-    net, own = method.model, made.clients[2]
-    start, context = receive_as_a_run(method, {"model": method.common()}, {}, own)
-    torch.manual_seed(1)
-    several = [{k: v + 0.1 * torch.randn_like(v) for k, v in start.items()} for _ in range(2)]
-    several.append(start)
-    stack = {k: torch.stack([p[k] for p in several]).requires_grad_() for k in start}
-    net.train()
-    torch.manual_seed(9)  # all of them draw the same augmentation, as each of the loop does
-    batch = torch.func.vmap(lambda p: method.loss(p, own, context), randomness="same")(stack)
-    gradients = torch.autograd.grad(batch.sum(), list(stack.values()))
-    for index, params in enumerate(several):
-        each = {name: value.clone().requires_grad_() for name, value in params.items()}
-        torch.manual_seed(9)
-        one = method.loss(each, own, context)
-        close(batch[index], one, atol=1e-10)
-        wanted = torch.autograd.grad(one, list(each.values()))
-        for got, want in zip(gradients, wanted, strict=True):
-            close(got[index], want, atol=1e-10)
-
-
 def test_every_method_of_the_library_is_in_the_table() -> None:
     """Each of `fgl.methods` and of `examples` has a line."""
     built = " ".join(name for name, _ in CASES)

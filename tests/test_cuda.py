@@ -45,19 +45,10 @@ def test_a_run_is_that_of_the_cpu(name: str, sparse: bool, at_once: Any, monkeyp
 @pytest.mark.parametrize("at_once", [1, "all"])
 @pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
 def test_reductions_are_deterministic(kind: Any, at_once: Any) -> None:
-    runs = [
-        end(
-            fgl.run(
-                METHODS["fgssl"](model(kind).cuda()),
-                clients(),
-                num_rounds=3,
-                clients_at_once=at_once,
-            )
-        )
-        for _ in range(3)
-    ]
-    assert same(runs[0], runs[1])
-    assert same(runs[0], runs[2])
+    run = partial(fgl.run, num_rounds=3, clients_at_once=at_once)
+    ends = [end(run(METHODS["fgssl"](model(kind).cuda()), clients())) for _ in range(3)]
+    assert same(ends[0], ends[1])
+    assert same(ends[0], ends[2])
 
 
 @pytest.mark.filterwarnings("ignore:This instance was constructed with capturable")

@@ -199,25 +199,6 @@ def test_a_node_has_the_same_wrong_label_at_all_its_clients(share: float) -> Non
     assert source_labels(turned)[1] == found  # whatever the order of clients
 
 
-def test_clients_that_share_no_node_draw_wrong_labels_one_after_the_other() -> None:
-    parts = data.partitions.random_partition(SMALL, 3)
-    generator = draws(3)
-    for own, made in zip(
-        data.partitions.partition_graph(SMALL, parts),
-        data.damaged(
-            data.partitions.partition_graph(SMALL, parts), Damage(label_noise=0.3), seed=3
-        ),
-        strict=True,
-    ):
-        assert torch.equal(data.wrong_labels(own, 0.3, generator=generator).labels, made.labels)
-    other = SMALL.replace(y=(SMALL.labels + 1) % 7)  # the same ids of another graph
-    own, domain = (each.subgraph(torch.arange(90)) for each in (SMALL, other))
-    for before, made in zip(
-        (own, domain), data.damaged([own, domain], Damage(label_noise=0.3)), strict=True
-    ):
-        assert int((before.labels != made.labels).sum()) == round(0.3 * own.num_train)
-
-
 def test_damaged_says_what_it_takes() -> None:
     for wrong in (SMALL, [[1]]):
         with pytest.raises(TypeError, match="Expected graphs"):

@@ -166,13 +166,9 @@ def test_unknown_name_lists_what_there_is(
 
 
 def test_a_name_of_the_other_function(offline: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"\(found: none\), but got 'NCI1', which load_graphs reads"
-    ):
+    with pytest.raises(ValueError, match=r"\(found: .*got 'NCI1', which load_graphs reads"):
         load("NCI1")
-    with pytest.raises(
-        ValueError, match=r"NCI1, .*clintox, synthetic, or .* but got 'known', which load reads"
-    ):
+    with pytest.raises(ValueError, match=r"NCI1, .*got 'known', which load reads"):
         fgl.data.load_graphs("known")
 
 
@@ -415,9 +411,7 @@ def test_what_is_not_read_is_named_once_with_what_leaves_it_out(tmp_path: Path) 
             warnings.simplefilter("error")
             load("tiny", tmp_path / what, ignore=names)
     write_tu(tmp_path, edge_attributes="1\n" * 6)
-    with pytest.warns(
-        UserWarning, match=r"edge_labels=True .* ignore=\['edge_attributes', 'edge_labels'\]"
-    ):
+    with pytest.warns(UserWarning, match=r"edge_labels=True .* ignore=\['edge_attributes'"):
         fgl.data.load_graphs("tiny", tmp_path)
     fgl.data.load_graphs("tiny", tmp_path, edge_labels=True, ignore=["edge_attributes"])
     (tmp_path / "a").mkdir()

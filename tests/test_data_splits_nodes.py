@@ -86,61 +86,26 @@ def test_split_is_random_by_seed_alone(name: str) -> None:
 
 def test_splits_of_today() -> None:
     """Pinned, so that a new version does not silently change every published number."""
-    graph = labelled(40, 10)
-    assert split(graph, "random").test_mask.nonzero().flatten().tolist() == [
-        3,
-        4,
-        5,
-        12,
-        15,
-        16,
-        25,
-        30,
-        40,
-        48,
-    ]
-    assert split(graph, "class_capped").test_mask.nonzero().flatten().tolist() == [
-        3,
-        4,
-        5,
-        11,
-        12,
-        14,
-        15,
-        16,
-        18,
-        28,
-        30,
-        35,
-        42,
-        48,
-        49,
-    ]
+    pinned = {
+        "random": [3, 4, 5, 12, 15, 16, 25, 30, 40, 48],
+        "class_capped": [3, 4, 5, 11, 12, 14, 15, 16, 18, 28, 30, 35, 42, 48, 49],
+    }
+    for name, nodes in pinned.items():
+        assert split(labelled(40, 10), name).test_mask.nonzero().flatten().tolist() == nodes
 
 
 def test_public_split() -> None:
     graph = random_split(labelled(50))
     assert public_split(graph) is graph
     assert split(graph, "public", seed=5) is graph
-    with pytest.raises(
-        ValueError, match="Expected graph to have a public split, but got no val_mask"
-    ):
+    with pytest.raises(ValueError, match="Expected graph .*got no val_mask"):
         public_split(graph.replace(val_mask=None))
 
 
 BAD: list[tuple[Any, str]] = [
-    (
-        lambda g: split(g, "other"),
-        "name to be one of class_capped, random, public, but got 'other'",
-    ),
-    (
-        lambda g: class_capped_split(g.replace(y=None)),
-        "Expected graph to have labels, but got none",
-    ),
-    (
-        lambda g: class_capped_split(g, train_per_class=-1),
-        "Expected train_per_class to be an integer >= 0, but got -1",
-    ),
+    (lambda g: split(g, "other"), "name to be one of .* but got 'other'"),
+    (lambda g: class_capped_split(g.replace(y=None)), "Expected graph .*got none"),
+    (lambda g: class_capped_split(g, train_per_class=-1), "Expected train_per_class .*got -1"),
     (lambda g: class_capped_split(g, num_val=-1), r"Expected num_val to be in \[0, .*, but got -1"),
     (lambda g: random_split(g, train=-0.1), "Expected train and val to be .*but got -0.1 and 0.2"),
     (lambda g: random_split(g, val=0.5), "their sum at most 1, but got 0.6 and 0.5"),

@@ -13,11 +13,6 @@ from fgl import Graph
 from fgl.data import csbm
 
 
-def homophily(graph: Graph) -> float:
-    source, target = graph.edge_index
-    return float((graph.y[source] == graph.y[target]).double().mean())
-
-
 def check(graph: Graph) -> None:
     """Undirected, no self-loop, no repeat; words 0 or 1."""
     edges = [*zip(*graph.edge_index.tolist(), strict=True)]

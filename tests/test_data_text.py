@@ -281,9 +281,7 @@ def test_missing_files(tmp_path: Path) -> None:
         for file in files:
             folder = write(tmp_path / read.__name__ / file, files)
             (folder / file).unlink()
-            with pytest.raises(
-                ValueError, match=rf"to hold \d files?, but got none named \['{file}'"
-            ):
+            with pytest.raises(ValueError, match=rf"got none named \['{file}'"):
                 read(folder, "tiny")
 
 

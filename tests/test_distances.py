@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fgl.federation.gate.uploads import FEW, changes, root_mean_square
+from fgl.federation.gate.uploads import FEW, changes
 
 
 def plain(message: Any, sent: Any) -> dict[str, tuple[float, float | None]]:
@@ -22,10 +22,11 @@ def plain(message: Any, sent: Any) -> dict[str, tuple[float, float | None]]:
         new = {n: t.double() for n, t in inner.items() if t.is_floating_point()}
         if not new or key == "num_examples":
             continue
-        old = {n: went[n].double() for n in new if n in went and went[n].shape == new[n].shape}
+        floats = {n: t.double() for n, t in went.items() if t.is_floating_point()}
+        old = {n: floats[n] for n in new if n in floats and floats[n].shape == new[n].shape}
         moved = torch.cat([(t - old.get(n, 0)).flatten() for n, t in new.items()])
         size = torch.cat([t.flatten() for t in old.values()]).norm() if old else None
-        count = math.sqrt(moved.numel())
+        count = math.sqrt(max(moved.numel(), 1))
         found[key] = float(moved.norm()) / count, None if size is None else float(size) / count
     return found
 
@@ -58,27 +59,6 @@ def test_all_at_once_are_each_alone(large: int, dtype: torch.dtype) -> None:
     for client, message in uploads.items():
         want = plain(message, sent[client])
         assert_close(found[client], want, rel=2e-2 if dtype == torch.bfloat16 else 1e-5)
-
-
-def test_what_is_not_finite_is_named_and_spoils_no_other() -> None:
-    uploads = {k: some(k) for k in range(4)}
-    uploads[1]["model"]["b"][2] = math.nan
-    uploads[2]["num_examples"] = torch.tensor(math.inf)
-    found, wrong = changes(uploads, {})
-    assert {k: str(error) for k, error in wrong.items()} == {
-        1: "model/b is not finite",
-        2: "num_examples is not finite",
-    }
-    assert_close(found[0], plain(uploads[0], {}))
-
-
-def test_squares_beyond_the_dtype_are_finite() -> None:
-    values = torch.full((4,), 1e30)
-    assert changes({0: {"w": values}}, {0: {"w": -values}})[0][0]["w"] == pytest.approx(
-        (2e30, 1e30)
-    )
-    assert root_mean_square([values, values]) == pytest.approx(1e30)
-    assert root_mean_square([]) == root_mean_square([torch.zeros(0)]) == 0
 
 
 def test_sparse_entries_count_with_their_values() -> None:

@@ -58,11 +58,6 @@ def test_public_names_in_a_page_become_links_outside_of_code() -> None:
         assert links(text) == text
 
 
-def test_top_level_names_exist() -> None:
-    assert fgl.__all__
-    assert set(fgl.__all__) <= set(dir(fgl))
-
-
 @pytest.mark.parametrize(
     "page",
     [
@@ -85,26 +80,6 @@ def test_code_in_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
         pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
-
-
-RESULTS = sorted((ROOT / "benchmarks/results/tables").glob("*.md"))
-
-
-def test_the_short_tables_of_results_are_what_their_script_writes() -> None:
-    short = script("docs/tables/results.py")
-    pages = {path: path.read_text(encoding="utf-8") for path in short.PAGES.glob("*.md")}
-    assert {path.name: short.written(text) == text for path, text in pages.items()} == {
-        f"{name}.md": True for name in ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl")
-    }, "run python docs/tables/results.py"
-    assert all(any(f"<!-- short {t} -->" in text for text in pages.values()) for t in short.TABLES)
-
-
-@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
-def test_every_table_of_results_ends_before_the_next_begins(page: Path) -> None:
-    """Writing a table replaces all from its marker to the next end."""
-    marks = re.findall(r"^<!-- (.+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert marks and "end" not in marks[::2]
-    assert set(marks[1::2]) == {"end"} and len(marks) % 2 == 0
 
 
 def test_the_index_of_decisions_has_each_once_with_its_title() -> None:

@@ -39,11 +39,8 @@ def test_every_task_has_the_same_means_and_each_client_beside_them() -> None:
         assert of_clients, name
         for base in {k.rpartition("/")[0] for k in of_clients}:
             values = [v for k, v in of_clients.items() if k.rpartition("/")[0] == base]
-            worst = (
-                max
-                if base.split("@")[0].endswith(("rmse", "mae", "mape", "loss", "error"))
-                else min
-            )
+            errs = base.split("@")[0].endswith(("rmse", "mae", "mape", "loss", "error"))
+            worst = max if errs else min
             assert metrics[f"worst_{base}"] == worst(values), (name, base)
             assert metrics[base] == pytest.approx(sum(values) / len(values)), (name, base)
 
@@ -169,20 +166,13 @@ def test_a_spread_of_nothing_is_refused() -> None:
 def test_the_clients_own_scores_of_a_run_and_of_flower_are_the_same() -> None:
     pytest.importorskip("flwr")
     from flower_grid import Grid, apps
-
-    from fgl.federation import Flower
+    from test_flower import flower
 
     clients, method = graphs(), fedavg(model(), SGD)
     score = node_scores(method.model)
     here = one(method, clients, score=score, each=True)
     grid = Grid(apps(method, clients, score=lambda method: score))
-    there = fgl.run(
-        method,
-        Flower(grid, num_clients=4, poll=0.001, timeout=20.0),
-        num_rounds=1,
-        seed=3,
-        each=True,
-    )
+    there = fgl.run(method, flower(grid), num_rounds=1, seed=3, each=True)
     assert here.history[0].metrics == there.history[0].metrics
     assert {"test_accuracy/3", "worst_val_accuracy"} <= here.history[0].metrics.keys()
 

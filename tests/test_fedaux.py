@@ -81,25 +81,16 @@ def twin(who: list[list[int]]) -> list[dict[str, Tensor]]:
 
 @pytest.mark.parametrize("at_once", [1, "all"])
 def test_it_is_fedaux_by_numbers(at_once: Any) -> None:
-    train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=2)
-    method = fedaux(fgl.fedavg(net(), train=train), scale=SCALE)
-    result = fgl.run(method, CLIENTS, num_rounds=3, clients_at_once=at_once)
-    for client, want in enumerate(twin([[0, 1, 2]] * 3)):
-        close(result.outbox[client]["model"], want, atol=1e-12)
-    assert not result.outbox[0]["model"]["aux"].equal(net().aux)
-
-
-def test_who_was_never_here_gets_the_mean() -> None:
-    """The public code's "global" model, until the server has mixed one for this client."""
+    """Who was never here gets the mean, the public code's "global" model, until it is mixed for."""
     train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=2)
     method = fedaux(fgl.fedavg(net(), train=train), scale=SCALE)
     who = [[0, 1], [0], [1, 2]]
+    how: Any = {"dropouts": lambda index, k: k not in who[index], "clients_at_once": at_once}
     for rounds in (1, 2, 3):
-        result = fgl.run(
-            method, CLIENTS, num_rounds=rounds, dropouts=lambda index, k: k not in who[index]
-        )
+        result = fgl.run(method, CLIENTS, num_rounds=rounds, **how)
         for client, want in enumerate(twin(who[:rounds])):
             close(result.outbox[client]["model"], want, atol=1e-12)
+    assert not result.outbox[0]["model"]["aux"].equal(net().aux)
 
 
 def test_the_vector_learns_and_padding_is_no_neighbour() -> None:
@@ -115,8 +106,6 @@ def test_the_vector_learns_and_padding_is_no_neighbour() -> None:
 def test_what_it_refuses() -> None:
     with pytest.raises(ValueError, match=r"a vector 'aux', .* but got GCN"):
         fedaux(fgl.fedavg(fgl.nn.GCN(4, 8, 2)))
-    with pytest.raises(ValueError, match="scale"):
-        fedaux(fgl.fedavg(net()), scale=-1.0)
     shared = fgl.methods.fedper(fgl.fedavg(net()), shared=["convs"])
     with pytest.raises(ValueError, match="uploads to have the vector 'aux', but got none"):
         fgl.run(fedaux(shared), CLIENTS, num_rounds=1)

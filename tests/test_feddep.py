@@ -283,15 +283,6 @@ def test_what_it_refuses() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             made.receive(start, {}, own)
-    bounded = ruled(fgl.fedavg(net()), max_examples=5)
-    good = {"model": {n: t for n, t in net().state_dict().items() if n.startswith("classifier")},
-            "num_examples": torch.tensor(3), "prototypes": torch.zeros(2, 4).double(),
-            "counts": torch.tensor([2, 3])}  # fmt: skip
-    feddep(bounded).accept(good, 0, {})
-    for bad in (torch.tensor([2, 4]), torch.tensor([-1, 2]), torch.tensor([1.0, 2.0]),
-                torch.tensor([1, 2, 3])):  # fmt: skip
-        with pytest.raises(ValueError, match="count"):
-            feddep(bounded).accept({**good, "counts": bad}, 0, {})
 
 
 def test_a_generator_refuses_sizes_that_are_none() -> None:
@@ -312,14 +303,18 @@ def test_impossible_prototypes_are_refused() -> None:
     made = feddep(ruled(fgl.fedavg(net()), max_examples=50.0))
     shared = {name: value for name, value in made.initial().items() if "classifier." in name}
     message: Any = {"model": shared, "num_examples": torch.tensor(3)}
-    three, none = torch.zeros(3, 3).double(), torch.zeros(0, dtype=torch.int64)
+    three, none = torch.zeros(3, 4).double(), torch.zeros(0, dtype=torch.int64)
+    made.accept({**message, "counts": torch.tensor([20, 10, 20]), "prototypes": three}, 0, {})
     for counts, rows, why in (
+        (torch.tensor([20, 11, 20]), three, "count"),
+        (torch.tensor([-1, 2, 1]), three, "count"),
+        (torch.tensor([1.0, 2.0, 1.0]), three, "count"),
         (torch.tensor([2**62] * 3), three, "Expected counts to be integers from 0, 50"),
         (none, three[:0], "Expected counts to be integers"),
         (torch.ones(3).long(), three + 40, r"Expected prototypes in \[-1, 1\], but got 40"),
         (torch.ones(3).long(), three - 40, r"Expected prototypes in \[-1, 1\], but got 40"),
         (torch.ones(3).long(), three[0], "Expected a row of prototypes for each count"),
-        (torch.ones(3).long(), three[None].expand(3, 3, 3), "Expected a row of prototypes"),
+        (torch.ones(3).long(), three[None].expand(3, 3, 4), "Expected a row of prototypes"),
     ):
         with pytest.raises(ValueError, match=why):
             made.accept({**message, "counts": counts, "prototypes": rows}, 0, {})

@@ -47,16 +47,6 @@ def test_quality_is_of_the_labels_that_clients_made() -> None:
     assert found["pseudo_label_accuracy"] == pytest.approx(1 - 3 / nodes)
 
 
-def uploads() -> list[dict[str, Any]]:
-    made = []
-    for ids in ([0, 1, 2], [1, 2, 3, 5], [2, 5]):
-        logits = torch.randn(len(ids), CLASSES)
-        rows = {"predictions": logits.softmax(1), "embeddings": logits}
-        count = torch.tensor(len(ids))
-        made.append({"node_id": torch.tensor(ids), "num_examples": count, **rows})
-    return made
-
-
 def test_fedgl_fuses_as_it_is_told() -> None:
     """The threshold before the fusion: a node is labelled if any client is sure of it."""
     data = clients()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from by_loops import adjacency, gcn, normalised
 from federations import close, double, graphs
 from torch import Tensor
 
@@ -64,11 +65,7 @@ def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def logits(params: dict[str, Tensor], x: Tensor, weights: Tensor) -> Tensor:
-    whole = weights + torch.eye(len(x)).double()
-    scale = whole.sum(1) ** -0.5
-    operator = whole * scale * scale[:, None]
-    h = (operator @ x @ params["convs.0.lin.weight"].T + params["convs.0.bias"]).relu()
-    return operator @ h @ params["convs.1.lin.weight"].T + params["convs.1.bias"]
+    return gcn(params, x, normalised(weights))[0]
 
 
 def gradient(
@@ -99,13 +96,6 @@ def pair_weights(edges: dict[str, Tensor], x: Tensor) -> Tensor:
         for j in range(n):
             if i != j:
                 out[i, j] = ((values[i * n + j] + values[j * n + i]) / 2).sigmoid()
-    return out
-
-
-def adjacency(own: fgl.Graph) -> Tensor:
-    out = torch.zeros(own.num_nodes, own.num_nodes).double()
-    for a, b in own.edge_index.T:
-        out[b, a] = 1
     return out
 
 
@@ -197,8 +187,6 @@ def test_what_it_refuses() -> None:
     made = method()
     with pytest.raises(ValueError, match="hold one graph, but got a collection"):
         made.receive({"model": made.initial()}, {}, whole)
-    with pytest.raises(ValueError, match="reduction"):
-        method(reduction=1.5)
     x, y, square = torch.ones(3, 6), torch.ones(2).long(), torch.ones(3, 3)
     with pytest.raises(ValueError, match="to be of the same nodes"):
         made.accept({"x": x, "y": y, "adjacency": square}, 0, {})

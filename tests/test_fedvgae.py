@@ -16,7 +16,6 @@ from torch import Tensor
 import fgl
 from fgl import Method, Training
 from fgl.data.splits import EdgeSplit
-from fgl.methods import fedprox, moon
 from fgl.personalize import part
 from fgl.tasks import Links, Task, evaluate_own, link_scores, node_scores
 
@@ -37,49 +36,21 @@ def clients(task: str) -> tuple[list[fgl.Graph], list[EdgeSplit] | None]:
     return [own.graph for own in splits], splits
 
 
-def task_of(
-    task: str,
-    data: Any = None,
-    dtype: Any = torch.float32,
-    kl: float = 1.0,
-    recon: Any = "sampled",
-) -> Task:
-    own, splits = data or clients(task)
+def task_of(task: str, data: Any, recon: Any = "sampled") -> Task:
+    own, splits = data
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = fgl.nn.VGAE(FEATURES, 8, 4, num_classes=CLASSES if task == "node" else None)
-        model = model.to(dtype)
     if splits is None:
-        return fgl.tasks.own_node_task(own, model, ADAM, kl=kl)
+        return fgl.tasks.own_node_task(own, model, ADAM)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*they train and are not scored")
-        return fgl.tasks.link_task(splits, model, ADAM, kl=kl, recon=recon)
+        return fgl.tasks.link_task(splits, model, ADAM, recon=recon)
 
 
-def build(
-    task: str,
-    data: Any = None,
-    dtype: Any = torch.float32,
-    kl: float = 1.0,
-    recon: Any = "sampled",
-    share: str = "encoder",
-    mu: float = 0.0,
-    **options: Any,
-) -> Method:
-    """FedVGAE; that shares all: FedAvg with a contrast alone, which is MOON."""
-    made = task_of(task, data, dtype, kl, recon)
-    if share == "all":
-        assert not options.pop("max_adjust", 0)
-        method = moon(made.fedavg, contrast=options.pop("contrast", 0.8))
-    else:
-        method = EXAMPLE.fedvgae(made.fedavg, made.validate, **options)
-    return fedprox(method, mu=mu) if mu else method
-
-
-def go(task: str, rounds: int = 3, at_once: Any = 1, run: Any = (), **options: Any) -> Any:
-    data = clients(task)
-    made = build(task, data, **options)
-    return fgl.run(made, data[0], num_rounds=rounds, seed=1, clients_at_once=at_once, **dict(run))
+def build(task: str, data: Any, recon: Any = "sampled", **options: Any) -> Method:
+    made = task_of(task, data, recon)
+    return EXAMPLE.fedvgae(made.fedavg, made.validate, **options)
 
 
 def test_negatives_are_fresh_in_each_step_and_never_a_training_edge() -> None:
@@ -97,49 +68,12 @@ def test_negatives_are_fresh_in_each_step_and_never_a_training_edge() -> None:
     assert not torch.equal(steps[0]["negatives"].values, steps[1]["negatives"].values)
 
 
-def plain(task: str, data: Any) -> Method:
-    """FedAvg of the same encoder, written out: no part of the recipe's method."""
-    made = build(task, data, contrast=0.0, max_adjust=0)
-    first = made.initial()
-    shared = [name for name in first if not name.startswith("head")]
-
-    def receive(message: Any, state: Any, own: Any) -> Any:
-        mine = state.get("model", first)
-        return {k: message["model"][k] if k in shared else mine[k] for k in first}, {}
-
-    def send(params: Any, context: Any, state: Any, own: Any) -> Any:
-        upload = {"model": {k: params[k] for k in shared}}
-        return upload | {"num_examples": torch.tensor(own.num_nodes)}, {"model": params}
-
-    def loss(params: Any, own: Any, context: Any) -> Tensor:
-        options = {"noise": context["noise"].values, "return_embedding": True}
-        inputs = (own.x, own.adj)
-        out, mu, log_sigma = torch.func.functional_call(made.model, params, inputs, options)
-        kl = 0.5 * (mu**2 + (2 * log_sigma).exp() - 2 * log_sigma - 1).sum() / own.num_nodes**2
-        if task == "node":
-            mask = own.train_mask
-            return kl + torch.nn.functional.cross_entropy(out[mask], own.y[mask])
-        pairs = [context[key].values for key in ("edges", "negatives")]
-        score = [out[e[:, 0]] * out[e[:, 1]] for e in pairs]
-        logit = torch.cat(score).sum(1)
-        target = torch.arange(len(logit)) < len(pairs[0])
-        return kl + torch.nn.functional.binary_cross_entropy_with_logits(logit, target.float())
-
-    def batches(own: Any, context: Any) -> Any:
-        return [(own, c) for _, c in made.train.batches(own, {})]
-
-    training = Training(ADAM.optimizer, batches=batches)
-    base = fgl.fedavg(made.model, loss=loss, train=training)
-    return replace(base, receive=receive, send=send)
-
-
-def test_a_classifier_never_leaves_its_client_unless_all_is_shared() -> None:
-    got = go("node")
+def test_a_classifier_never_leaves_its_client() -> None:
+    data = clients("node")
+    got = fgl.run(build("node", data), data[0], num_rounds=3, seed=1, clients_at_once=1)
     heads = [state["model"]["head.lins.0.weight"] for state in got.client_states.values()]
     assert not torch.equal(heads[0], heads[1])
     assert not any(name.startswith("head") for name in got.outbox[0]["model"])
-    everything = go("node", share="all", contrast=0.0)
-    assert list(everything.outbox[0]["model"]) == list(build("node").initial())
     # The first message holds the initial classifier; of what is sent each round, all is counted.
     size = sum(4 * v.numel() for v in got.outbox[0]["model"].values())
     assert [r.bytes_up for r in got.history] == [3 * (size + 8)] * 3

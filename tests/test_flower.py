@@ -48,7 +48,9 @@ def check_equal(result: fgl.Result, here: fgl.Result, root: Any, *, history: boo
 
 
 @pytest.mark.few
-@pytest.mark.parametrize(("name", "task"), [("fedavg", "nodes"), *RECIPES])
+@pytest.mark.parametrize(
+    ("name", "task"), [("fedavg", "nodes"), ("fedper apart", "clients that differ"), *RECIPES]
+)
 def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> None:
     method, setting = case(name, task)
     how: Any = {"num_rounds": 3 * method.rules.exchange, "seed": 5}
@@ -189,12 +191,8 @@ def test_a_round_does_not_wait_for_a_node_that_is_gone(tmp_path: Any) -> None:
     start = time.monotonic()
     result = fgl.run(method, flower(grid, timeout=60.0), num_rounds=4, callbacks=[tell])
     assert time.monotonic() - start < 50
-    assert [record.dropped for record in result.history] == [
-        {},
-        {2: "its node is not there"},
-        {},
-        {},
-    ]
+    gone = {2: "its node is not there"}
+    assert [record.dropped for record in result.history] == [{}, gone, {}, {}]
     here = in_process(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
     check_equal(result, here, tmp_path, history=False)
 
@@ -271,12 +269,7 @@ def test_other_threads_and_other_versions_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     method, clients = fedavg(model()), graphs()
-    machines: list[dict[str, Any]] = [
-        {},
-        {"threads": lambda: 77},
-        {"torch": "77"},
-        {"fgl": "77"},
-    ]
+    machines: list[dict[str, Any]] = [{}, {"threads": lambda: 77}, {"torch": "77"}, {"fgl": "77"}]
     places = {
         "threads": (torch, "get_num_threads"),
         "torch": (torch, "__version__"),
@@ -296,11 +289,9 @@ def test_other_threads_and_other_versions_are_refused_by_name(
     result = fgl.run(method, flower(grid, timeout=2.0), num_rounds=1)
     dropped = result.history[0].dropped
     assert list(dropped) == [1, 2, 3]
-    for client, what in [(1, "threads"), (2, "torch"), (3, "fgl")]:
-        assert (
-            f"the server's {what}, {ours[what]() if client == 1 else ours[what]}, but got 77"
-            in (dropped[client])
-        )
+    values = {**ours, "threads": ours["threads"]()}
+    for client, what in enumerate(("threads", "torch", "fgl"), 1):
+        assert f"the server's {what}, {values[what]}, but got 77" in dropped[client]
 
 
 NOTE = {"run", "seed", "round", "client", "base", "names", "keeps", "losses", "num_examples"}

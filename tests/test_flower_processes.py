@@ -18,8 +18,8 @@ def test_real_processes_have_the_bits_of_one(tmp_path: Path) -> None:
     faults = script("benchmarks/reliability/flower_faults.py")
     with faults.Federation(tmp_path, tmp_path / "graphs") as federation:
         for method, task in RECIPES:
-            folder = tmp_path / method
-            folder.mkdir()
+            folder = tmp_path / task / method
+            folder.mkdir(parents=True)
             config = {"method": method, "task": task, "rounds": 2, "timeout": 300.0}
             result = faults.run(federation, folder, **config)
             assert [record.dropped for record in result.history] == [{}, {}], method

@@ -141,25 +141,6 @@ def test_no_field_of_an_answer_raises_at_the_server(per_tensor: bool) -> None:
     assert numbers <= {"seed = 0", "round = 0", "base = -1"}  # as they are
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Round")
-def test_what_stands_beside_an_upload_costs_its_client_the_round_alone(reached: Any) -> None:
-    """One change a round, over the whole round: the others count in each."""
-    some = [each for each in changes("train") if each[0].startswith(("losses", "num_ex"))][::2]
-
-    def change(kind: str, node: int, times: int, reply: Any) -> Any:
-        return some[times - 1][1](reply) if node == LIAR and times <= len(some) else reply
-
-    method = fedavg(model(), SGD)
-    grid = Grid(apps(method, graphs()), change)
-    result = fgl.run(method, flower(grid, poll=0.0), num_rounds=len(some) + 1)
-    dropped = [client for record in result.history for client in record.dropped]
-    reached("rounds that the liar lost", dropped.count(2), len(some))
-    reached("that others lost", len(dropped) - dropped.count(2), 3 * len(some))
-    assert set(dropped) == {2}
-    assert not result.history[-1].dropped
-
-
 @pytest.mark.filterwarnings("ignore:Round")
 def test_no_field_of_a_score_raises_at_the_server() -> None:
     executor, replies = asked(per_tensor=False)
@@ -253,20 +234,6 @@ def test_no_field_of_a_handshake_ends_a_run(tmp_path: Path) -> None:
     for record in result.history:
         assert set(record.dropped) <= {2}
         assert set(record.metrics) == {"rate", "nodes"}
-
-
-def test_a_handshake_without_scores_is_refused_by_name() -> None:
-    def met(kind: str, node: int, times: int, reply: Any) -> Any:
-        return with_field(reply, "scores", GONE) if node == LIAR else reply
-
-    method = fedavg(model(), SGD)
-    grid = Grid(apps(method, graphs()), met=met)
-    with pytest.warns(
-        UserWarning, match="clinic 102 is refused: Expected the reply to tell scores"
-    ):
-        result = fgl.run(method, flower(grid, timeout=0.3), num_rounds=1)
-    assert list(result.history[0].dropped) == [2]
-    assert "Expected the reply to tell scores" in result.history[0].dropped[2]
 
 
 @pytest.mark.filterwarnings("ignore:Round 0, client 2")

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 from federations import ruled
+from test_distances import assert_close
+from test_distances import plain as plain_changes
 
 import fgl
 from fgl.federation import Limits
@@ -27,7 +29,6 @@ from fgl.federation.gate.uploads import (
     root_mean_square,
     sift,
 )
-from fgl.federation.history import of_whom, shortened
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64)
 
@@ -52,10 +53,6 @@ def message(rng: random.Random) -> dict[str, Any]:
     return whole
 
 
-def entries(value: Any) -> dict[str, torch.Tensor]:
-    return value if isinstance(value, dict) else {"": value}
-
-
 def test_changes_are_those_of_loops() -> None:
     rng = random.Random(0)
     for _ in range(60):
@@ -64,34 +61,7 @@ def test_changes_are_those_of_loops() -> None:
         found, wrong = changes(new, sent)
         assert not wrong
         for client, own in new.items():
-            want = {}
-            for key, value in own.items():
-                moved: list[float] = []
-                before: list[float] = []
-                floats = {n: t for n, t in entries(value).items() if t.is_floating_point()}
-                was = entries(sent.get(client, {}).get(key, {}))
-                for name, tensor in floats.items():
-                    old = was.get(name)
-                    fits = old is not None and old.is_floating_point() and old.shape == tensor.shape
-                    numbers: Any = tensor.double().flatten().tolist()
-                    olds: Any = old.double().flatten().tolist() if fits else [0.0] * len(numbers)
-                    moved += [x - y for x, y in zip(numbers, olds, strict=True)]
-                    before += olds if fits else []
-                any_fits = any(
-                    (old := was.get(n)) is not None and old.is_floating_point()
-                    and old.shape == t.shape for n, t in floats.items()
-                )  # fmt: skip
-                if floats and key != "num_examples":
-                    count = max(len(moved), 1)
-                    size = math.sqrt(sum(x * x for x in before) / count) if any_fits else None
-                    want[key] = Change(rms(moved), size)
-            assert found[client].keys() == want.keys()
-            for key, change in want.items():
-                assert found[client][key].moved == pytest.approx(change.moved, rel=1e-3)
-                if change.size is None:
-                    assert found[client][key].size is None
-                else:
-                    assert found[client][key].size == pytest.approx(change.size, rel=1e-3)
+            assert_close(found[client], plain_changes(own, sent.get(client, {})), rel=1e-3)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -330,14 +300,6 @@ def test_limits_are_met_exactly() -> None:
             Limits(**{name: least - 1})
     scores = {0: {"a": 1.0, "b": 1.0}, 1: {"b": 1.0, "c": 1.0}, 2: {"b": 1.0, "c": 2.0}}
     assert Limits(metrics=2).too_many(scores) == {"a"} and usual.too_many(scores) == set()
-
-
-def test_words_of_clients_are_short_and_printable() -> None:
-    assert shortened("a" * 300) == "a" * 300
-    assert shortened("a" * 301) == "a" * 297 + "..."
-    assert shortened("a\tb\x00") == "a b?"
-    reasons = {4: "x", 0: "x", 1: "x", 3: "y", 7: "x", 5: "x"}
-    assert of_whom(reasons) == "clients 0-1, 4-5, 7: x; client 3: y"
 
 
 def far(inbox: Any, state: Any) -> Any:

@@ -107,16 +107,13 @@ def messages(updates: torch.Tensor, sent: dict[int, Any], examples: Any = None) 
     }
 
 
-def play(method: Any, rounds: list[torch.Tensor], here: Any = None) -> tuple[Any, Any]:
-    """Rounds of updates `[num_clients, P]` as the server sees them; `here` names who comes."""
+def play(method: Any, rounds: list[torch.Tensor]) -> tuple[Any, Any]:
+    """Rounds of updates `[num_clients, P]` as the server sees them."""
     size = len(rounds[0])
     state: Any = {"model": {"w": torch.zeros_like(rounds[0][0])}}
     outbox: Any = dict.fromkeys(range(size), state)
-    for index, updates in enumerate(rounds):
-        came = messages(updates, outbox)
-        if here is not None:
-            came = {k: came[k] for k in here[index]}
-        made, state = method.aggregate(Inbox(came, size, outbox), state)
+    for updates in rounds:
+        made, state = method.aggregate(Inbox(messages(updates, outbox), size, outbox), state)
         outbox = {**outbox, **made}
     return outbox, state
 

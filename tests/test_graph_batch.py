@@ -54,10 +54,7 @@ def test_join_fills_in_missing_weights() -> None:
     [
         ([], "graphs to be at least one, but got none"),
         ([one(2), Graph(torch.ones(0, 3), NONE)], "graph 1 to be one graph with nodes, but got no"),
-        (
-            [one(2), Graph(torch.ones(1, 4), NONE)],
-            "graph 1 to have 3 features as graph 0, but got 4",
-        ),
+        ([one(2), Graph(torch.ones(1, 4), NONE)], "graph 1 .*got 4"),
         ([Graph.join([one(2)])], "graph 0 to be one graph with nodes, but got a batch"),
     ],
 )

@@ -94,13 +94,10 @@ def test_entries_belong_to_the_graphs_own_edges() -> None:
     other = graph.with_adj(graph.adj.gcn_norm)
     with pytest.raises(ValueError, match="adj to have the graph's own edges, whose edge_type is k"):
         other.entries("edge_type")
-    for name in ("edge_type", "y", "edges"):
-        bare = Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
-        if name != "edges":
-            with pytest.raises(
-                ValueError, match=f"the graph to have {name} of edges, but got none"
-            ):
-                bare.entries(name)
+    bare = Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+    for name in ("edge_type", "y"):
+        with pytest.raises(ValueError, match=f"the graph to have {name} of edges, but got none"):
+            bare.entries(name)
 
 
 def test_a_weight_of_zero_is_an_edge_and_an_entry_that_was_dropped_is_none() -> None:
@@ -162,9 +159,7 @@ def test_joined_and_selected_graphs_carry_every_field() -> None:
 def test_all_graphs_or_none_have_a_field_when_they_are_joined() -> None:
     graph = whole()
     bare = graph.replace(edge_attr=None)
-    with pytest.raises(
-        ValueError, match="edge_attr in all graphs or in none, but got none in graph 1"
-    ):
+    with pytest.raises(ValueError, match="edge_attr .*got none in graph 1"):
         Graph.join([graph, bare])
 
 
@@ -180,9 +175,7 @@ def test_new_nodes_come_with_every_field() -> None:
         assert torch.equal(got, torch.cat([getattr(graph, name), more[name]])), name
     assert grown.node_type is not None and grown.node_type.tolist() == [0, 1, 1, 2, 5]
     assert grown.num_train == graph.num_train
-    with pytest.raises(
-        ValueError, match=r"to come with \['edge_attr', .* 'node_type', .*\], but got \[\]"
-    ):
+    with pytest.raises(ValueError, match=r"to come with .*got \[\]"):
         graph.append(torch.ones(1, 4), edges)
     bare = Graph(torch.eye(4), EDGES)
     with pytest.raises(ValueError, match=r"to come with \[\], but got \['edge_type'\]"):
@@ -225,60 +218,33 @@ def data(**given: Any) -> Data:
     return made
 
 
-REFUSED: list[tuple[Any, type[Exception], str]] = [
-    (data(smiles="C", face=torch.ones(2, 3)), ValueError, r"but got \['face', 'smiles'\] besides"),
-    (data(adj_t=torch.eye(2)), ValueError, r"but got \['adj_t'\] besides"),
-    (data(time=torch.ones(2)), ValueError, "besides: a Graph has times of edges alone"),
+REFUSED: list[tuple[Any, str]] = [
+    (data(smiles="C", face=torch.ones(2, 3)), r"but got \['face', 'smiles'\] besides"),
+    (data(adj_t=torch.eye(2)), r"but got \['adj_t'\] besides"),
+    (data(time=torch.ones(2)), "besides: a Graph has times of edges alone"),
     (
         data(**dict.fromkeys(("src", "dst", "t", "msg"), torch.ones(2))),
-        ValueError,
         r"give them as Data\(x=..., edge_index=torch.stack\(\[data.src, data.dst\]\), edge_time",
     ),
-    (HeteroData(), TypeError, "one type, but got HeteroData: see fgl.data.from_hetero"),
-    (data(x=None), ValueError, r"data.x = torch.ones\(data.num_nodes, 1\)"),
-    (
-        data(x=torch.eye(2).long()),
-        TypeError,
-        r"floating point, but got torch.int64: call .float\(\)",
-    ),
-    (
-        data(train_mask=torch.ones(2, 10).bool()),
-        ValueError,
-        "one of the 10 that data.train_mask has",
-    ),
-    (
-        data(y=torch.ones(2, 1), edge_label=torch.ones(1)),
-        ValueError,
-        r"y or edge_label, but got both edge_label and \['y'\], .*: ignore=\['y'\] learns edge_la",
-    ),
-    (
-        data(edge_label=torch.ones(2)),
-        ValueError,
-        "edge_label_index beside edge_label, .* but got 1 edges",
-    ),
-    ([data(), data()], TypeError, r"got a list: Graph.from_pyg\(Batch.from_data_list\(data\)\)"),
-    (
-        Batch.from_data_list([data(y=torch.ones(2)), data(y=torch.ones(2))]),
-        ValueError,
-        r"y to have a row for each graph, but got \[4\], one for each node",
-    ),
-    (data(y=torch.ones(2, 2).long()), ValueError, r"y to have shape \[2\], but got \[2, 2\]"),
-    (data(y=torch.tensor(1)), ValueError, r"y to have shape \[2\], but got \[\]"),
-    (
-        data(train_mask=torch.tensor(True)),
-        ValueError,
-        r"train_mask to have shape \[2\], but got \[\]",
-    ),
-    (data(edge_label=torch.tensor(1)), ValueError, r"edge_label_index beside edge_label"),
-    (data(edge_attr=torch.ones(1, 1).long()), TypeError, r"edge_attr to be a float .* \.float\(\)"),
+    (HeteroData(), "one type, but got HeteroData: see fgl.data.from_hetero"),
+    (data(x=None), r"data.x = torch.ones\(data.num_nodes, 1\)"),
+    (data(x=torch.eye(2).long()), "floating point, but got torch.int64"),
+    (data(train_mask=torch.ones(2, 10).bool()), "one of the 10 that data.train_mask"),
+    (data(y=torch.ones(2, 1), edge_label=torch.ones(1)), r"y .*got both edge_label"),
+    (data(edge_label=torch.ones(2)), "edge_label_index .*got 1 edges"),
+    ([data(), data()], r"got a list: Graph.from_pyg\(Batch.from_data_list\(data\)\)"),
+    (Batch.from_data_list([data(y=torch.ones(2)), data(y=torch.ones(2))]), r"y .*got \[4\], one"),
+    (data(y=torch.ones(2, 2).long()), r"y to have shape \[2\], but got \[2, 2\]"),
+    (data(y=torch.tensor(1)), r"y to have shape \[2\], but got \[\]"),
+    (data(train_mask=torch.tensor(True)), r"train_mask .*got \[\]"),
+    (data(edge_label=torch.tensor(1)), r"edge_label_index beside edge_label"),
+    (data(edge_attr=torch.ones(1, 1).long()), r"edge_attr to be a float .* \.float\(\)"),
 ]
 
 
-@pytest.mark.parametrize(("given", "error", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_what_pyg_has_and_a_graph_has_not_is_refused(
-    given: Any, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("given", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_pyg_has_and_a_graph_has_not_is_refused(given: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
         Graph.from_pyg(given)
 
 
@@ -303,9 +269,7 @@ def test_something_else_than_pyg_is_named() -> None:
 def test_a_field_on_another_device_is_named() -> None:
     graph = whole()
     for name in ("edge_weight", "node_type", "edge_attr"):
-        with pytest.raises(
-            ValueError, match=rf"Expected {name} to be on cpu .*on meta: {name}.to\("
-        ):
+        with pytest.raises(ValueError, match=rf"Expected {name} to be on cpu .*on meta"):
             graph.replace(**{name: torch.empty(0, device="meta")})
 
 
@@ -385,49 +349,42 @@ def test_what_is_ignored_is_left_out() -> None:
 
 
 ONE = torch.ones(7)
-BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"edge_attr": ONE}, ValueError, r"edge_attr to have shape \[7, \*\], but got \[7\]"),
-    ({"edge_attr": torch.ones(6, 2)}, ValueError, r"to have shape \[7, \*\], but got \[6, 2\]"),
-    ({"edge_attr": torch.full((7, 1), NAN)}, ValueError, "edge_attr to be finite, but got NaN"),
-    ({"edge_attr": [1.0]}, TypeError, "edge_attr to be a float tensor, but got list"),
-    ({"edge_type": ONE}, TypeError, "edge_type to be an int64 tensor, but got torch.float32"),
-    ({"edge_type": ONE.long() - 2}, ValueError, "edge_type to be at least 0, but got -1"),
-    ({"edge_time": ONE[:3]}, ValueError, r"edge_time to have shape \[7\], but got \[3\]"),
-    ({"edge_time": ONE.int()}, TypeError, "edge_time to be a float tensor, but got torch.int32"),
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"edge_attr": ONE}, r"edge_attr to have shape \[7, \*\], but got \[7\]"),
+    ({"edge_attr": torch.ones(6, 2)}, r"to have shape \[7, \*\], but got \[6, 2\]"),
+    ({"edge_attr": torch.full((7, 1), NAN)}, "edge_attr to be finite, but got NaN"),
+    ({"edge_attr": [1.0]}, "edge_attr to be a float tensor, but got list"),
+    ({"edge_type": ONE}, "edge_type to be an int64 tensor, but got torch.float32"),
+    ({"edge_type": ONE.long() - 2}, "edge_type to be at least 0, but got -1"),
+    ({"edge_time": ONE[:3]}, r"edge_time to have shape \[7\], but got \[3\]"),
+    ({"edge_time": ONE.int()}, "edge_time to be a float tensor, but got torch.int32"),
     (
         {"edge_weight": ONE.long()},
-        TypeError,
         "edge_weight to be a float tensor, but got torch.int64",
     ),
-    ({"node_type": torch.tensor([0, 1, 2])}, ValueError, r"node_type to have shape \[4\]"),
-    ({"y": torch.tensor([1.0, 2.0, 3.0])}, ValueError, r"y to have shape \[4\] or \[4, \*\], but"),
-    ({"y": torch.tensor([1.0, 2.0, 3.0, float("inf")])}, ValueError, "but got infinity"),
-    ({"y": torch.ones(4), "num_classes": 2}, ValueError, "num_classes to be left out beside y"),
+    ({"node_type": torch.tensor([0, 1, 2])}, r"node_type to have shape \[4\]"),
+    ({"y": torch.tensor([1.0, 2.0, 3.0])}, r"y to have shape \[4\] or \[4, \*\], but"),
+    ({"y": torch.tensor([1.0, 2.0, 3.0, float("inf")])}, "but got infinity"),
+    ({"y": torch.ones(4), "num_classes": 2}, "num_classes to be left out beside y"),
     (
         {"edge_label_index": torch.tensor([[0], [4]])},
-        ValueError,
         r"edge_label_index to be in \[0, 4",
     ),
     (
         {"edge_label_index": torch.zeros(2, 4).long(), "batch": torch.zeros(4).long()},
-        ValueError,
         "Expected edge_label_index or batch, but got both",
     ),
 ]
 
 
-@pytest.mark.parametrize(("given", "error", "message"), BAD, ids=range(len(BAD)))
-def test_a_field_that_does_not_fit_is_refused(
-    given: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("given", "message"), BAD, ids=range(len(BAD)))
+def test_a_field_that_does_not_fit_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
         whole(**given)
 
 
 def test_labels_are_classes() -> None:
-    with pytest.raises(
-        TypeError, match=r"class labels, int64 \[num_examples\], but got torch.float3"
-    ):
+    with pytest.raises(TypeError, match="class labels, .*got torch.float32"):
         _ = whole().labels
     with pytest.raises(ValueError, match="a tensor of labels, but got None"):
         _ = whole(y=None).labels

@@ -87,9 +87,8 @@ def test_a_hook_that_returns_something_else_is_named(what: str, hook: str, at_on
     function, kind, text = BAD[what]
     how: Any = {hook: function}
     method = fedavg(model(), Training(**how))
-    with pytest.raises(
-        kind, match=rf"^Round 0, .*client.*, loss: Expected {hook} to return .*{text}"
-    ):
+    text = rf"^Round 0, .*client.*, loss: Expected {hook} to return .*{text}"
+    with pytest.raises(kind, match=text):
         fgl.run(method, graphs(), num_rounds=1, clients_at_once=at_once)
 
 
@@ -176,7 +175,6 @@ def test_a_server_minimises_as_a_loop_by_hand_does(rule: str) -> None:
 
 def test_minimise_refuses_a_loss_of_something_else() -> None:
     other = torch.ones(1, requires_grad=True)
+    start = {"w": torch.ones(1)}
     with pytest.raises(ValueError, match="the loss to depend on params"):
-        minimise(
-            lambda params: (other * 2).sum(), {"w": torch.ones(1)}, [()], optimizer=SERVERS["sgd"]
-        )
+        minimise(lambda params: (other * 2).sum(), start, [()], optimizer=SERVERS["sgd"])

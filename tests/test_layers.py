@@ -58,40 +58,6 @@ def test_every_builder_notes_itself(name: str) -> None:
     assert hasattr(builder(name), "__wrapped__"), f"{name} has no fgl.layer"
 
 
-def as_it_was(first: Any, second: Any, context: Any) -> Any:
-    return first
-
-
-OTHER: dict[str, Any] = {
-    "optimizer": partial(torch.optim.SGD, lr=0.2),
-    "num_steps": 2,
-    "batches": fgl.federation.node_minibatches,
-    "max_grad_norm": 1.0,
-    "keep_optimizer": True,
-    "epochs": 2,
-    "adjust": as_it_was,
-    "settle": as_it_was,
-    "settle_moments": True,
-    "loss": lambda params, graph, context: PLAIN.loss(params, graph, context),
-    "receive": lambda message, state, graph: PLAIN.receive(message, state, graph),
-    "send": lambda params, context, state, graph: PLAIN.send(params, context, state, graph),
-    "aggregate": lambda inbox, state: PLAIN.aggregate(inbox, state),
-    "deploy": lambda message, state, graph: PLAIN.deploy(message, state, graph),
-    "accept": lambda message, client, state: None,
-    "exchange": 2,
-    "participants": 2,
-    "silent": True,
-    "ragged": frozenset({"rows"}),
-    "max_examples": 10.0,
-    "max_change": 10.0,
-    "modules": ("convs.1",),
-    "costs": lambda message: {},
-    "onward": ("secure",),
-    "account": lambda inbox, state: state,
-    "joining": fgl.federation.Joining(lambda graph: {}, lambda inbox, state: (inbox.sent, state)),
-}
-
-
 def test_a_builder_of_ones_own() -> None:
     @fgl.layer
     def mine(fedavg: fgl.Method, *, rate: float = 0.5, **how: Any) -> fgl.Method:
@@ -125,7 +91,8 @@ def test_what_a_builder_used_inside_is_refused_too() -> None:
 
 
 def test_what_no_builder_noted_is_said(tmp_path: Path) -> None:
-    method = replace(methods.fedprox(PLAIN, mu=0.1), send=OTHER["send"], accept=OTHER["accept"])
+    other = {"send": lambda *given: PLAIN.send(*given), "accept": lambda *given: None}
+    method = replace(methods.fedprox(PLAIN, mu=0.1), **other)
     fedavg = "fedavg(GCN(...), train=Training(SGD(lr=0.1)))"
     assert repr(method) == f"replace(fedprox({fedavg}, mu=0.1), send=..., accept=...)"
     result = fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)

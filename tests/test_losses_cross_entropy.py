@@ -60,10 +60,12 @@ def test_an_empty_mask_is_zero_with_zero_gradient(num_nodes: int) -> None:
         ({"mask": MASK[1:]}, r"Expected mask to have shape \[11\], but got \[10\]"),
         ({"mask": MASK[:, None]}, r"Expected mask to have shape \[11\], but got \[11, 1\]"),
         ({"mask": MASK.nonzero()[:, 0]}, r"Expected mask to have shape \[11\], but got \[6\]"),
+        ({"y": torch.zeros(N)}, "y to be int64, but got torch.float32"),
+        ({"mask": MASK.long()}, "mask to be bool or float weights, but got torch.int64"),
     ],
 )
 def test_bad_input(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         cross_entropy(**{"logits": torch.ones(N, C), "y": Y} | change)
 
 
@@ -120,14 +122,6 @@ def test_a_label_that_is_none_may_be_masked_out() -> None:
     want = cross_entropy(z, y, ~none)
     assert torch.equal(cross_entropy(z, torch.where(none, -1, y), ~none), want)
     assert torch.equal(cross_entropy(z, torch.where(none, z.shape[1], y), (~none).double()), want)
-
-
-def test_labels_and_masks_of_another_kind_are_refused() -> None:
-    logits = torch.zeros(4, 2)
-    with pytest.raises(TypeError, match=r"y to be int64, but got torch.float32"):
-        cross_entropy(logits, torch.zeros(4))
-    with pytest.raises(TypeError, match=r"mask to be bool or float weights, but got torch.int64"):
-        cross_entropy(logits, torch.zeros(4, dtype=torch.int64), torch.tensor([3, 2, 1, 0]))
 
 
 def composed(z: Tensor, y: Tensor, mask: Tensor | None) -> Tensor:

@@ -135,32 +135,24 @@ def test_the_dtype_is_the_outputs(name: str) -> None:
 
 
 Y = torch.zeros(N)
-BAD: list[tuple[Any, type[Exception], str]] = [
-    (
-        (torch.zeros(N, 2), Y),
-        ValueError,
-        r"output to have shape \[9\] or \[9, 1\] as y has \[9\], ",
-    ),
-    (
-        (torch.zeros(N), torch.zeros(N, 2)),
-        ValueError,
-        r"output to have shape \[9, 2\] as y has \[9",
-    ),
-    ((torch.zeros(1, N), Y), ValueError, r"but got \[1, 9\]"),
-    ((torch.zeros(N - 1), Y), ValueError, r"but got \[8\]"),
-    ((torch.zeros(N, 1, 1), Y), ValueError, r"but got \[9, 1, 1\]"),
-    ((torch.zeros(()), torch.zeros(())), ValueError, r"y to have shape \[n\] or \[n, t\], but got"),
-    ((Y, Y, MASK[1:]), ValueError, r"mask to have shape \[9\], but got \[8\]"),
-    ((Y, Y, MASK[:, None]), ValueError, r"mask to have shape \[9\], but got \[9, 1\]"),
-    ((Y, Y.long()), TypeError, r"y to be floating point, but got torch.int64: call .float\(\)"),
-    ((Y, Y, MASK.long()), TypeError, r"mask to be bool or float weights, but got torch.int64"),
+BAD: list[tuple[Any, str]] = [
+    ((torch.zeros(N, 2), Y), r"output to have shape \[9\] or \[9, 1\] as y has \[9\]"),
+    ((torch.zeros(N), torch.zeros(N, 2)), r"output to have shape \[9, 2\] as y has"),
+    ((torch.zeros(1, N), Y), r"but got \[1, 9\]"),
+    ((torch.zeros(N - 1), Y), r"but got \[8\]"),
+    ((torch.zeros(N, 1, 1), Y), r"but got \[9, 1, 1\]"),
+    ((torch.zeros(()), torch.zeros(())), r"y to have shape \[n\] or \[n, t\], but got"),
+    ((Y, Y, MASK[1:]), r"mask to have shape \[9\], but got \[8\]"),
+    ((Y, Y, MASK[:, None]), r"mask to have shape \[9\], but got \[9, 1\]"),
+    ((Y, Y.long()), r"y to be floating point, but got torch.int64: call .float\(\)"),
+    ((Y, Y, MASK.long()), r"mask to be bool or float weights, but got torch.int64"),
 ]
 
 
 @EACH
-@pytest.mark.parametrize(("given", "kind", "message"), BAD, ids=[each[2] for each in BAD])
-def test_bad_input(name: str, given: Any, kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message):
+@pytest.mark.parametrize(("given", "message"), BAD, ids=[each[1] for each in BAD])
+def test_bad_input(name: str, given: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
         LOSSES[name][0](*given)
 
 

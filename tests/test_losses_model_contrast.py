@@ -112,10 +112,7 @@ def test_vmap_with_padding_and_queues_of_unequal_length() -> None:
     [
         ({"received": rows(1, N, 2)}, r"received to have the shape of z \[6, 4\]"),
         ({"received": rows(1, Q, N, D), "z": rows(0, Q, N, D)}, r"z \[3, 6, 4\] \[n, d\], but got"),
-        (
-            {"previous": rows(2, Q, N, 2)},
-            r"previous to have shape \['Q', 6, 4\], but got \[3, 6, 2\]",
-        ),
+        ({"previous": rows(2, Q, N, 2)}, r"previous to have shape .* but got \[3, 6, 2\]"),
         ({"previous": rows(2)}, r"previous to have shape \['Q', 6, 4\], but got \[6, 4\]"),
         ({"mask": torch.ones(2)}, r"mask to have shape \[6\], but got \[2\]"),
         ({"queue_mask": torch.ones(5)}, r"queue_mask to have shape \[3\], but got \[5\]"),

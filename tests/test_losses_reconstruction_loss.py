@@ -64,14 +64,6 @@ def test_sampled_equals_loops() -> None:
     assert float(sampled_reconstruction(z, edges, negatives)) == pytest.approx(sum(want) / 13)
 
 
-def test_sampled_without_what_is_masked_out() -> None:
-    z, edges, negatives = rows(0), pairs(1, 5), pairs(2, 8)
-    mask = torch.tensor([True, False, True, True, False])
-    other = torch.arange(8) % 3 > 0
-    got = sampled_reconstruction(z, edges, negatives, mask=mask, negative_mask=other)
-    torch.testing.assert_close(got, sampled_reconstruction(z, edges[:, mask], negatives[:, other]))
-
-
 def test_drawn_negatives_join_two_different_nodes_uniformly() -> None:
     z = torch.eye(4, dtype=torch.float64) * 3
     torch.manual_seed(0)
@@ -97,21 +89,6 @@ def test_dense_equals_loops(weighted: bool) -> None:
     factor = N * N / (2 * (N * N - m)) / N**2 if weighted else 1 / N
     got = dense_reconstruction(z, edges, weighted=weighted)
     assert float(got) == pytest.approx(factor * total)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_dense_without_padding(weighted: bool) -> None:
-    z, edges = rows(0), both()
-    padded = torch.cat([z, rows(5, 3)])
-    more = torch.cat([edges, torch.zeros(2, 4, dtype=torch.int64)], 1)
-    got = dense_reconstruction(
-        padded,
-        more,
-        weighted=weighted,
-        mask=torch.arange(more.shape[1]) < edges.shape[1],
-        node_mask=torch.arange(len(padded)) < N,
-    )
-    torch.testing.assert_close(got, dense_reconstruction(z, edges, weighted=weighted))
 
 
 def test_divergence_equals_loops_and_the_distributions() -> None:
@@ -202,12 +179,13 @@ def test_vmap_equals_the_loop_and_leaves_padding_out() -> None:
     def loss(z: Tensor, e: Tensor, f: Tensor, m: Tensor, n: Tensor) -> Tensor:
         sampled = sampled_reconstruction(z, e.mT, f.mT, mask=m, negative_mask=m)
         dense = dense_reconstruction(z, e.mT, weighted=True, mask=m, node_mask=n)
+        dense = dense + dense_reconstruction(z, e.mT, mask=m, node_mask=n)
         return sampled + dense + kl_divergence(z, z, mask=n)
 
     def alone(k: int, z: Tensor) -> Tensor:
         n, m = sizes[k], counts[k]
         e, f = edges[k, :m].t(), negatives[k, :m].t()
-        dense = dense_reconstruction(z[:n], e, weighted=True)
+        dense = dense_reconstruction(z[:n], e, weighted=True) + dense_reconstruction(z[:n], e)
         return sampled_reconstruction(z[:n], e, f) + dense + kl_divergence(z[:n], z[:n])
 
     given = (edges, negatives, there, nodes)
@@ -230,18 +208,9 @@ def test_vmap_equals_the_loop_and_leaves_padding_out() -> None:
         (lambda z: pair_scores(z, EMPTY.t()), r"pairs to have shape \[2, \*\]"),
         (lambda z: pair_scores(z, EMPTY[..., None]), r"pairs to have .*but got \[2, 0, 1\]"),
         (lambda z: sampled_reconstruction(z[:1], pairs(0, 2, 1)), "at least 2 rows, but got 1"),
-        (
-            lambda z: sampled_reconstruction(z, both(), mask=torch.ones(1).bool()),
-            r"mask to have shape \[\d+\], but got \[1\]",
-        ),
-        (
-            lambda z: sampled_reconstruction(z, EMPTY, EMPTY, negative_mask=torch.ones(1)),
-            r"negative_mask to have shape \[0\], but got \[1\]",
-        ),
-        (
-            lambda z: dense_reconstruction(z, EMPTY, node_mask=torch.ones(1)),
-            r"node_mask to have shape \[7\], but got \[1\]",
-        ),
+        (lambda z: sampled_reconstruction(z, both(), mask=torch.ones(1).bool()), r"mask .*got \[1"),
+        (lambda z: sampled_reconstruction(z, EMPTY, EMPTY, negative_mask=z), "negative_mask to"),
+        (lambda z: dense_reconstruction(z, EMPTY, node_mask=torch.ones(1)), r"node_mask .*got"),
         (lambda z: kl_divergence(z, z[1:]), r"log_sigma to have the shape of mu \[7, 3\]"),
         (lambda z: kl_divergence(z, z, mask=torch.ones(1)), r"mask to have shape \[7\]"),
     ],
