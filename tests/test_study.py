@@ -14,9 +14,11 @@ import sys
 import threading
 import time
 import warnings
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -25,12 +27,12 @@ from scipy import stats
 
 import fgl
 from fgl import LogUniform, Tuned
-from fgl.federation import best_round
+from fgl.federation import Round, best_round
 from fgl.methods import fedprox, local, scaffold
 from fgl.study import Study
 from fgl.study.__main__ import main
-from fgl.study.crew import Worker, finish
-from fgl.study.execute import about, execute, same_again
+from fgl.study.crew import Worker, _watch, finish
+from fgl.study.execute import _stops, about, execute, same_again
 from fgl.study.folder import Store, begun
 from fgl.study.plan import Job, Plan, Point
 from fgl.study.work import _try, work
@@ -138,6 +140,9 @@ def test_a_study_goes_on_and_what_was_deleted_is_made_again(folder: Path) -> Non
     assert {n for n, t in times.items() if after[n] != t} == {first.name}
     assert json.loads(first.read_text())["report"] == before["report"]
     assert len(after) == len(times) + 5 and len(more.scores("a", "Local")) == 2
+    for trials, stages in ((2, [2]), (5, [2, 3, 5])):
+        how = {**HOW, "trials": trials}
+        assert fgl.study(METHODS, {"a": SETTING}, folder=folder, **how).plan.stages == stages
     assert not list((folder / "locks").glob("*.begun"))
 
 
@@ -207,7 +212,32 @@ def test_a_failure_is_a_record() -> None:
     assert record("picky", mu=2.0)["error"] == "ValueError: Expected mu to be small, but got 2.0"
     good = record("picky", mu=0.5)
     assert good["status"] == "finished" and "a word of the method" in good["warnings"]
+    assert good["seconds"] >= good["processor"] > 0
     assert record("noisy")["status"] != "finished"
+
+
+def test_a_run_stops_early_in_its_second_half_alone() -> None:
+    history = [Round(k, [0], metrics={"val_accuracy": 1 / (k + 1)}) for k in range(8)]
+    task: Any = SimpleNamespace(select="val_accuracy")
+    (stop,) = _stops(1, 8, task)
+    stopped = [stop(each, fgl.Result({}, {}, {}, history[: each.round + 1])) for each in history]
+    assert stopped == [False] * 4 + [True] * 4
+    assert _stops(None, 8, task) == _stops(1, 8, SimpleNamespace(select="")) == []  # type: ignore[arg-type]
+
+
+def test_a_worker_takes_what_is_free_and_waits_for_the_rest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, store, finished = Study(folder).plan, Store(folder), []
+    jobs = list(plan.jobs(store))[:3]
+    for job in jobs:
+        store.path(job.id).unlink()
+    monkeypatch.setattr(time, "sleep", Mock(side_effect=InterruptedError))
+    with begun(store, jobs[2].id), pytest.raises(InterruptedError):
+        work(folder, plan=plan, index=2, advance=lambda own: finished.append(len(own)))
+    assert finished == [7, 8, 9]
+    work(folder, plan=plan, advance=lambda own: finished.append(len(own)))
+    assert finished == [7, 8, 9, 9, 10]
 
 
 def test_a_failure_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,11 +415,18 @@ def test_a_table_says_paired_tests_over_settings_and_seeds(tmp_path: Path) -> No
     assert f"{100 * head.mean:+.2f} [{100 * head.low:+.2f}, {100 * head.high:+.2f}]" in text
     row = next(line for line in text.splitlines() if line.startswith("b") and " Local " in line)
     assert " - " in row  # no bytes, since nothing would be sent
+    row = next(line for line in text.splitlines() if line.startswith("b") and " good " in line)
+    own = 100 * np.array(scores["b"]["good"])
+    better = found.tests["b", "good"].better
+    assert (
+        f" {own.mean():.2f} ± {own.std(ddof=1):.2f} " in row and f" <0.001    {better:.2f} " in row
+    )
     assert "nothing follows for other data" in text and "power of 80 %" in text
     latex = found.to_latex().splitlines()
     mean = 100 * statistics.fmean(scores["b"]["good"])
     assert latex[2] == r"Method & a\_1 & b \\"
     assert rf"$\mathbf{{{mean:.1f} \pm " in latex[5] and latex[5].count("^{*}") == 2
+    assert found.to_latex().count("mathbf") == 2
     assert found.to_latex(best="none", percent=False).count("mathbf") == 0
     assert f"{mean / 100:.3f}" in found.to_latex(percent=False)
 
@@ -446,6 +483,9 @@ def test_what_a_plot_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len({*colors}) == 2  # x survives Holm's correction, y does not
     axes[0, 0].set_yticks.assert_called_once_with(range(2), ["x", "y"])
     axes[0, 0].set_xlabel.assert_called_once_with("test_accuracy - FedAvg, points")
+    other = made_up(tmp_path / "errors", {"a": {"x": sums}}, "test_rmse")
+    other._draw_differences(axes[0, 1], "a")
+    axes[0, 1].set_xlabel.assert_called_with("test_rmse - x")
 
 
 # Processes.
@@ -591,7 +631,7 @@ def test_a_worker_that_cannot_start_is_told(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "python"
-    script.write_text('#!/bin/sh\necho "$OMP_NUM_THREADS $@"\nexit 3\n')
+    script.write_text('#!/bin/sh\necho "$MKL_NUM_THREADS $@"\nexit 3\n')
     script.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(script))
     worker = Worker(folder, Study(folder).plan, 7)
@@ -612,35 +652,36 @@ def test_a_worker_that_cannot_start_is_told(
 
 
 class Hand:
-    """In place of a worker's process: it dies twice, then does what is missing."""
+    """In place of a worker's process: it dies twice or ends, then does what is missing."""
 
     crew: ClassVar[list[Hand]] = []
+    code = 9
 
     def __init__(self, folder: Path, plan: Plan, index: int) -> None:
         self.process, self.given, self.starts = Mock(), (folder, index), 0
-        self.process.poll.return_value = 9
-        self.events: list[str] = []
+        self.process.poll.return_value = self.code
+        self.ended = False
         Hand.crew.append(self)
 
     def start_again(self) -> None:
         self.starts += 1
-        if self.starts > 2:
+        if self.starts > 2 or not self.code:
             self.process.poll.return_value = 0
             work(self.given[0], index=self.given[1])
 
     def end(self) -> None:
-        self.events += [f"{sum('end' in hand.events for hand in Hand.crew)} ended before", "end"]
+        self.ended = True
 
     def wait(self) -> None:
-        self.events.append(f"waits for {sum('end' in hand.events for hand in Hand.crew)} ended")
+        assert all(hand.ended for hand in Hand.crew)  # none waits while another may still work
 
 
 def test_no_more_workers_than_runs_and_they_are_started_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crew = sys.modules["fgl.study.crew"]
-    monkeypatch.setattr(crew, "Worker", Hand)
-    monkeypatch.setattr(crew, "LOOK", 0.001)
+    module = sys.modules["fgl.study.crew"]
+    monkeypatch.setattr(module, "Worker", Hand)
+    monkeypatch.setattr(module, "LOOK", 0.001)
     monkeypatch.setattr(Hand, "crew", [])
     plan, paths = Study(folder).plan, sorted((folder / "runs").glob("*.json"))
     finish(folder, plan, 3)
@@ -649,12 +690,41 @@ def test_no_more_workers_than_runs_and_they_are_started_again(
         path.unlink()
     finish(folder, plan, 3)
     assert [hand.given for hand in Hand.crew] == [(folder, 0), (folder, 1)]
-    assert [hand.starts for hand in Hand.crew] == [3, 2] or Hand.crew[0].starts == 3
-    assert all(hand.events[-1] == "waits for 2 ended" for hand in Hand.crew)
-    assert len(Store(folder)) == 10
+    assert Hand.crew[0].starts == 3 and len(Store(folder)) == 10
     paths[0].unlink()
-    finish(folder, plan, 3)
-    assert len(Hand.crew) == 3
+    monkeypatch.setattr(Hand, "code", 0)  # it ended before the record was deleted
+    counts: list[int] = []
+    _watch(folder, plan, Store(folder), 1, lambda store: counts.append(len(store)))
+    assert len(Hand.crew) == 3 and counts == [9, 10]
+
+
+def test_a_cluster_makes_each_run_and_gives_up_who_dies(
+    tmp_path: Path, without_training: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray in this process: a run dies once before it is done, or four times."""
+    asked: list[str] = []
+
+    def get(run: Any) -> Any:
+        job = run.args[-1]
+        asked.append(job.id)
+        if asked.count(job.id) < (5 if job.seed == 1 else 2):
+            raise OSError("the process died")
+        return run()
+
+    ray = Mock(put=lambda code: code, get=get, exceptions=SimpleNamespace(RayError=OSError))
+    ray.is_initialized.return_value = False
+    ray.cluster_resources.return_value = {"CPU": 2.0}
+    ray.remote = lambda **how: lambda function: SimpleNamespace(remote=partial(partial, function))
+    ray.wait = lambda runs, timeout: (runs[:1], runs[1:])
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(sys.modules["fgl.study.crew"], "execute", untrained)
+    how = {**HOW, "workers": "ray", "trials": 1, "local": None}
+    found = fgl.study({"FedAvg": averaged}, {"a": SETTING}, folder=tmp_path, **how)
+    runs = {record["seed"]: record for record in found.raw()}
+    assert runs[0]["status"] == "finished" and "died 3 times" in runs[1]["error"]
+    assert [asked.count(runs[k]["id"]) for k in (0, 1)] == [2, 3]
+    assert ray.init.called and not ray.cancel.called
+    assert not list((tmp_path / "locks").glob("*.begun"))
 
 
 def test_a_worker_ends_with_its_parent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -666,6 +736,12 @@ def test_a_worker_ends_with_its_parent(folder: Path, monkeypatch: pytest.MonkeyP
     assert waiting.daemon  # else Python would wait for it
     end.set()
     waiting.join()
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "read", Mock(side_effect=[b"a", b"b", b""]))
+    monkeypatch.setattr(module._thread, "interrupt_main", Mock())
+    module._end_with_parent()
+    assert os.read.call_args_list == 3 * [call(0, 1)]  # type: ignore[attr-defined]
+    module._thread.interrupt_main.assert_called_once_with(signal.SIGTERM)
 
 
 def test_an_interrupt_gives_the_run_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
