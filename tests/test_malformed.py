@@ -234,19 +234,6 @@ def test_a_form_that_accept_refuses_has_no_vote() -> None:
     assert same(dict(got.outbox), want.outbox)
 
 
-@pytest.mark.filterwarnings("ignore:Round")
-def test_liars_do_not_change_the_form_on_which_clients_have_agreed() -> None:
-    three: Any = {"dropouts": lambda index, client: index == 1 and client == 3}
-    liars = gossiping((1, 0), (1, 1))
-    got = fgl.run(liars, Elsewhere(graphs(), 1), num_rounds=2, **three)
-    assert sorted(got.history[1].dropped) == [0, 1, 3]
-    want = fgl.run(
-        fedopt(model()), graphs(), num_rounds=2, clients_at_once=1,
-        dropouts=lambda index, client: index == 1 and client != 2,
-    )  # fmt: skip
-    assert same(dict(got.outbox), dict(want.outbox))
-
-
 @pytest.mark.parametrize("others", [1, 2, 3])
 def test_tiny_uploads_have_no_honest_one_refused(others: int) -> None:
     """As many liars as honest clients at most: two, one of three, two of four."""
@@ -580,26 +567,6 @@ def test_where_all_weigh_the_same_nobody_weighs_more(name: str, task: str) -> No
     assert list(got.history[0].dropped) == [1]
 
 
-@pytest.mark.parametrize("factor", [3e4, 9e5])
-def test_a_control_variate_out_of_all_proportion_is_refused(factor: float) -> None:
-    """Of shifts nothing was sent, but they are no network's output: as changes of the model.
-
-    One that counted would have the server keep its old model for good.
-    """
-    _, made = case("scaffold", "nodes")
-    method = fgl.methods.fedopt(fgl.methods.scaffold(made.fedavg), rule="adam", server_lr=0.01)
-
-    def far(message: dict[str, Any]) -> dict[str, Any]:
-        return {**message, "shift": {n: value * factor for n, value in message["shift"].items()}}
-
-    how: Any = {"num_rounds": 4, "clients_at_once": 1}
-    with pytest.warns(UserWarning, match="client 2: shift changed by .* 300 times the median"):
-        got = fgl.run(sending(far, (0, 2), method, made.clients), made.clients, **how)
-    assert [list(record.dropped) for record in got.history] == [[2], [], [], []]
-    gone = fgl.run(method, made.clients, dropouts=lambda *at: at == (0, 2), **how)
-    assert same(dict(got.outbox), dict(gone.outbox))
-
-
 # Errors of others.
 
 
@@ -681,26 +648,3 @@ def test_an_error_keeps_its_type_and_names_its_place(stage: str, name: str, tmp_
     assert attributes.items() <= vars(caught.value).items()
     assert [path.name for path in tmp_path.glob("*.ckpt")] == ["round-000001.ckpt"]
     assert all(path.stat().st_size for path in tmp_path.glob("*.ckpt"))
-
-
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_what_is_no_error_passes_as_it_is(stop: type[BaseException]) -> None:
-    original = stop("now")
-    method, _ = failing("loss", lambda: original)  # type: ignore[arg-type, return-value]
-    with pytest.raises(stop) as caught:
-        fgl.run(method, graphs()[:2], num_rounds=2)
-    assert caught.value is original
-    assert told(caught.value) == "now"
-
-
-@pytest.mark.parametrize(
-    ("loss", "text"),
-    [
-        (lambda params, data, context: params["convs.1.bias"], r"to be a scalar, .*shape \[3\]"),
-        (lambda params, data, context: torch.tensor(1.0), "to depend on params"),
-    ],
-)
-def test_a_loss_that_cannot_be_minimised(loss: Any, text: str) -> None:
-    method = replace(fedavg(model()), loss=loss)
-    with pytest.raises(ValueError, match=rf"^Round 0, client 0, loss: Expected the loss {text}"):
-        fgl.run(method, graphs(), num_rounds=1)

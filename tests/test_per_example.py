@@ -209,21 +209,6 @@ def test_every_loss_is_kept_or_refused(name: str, task: str) -> None:
     assert same_loss_or_refused(name, task) == (name in TAKEN)
 
 
-def test_a_term_that_looks_at_no_example_is_in_each_of_them() -> None:
-    """FedProx's, after a step that has moved: its gradient is 0 before."""
-    own, plain = rows(), fgl.fedavg(model(), train=SGD)
-    how: Any = {**HOW, "noise_multiplier": 1e-9, "sample_rate": 1.0, "length": 1e3}
-    how["expected_batch_size"] = 24
-    far, near = (
-        one_step(per_example_gaussian(m, **how), own) for m in (plain, fedprox(plain, mu=2))
-    )
-    start = plain.initial()
-    moved = [float(torch.cat([(p[n] - start[n]).flatten() for n in p]).norm()) for p in (far, near)]
-    assert moved[1] < 0.9 * moved[0]
-    wanted = replace(fedprox(plain, mu=2), train=replace(SGD, num_steps=HOW["num_steps"]))
-    close(near, one_step(wanted, own), atol=1e-5)
-
-
 AROUND: dict[str, Any] = {
     "fedprox": partial(fedprox, mu=1.0),
     "moon": fgl.methods.moon,

@@ -479,28 +479,6 @@ def test_the_sink_is_no_example_of_a_batch_norm() -> None:
         assert torch.equal(auto.outbox[0]["model"][key], value)
 
 
-class Centred(Plain):
-    """It mixes nodes in training alone, behind dropout."""
-
-    def __init__(self) -> None:
-        super().__init__(pyg.GCNConv)
-        self.dropout = torch_nn.Dropout()
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        x = self.dropout(x)
-        return super().forward(x - x.mean(0) if self.training else x, edge_index)
-
-
-def test_what_happens_in_training_mode_alone_is_compared() -> None:
-    graphs = clients(sizes=((5, 9), (20, 60), (20, 50)))
-    model = seeded(Centred)
-    method = fgl.fedavg(model, train=fgl.Training(SGD, num_steps=2))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(ValueError, match="the model and the loss to leave padding out"):
-        trained(method, graphs, 3)
-    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
-
-
 class Divided(OnGraphs):
     """A mean over a graph's nodes by hand: a padded graph has none."""
 

@@ -46,12 +46,6 @@ def plain() -> Method:
     return fgl.fedavg(torch.nn.Linear(2, 1, bias=False).double(), loss=loss)
 
 
-def lines(number: int) -> list[fgl.Graph]:
-    """Clients who differ in their number of examples."""
-    edges = torch.zeros(2, 0, dtype=torch.int64)
-    return [fgl.Graph(torch.ones(k + 1, 1).double(), edges) for k in range(number)]
-
-
 def test_the_server_gets_the_means_and_no_upload() -> None:
     """Means by a plain loop; each entry of an upload that is not named is out of reach."""
     inbox = uploads()
@@ -146,28 +140,6 @@ def test_what_is_wrong_raises_on_the_line_that_builds() -> None:
 def halved(means: Means, state: Any) -> Any:
     message = {"model": {name: value / 2 for name, value in means["model"].items()}}
     return dict.fromkeys(range(means.num_clients), message), message
-
-
-def test_a_server_of_one_s_own_says_that_it_reads_means() -> None:
-    """As a plain function it is refused with the call that works, and that call works."""
-
-    def aggregate(inbox: Any, state: Any) -> Any:
-        outbox, new = average(inbox, state)
-        message = {"model": {name: value / 2 for name, value in new["model"].items()}}
-        return dict.fromkeys(outbox, message), message
-
-    whole = replace(plain(), aggregate=aggregate)
-    for wrap in (lambda m: secure_sum(m, threshold=3), lambda m: robust(m, rules.median)):
-        with pytest.raises(ValueError, match=r"whole inbox.* replace\(method, aggregate=.*Of"):
-            wrap(whole)
-    typed = replace(plain(), aggregate=OfMeans(halved))
-    want = fgl.run(whole, lines(4), num_rounds=2)
-    assert same(dict(want.outbox[0]), dict(fgl.run(typed, lines(4), num_rounds=2).outbox[0]))
-    hidden = fgl.run(secure_sum(typed, threshold=3), lines(4), num_rounds=8)
-    close(dict(hidden.outbox[0]), dict(want.outbox[0]), atol=2**-26)
-    alike = lambda updates: {n: u.mean(0) for n, u in updates.items()}  # noqa: E731
-    one = fgl.run(robust(typed, alike), lines(1), num_rounds=2)
-    close(dict(one.outbox[0]), dict(fgl.run(whole, lines(1), num_rounds=2).outbox[0]), atol=1e-12)
 
 
 def test_what_leaves_a_client_out_is_not_lost_in_silence() -> None:

@@ -390,31 +390,6 @@ def test_negatives_join_what_edges_join(typed: bool, directed: bool) -> None:
     assert sides(graph, part.test_negatives) == {(True, False)}
 
 
-@pytest.mark.filterwarnings("ignore:No edge of", "ignore:The 2 kept edges")
-@pytest.mark.parametrize("directed", [True, False])
-def test_where_edges_fill_their_sides_nothing_is_kept_out(directed: bool) -> None:
-    full = bipartite(2, 3, [(u, v) for u in range(2) for v in range(3)])
-    split = edge_split(full, val=0.2, test=0.2, directed=directed)
-    held = (split.val_edges, split.test_edges, split.val_negatives, split.test_negatives)
-    assert [part.shape[1] for part in held] == [0] * 4
-    assert {*listed(split.train_edges)} == {*listed(full.edge_index)}
-    # A client's part of a split that has free pairs, but none between the client's nodes.
-    edges = [(u, v) for u in range(4) for v in range(4) if u != v or u < 2]
-    for seed in range(200):
-        whole = edge_split(
-            bipartite(4, 4, edges), val=0.07, test=0.07, directed=directed, seed=seed
-        )
-        held = (*listed(whole.val_edges), *listed(whole.test_edges))
-        if len(held) == 2 and all(u in (0, 1) and v in (4, 5) for u, v in held):
-            break
-    else:
-        raise AssertionError("no seed asks about an edge of these nodes")
-    nodes = torch.tensor([0, 1, 4, 5])
-    part = subgraph_split(whole, nodes)
-    held = (part.val_edges, part.test_edges, part.val_negatives, part.test_negatives)
-    assert [each.shape[1] for each in held] == [0] * 4
-
-
 def test_negatives_of_types_are_as_frequent_as_edges() -> None:
     types = torch.tensor([0] * 10 + [1] * 10 + [2] * 10)
     edges = tensor([(k, 10 + k) for k in range(10)] + [(k, k + 1) for k in range(5)] + [(3, 3)])

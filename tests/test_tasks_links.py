@@ -13,7 +13,7 @@ from torch import Tensor
 import fgl
 from fgl import data
 from fgl.federation import fold_in
-from fgl.tasks import Links, Task, link_task, settings
+from fgl.tasks import Links, link_task, settings
 
 
 def pairs(edges: Tensor) -> set[tuple[int, int]]:
@@ -27,44 +27,6 @@ def both(edges: set[tuple[int, int]]) -> Tensor:
 
 def held_out(whole: fgl.Graph, seed: int = 0) -> data.splits.EdgeSplit:
     return data.splits.edge_split(whole, seed=fold_in(seed, "split"))
-
-
-def parts(task: Task) -> list[list[int]]:
-    return [own.node_id.tolist() for own in task.clients]
-
-
-def with_other_held_out_edges(change: str) -> fgl.Graph:
-    """The synthetic graph with half of its held-out edges, or with others in their place."""
-    whole = data.load("synthetic")
-    kept = held_out(whole)
-    other = torch.cat([kept.val_edges, kept.test_edges], 1)[:, ::2]
-    if change == "rewired":
-        other = torch.cat([kept.val_negatives, kept.test_negatives], 1)
-    return whole.replace(edge_index=both(pairs(kept.train_edges) | pairs(other)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", ["removed", "rewired"])
-def test_held_out_edges_do_not_shape_the_clients(
-    change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other held-out edges, the same training edges: the same clients, unless the option is off."""
-    before = {after: parts(Links(partition_after_split=after).load()) for after in (True, False)}
-    changed, real = with_other_held_out_edges(change), data.splits.edge_split
-    train = held_out(data.load("synthetic")).train_edges
-
-    def the_same_training_edges(graph: fgl.Graph, *, seed: int) -> data.splits.EdgeSplit:
-        if graph.num_nodes != changed.num_nodes:
-            return real(graph, seed=seed)  # a client's own
-        rest = both(pairs(graph.edge_index) - pairs(train)).chunk(2, 1)[0]
-        val, test = rest.tensor_split([100], 1)
-        kept = graph.replace(edge_index=both(pairs(train)))
-        return data.splits.EdgeSplit(kept, train, val, val, test, test)
-
-    monkeypatch.setattr(data.splits, "edge_split", the_same_training_edges)
-    monkeypatch.setattr(data, "load", lambda name: changed)
-    assert parts(Links().load()) == before[True]
-    assert parts(Links(partition_after_split=False).load()) != before[False]
 
 
 def test_the_partition_is_that_of_the_training_edges(monkeypatch: pytest.MonkeyPatch) -> None:

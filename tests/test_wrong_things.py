@@ -533,13 +533,6 @@ def test_a_time_of_nodes_is_not_called_a_time_of_edges() -> None:
             fgl.Graph.from_pyg(plain)
 
 
-def test_reverses_help_a_type_that_no_relation_ends_at() -> None:
-    """The way out that the error names."""
-    own = typed("user", both=True)
-    result = fgl.run(fgl.fedavg(hgt(RELATIONS)), [own, own], num_rounds=1)
-    assert not result.history[0].dropped
-
-
 def test_batch_norm_trains_one_client_after_the_other_and_says_so() -> None:
     net = pyg.GCN(FEATURES, 8, 2, CLASSES, norm="batch_norm")
     with pytest.warns(UserWarning, match="BatchNorm1d would mix padded nodes"):
