@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -177,26 +176,6 @@ def test_what_clients_compute_is_what_the_whole_graph_would(hops: int, features:
         assert same_ == (hops == 2)  # with one hop the second layer lacks neighbours
     got, _ = model(made.whole.x, made.whole.adj, return_embedding=True)
     torch.testing.assert_close(got, logits, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("at_once", [1, "all"])
-def test_two_hops_give_the_centralised_gradient(at_once: Any) -> None:
-    """One step of everybody, weighted by training nodes, is a step on the whole graph."""
-    whole, parts = double(graph(40)), parts_of(40, [9, 14, 17])
-    step = fgl.Training(partial(torch.optim.SGD, lr=0.1), num_steps=1)
-    made = data.neighbour_sums(whole, parts, hops=2)
-    options: Any = {"num_rounds": 3, "clients_at_once": at_once}
-    ours = fgl.run(fgl.fedavg(gcn(**SUMMED), train=step), made.clients, **options)
-    want = fgl.run(fgl.fedavg(gcn(), train=step), [whole], num_rounds=3)
-    close(ours.outbox[0]["model"], want.outbox[0]["model"], atol=1e-8)
-    cut = fgl.run(
-        fgl.fedavg(gcn(), train=step), data.partitions.partition_graph(whole, parts), num_rounds=3
-    )
-    assert not torch.allclose(
-        cut.outbox[0]["model"]["convs.0.lin.weight"],  # type: ignore[index, call-overload]
-        want.outbox[0]["model"]["convs.0.lin.weight"],  # type: ignore[index, call-overload]
-        atol=1e-4,
-    )
 
 
 @pytest.mark.parametrize("sizes", [[40], [20, 20], [1, 15, 24], [9, 14, 1, 16]])

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from federations import close
-from test_graph_batch import collection
 from torch.func import vmap
 
 from fgl import SparseMatrix
 from fgl.nn import GIN
 from fgl.nn.layers import coarse_scale
-
-
-@pytest.mark.parametrize("pooling", ["sum", "mean"])
-def test_a_collection_scores_as_its_graphs_alone(pooling: Any) -> None:
-    whole, graphs = collection(weighted=True)
-    model = GIN(3, 8, 2, pooling=pooling).double().eval()
-    out = model(whole.x.double(), whole.adj, whole.pool)
-    alone = [model(g.x.double(), g.adj) for g in graphs]
-    close(out, torch.cat(alone), atol=1e-9)
-    order = torch.tensor([3, 1, 0, 2])
-    chosen = whole.select(order)
-    close(model(chosen.x.double(), chosen.adj, chosen.pool), out[order], atol=1e-9)
 
 
 @pytest.mark.parametrize("p", [0.5, 0.25, 0.75, 0.1])

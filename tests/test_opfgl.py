@@ -261,9 +261,6 @@ def test_it_is_opfgl_by_numbers(same_draws: None) -> None:
     assert [record.bytes_down for record in rest] == [sent.bytes_down + len(CLIENTS), 0]
 
 
-# Each term, by itself
-
-
 # What stands around it
 
 
@@ -274,19 +271,6 @@ def test_two_nodes_of_a_class_can_be_read_from_its_sums() -> None:
     close(sums["total"][0] / 2 - half, torch.tensor([1.0, 5.0]))  # the smaller of the two values
     close(sums["total"][0] / 2 + half, torch.tensor([4.0, 7.0]))
     assert not any(value[1].any() for value in sums.values())  # of one node nothing is sent
-
-
-def test_minibatches_of_nodes_distil_at_all_nodes_and_parts_are_refused() -> None:
-    batches = partial(fgl.federation.node_minibatches, batch_size=3)
-    train = fgl.Training(partial(torch.optim.SGD, lr=0.1), batches=batches)
-    how: dict[str, Any] = {**HOW, "condense_steps": 1, "fit_steps": 1}
-    result = fgl.run(opfgl(fgl.fedavg(net(), train=train), **how), CLIENTS, num_rounds=2)
-    assert math.isfinite(result.history[1].loss)
-    some = fgl.tasks.sampled_node_task(
-        CLIENTS[0], CLIENTS, net(), train.optimizer, fanouts=(1, 1), batch_size=2
-    )
-    with pytest.raises(ValueError, match="to see all nodes, but got sampled ones"):
-        fgl.run(opfgl(some.fedavg, **how), CLIENTS, num_rounds=2)
 
 
 def test_what_it_refuses() -> None:

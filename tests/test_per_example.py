@@ -249,25 +249,6 @@ def test_what_examples_say_does_not_reach_a_message() -> None:
     assert [list(each) for each in seen] == [["num_steps"]]
 
 
-@pytest.mark.parametrize("at_once", [1, "all"])
-def test_dropout_and_buffers_do_not_disturb(at_once: Any) -> None:
-    class Dropping(Rows):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("scale", torch.tensor([2.0]))
-            self.net[0].bias.requires_grad_(False)
-
-        def forward(self, x: Any, adj: Any = None) -> Any:
-            return super().forward(torch.nn.functional.dropout(self.scale * x, 0.5, self.training))
-
-    method = private(0.5, Dropping())
-    result = fgl.run(method, [rows(), rows(9)], num_rounds=2, clients_at_once=at_once)
-    after: Any = result.outbox[0]["model"]
-    before = method.initial()
-    still = [name for name in before if after[name].equal(before[name])]
-    assert still == ["scale", "net.0.bias"]
-
-
 def ours(repeats: int, noise: float) -> torch.Tensor:
     """The parameters after four steps of this library, so many times."""
     method, own = private(noise, num_steps=4), rows()

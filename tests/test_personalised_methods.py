@@ -37,9 +37,6 @@ METHODS: dict[str, Any] = {
 }
 
 
-# FedAMP
-
-
 # pFedGraph
 
 

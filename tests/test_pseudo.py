@@ -169,18 +169,6 @@ def test_overlapping_partition() -> None:
         fgl.data.partitions.overlapping_partition(graph, [1.0, 1.0], common=0.2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_pseudo_graph_of_halves(dtype: torch.dtype) -> None:
-    h = torch.full((200, 7), 20.0, dtype=dtype)  # 100 similarities of 2,800: beyond a float16
-    made = pseudo_graph(h)
-    assert made.dtype == dtype
-    close(made.to_dense().float().sum(1), torch.ones(200), 1e-2)
-    with pytest.raises(ValueError, match=r"Expected h to have finite products, .* in row 1$"):
-        pseudo_graph(torch.diag(torch.tensor([1.0, 1e25])))
-    with pytest.raises(ValueError, match=r"Expected h to have finite products, .* in row 0$"):
-        pseudo_graph(torch.tensor([[1.0, 1.0], [1.0, torch.nan]]))
-
-
 @pytest.mark.parametrize("row", [[1.5, -0.5], [0.95, 0.0], [torch.nan, 1.0]])
 def test_what_is_no_probability_is_refused(row: list[float]) -> None:
     predictions = torch.tensor([[0.5, 0.5], row])

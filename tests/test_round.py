@@ -27,12 +27,6 @@ import fgl
 from fgl.federation import Broadcast
 from fgl.federation.round import _note_training, drops
 
-# The door for other executors.
-
-
-# A network that is its client's own is another round's business.
-
-
 # Phases.
 
 
@@ -54,9 +48,6 @@ def test_a_start_of_other_clients_is_refused() -> None:
     phase = fgl.run(fedavg(model()), graphs()[:3], num_rounds=1)
     with pytest.raises(ValueError, match="start to be a run of 4 clients, but got 3"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, start=phase)
-
-
-# Exchanges.
 
 
 # Scores.
@@ -90,9 +81,6 @@ def test_half_a_model_is_no_model_to_score() -> None:
     part: Any = {"model": dict(list(gin.initial().items())[:-1])}
     with pytest.raises(ValueError, match=r"client 0's model to have keys .* missing"):
         fgl.tasks.evaluate_graphs(gin, [one], [one])(Broadcast(part, 1), {})
-
-
-# What is kept.
 
 
 # What users get wrong.

@@ -262,28 +262,6 @@ def test_nothing_is_changed_in_place(
         )
 
 
-@pytest.mark.parametrize("clients_at_once", [1, 2, "all"])
-def test_a_stack_is_the_servers_own_and_each_is_not(clients_at_once: Any) -> None:
-    def own(inbox: Inbox, state: Any) -> Any:
-        for value in inbox.stack("model").values():
-            value.mul_(0)
-        inbox.stack("num_examples").add_(1)
-        return average(inbox, state)
-
-    def others(inbox: Inbox, state: Any) -> Any:
-        for value in inbox.each("model").values():
-            value[0].mul_(0)
-        return average(inbox, state)
-
-    method = fedavg(model())
-    options: Any = {"num_rounds": 2, "clients_at_once": clients_at_once}
-    want = fgl.run(method, graphs(), **options)
-    got = fgl.run(replace(method, aggregate=own), graphs(), **options)
-    assert same(weights(got), weights(want))
-    with pytest.raises(ValueError, match="Round 0, server, aggregate: .* changed in place"):
-        fgl.run(replace(method, aggregate=others), graphs(), **options)
-
-
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) -> None:
     """``state_dict()`` gives the network's own tensors, which the next client's turn overwrites."""

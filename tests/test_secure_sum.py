@@ -19,7 +19,7 @@ from torch import Tensor
 
 import fgl
 from fgl import Method, Training, methods
-from fgl.federation import Inbox, after
+from fgl.federation import after
 from fgl.federation.method.compose import unsealed
 from fgl.privacy import DoesNotFit
 from fgl.privacy.fixed_point import decode, encode, largest_weight, wrapped_sum
@@ -150,28 +150,6 @@ def some_words(number: int, count: int = 7, seed: int = 1) -> list[Tensor]:
 
 def flags(number: int, without: tuple[int, ...] = ()) -> Tensor:
     return torch.tensor([row not in without for row in range(number)])
-
-
-def test_a_method_inside_sees_its_own_context_and_counts_once() -> None:
-    plain, seen, counted = tiny(), set(), []
-
-    def send(params: Any, context: Any, state: Any, graph: Any) -> Any:
-        seen.update(context)
-        return plain.send(params, context, state, graph)
-
-    def account(inbox: Inbox, state: Any) -> Any:
-        counted.append(list(inbox.asked))
-        return state
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        inner = replace(plain, send=send, privacy=replace(plain.privacy, account=account))
-        method = secure_sum(inner, threshold=2, unprotected=True)
-        state = fgl.run(method, lines(2), num_rounds=8).server_state
-    assert seen == {"trained", "model", "start"}
-    assert method.privacy.account is not None
-    method.privacy.account(Inbox({}, 2, asked=[0, 1]), state)
-    assert counted[-1] == []  # between two sums nobody was asked for shares
 
 
 def test_only_whole_exchanges_have_a_line() -> None:
@@ -601,16 +579,6 @@ def test_a_context_that_is_no_dict_is_refused() -> None:
     other = replace(tiny(), receive=lambda message, state, own: (message["model"], torch.ones(1)))
     with pytest.raises(TypeError, match="context of a secure sum to be a dict, but got Tensor"):
         Client(other, Terms(2), bytes).receive(*asked[0], lines(1)[0])
-
-
-def test_more_examples_than_the_clients_can_have_are_refused_with_the_sum() -> None:
-    def heavy(message: Any) -> Any:
-        return {**message, "num_examples": torch.tensor(100)}
-
-    method = ruled(changed(tiny(), heavy, 1), max_examples=30)
-    with pytest.warns(UserWarning, match="a sum of examples that clients can have"):
-        got = fgl.run(secure_sum(method, threshold=2), lines(3), num_rounds=4)
-    assert same(dict(got.outbox[0]["model"]), method.initial())
 
 
 def test_clients_tell_neither_losses_nor_numbers_of_examples() -> None:

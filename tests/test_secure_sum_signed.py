@@ -46,18 +46,18 @@ def gone(*pairs: tuple[int, int]) -> Callable[[int, int], bool]:
 @LOST
 def test_signed_sums_are_the_plain_means(at_once: Any) -> None:
     """The second exchange loses a client in each round where one can be lost."""
-    method, away = signed(9, threshold=7), gone((7, 1), (8, 2))
+    method, away = signed(7, threshold=5), gone((7, 1), (8, 2))
     assert (method.rules.exchange, method.rules.silent) == (5, True)
     got = fgl.run(
-        method, lines(9), num_rounds=10, dropouts=away, watch=clients_summed,
+        method, lines(7), num_rounds=10, dropouts=away, watch=clients_summed,
         clients_at_once=at_once,
     )  # fmt: skip
-    want = fgl.run(own_models(), lines(9), num_rounds=2, dropouts=gone((1, 1)))
+    want = fgl.run(own_models(), lines(7), num_rounds=2, dropouts=gone((1, 1)))
     like(got, want)
     one, two = summed_rounds(got.history, method.rules.exchange)
     assert (one.dropped, list(two.dropped)) == ({}, [1])
-    assert [one.metrics, two.metrics] == [{"clients_summed": 9}, {"clients_summed": 8}]
-    assert all(not got.client_states[k] for k in range(9) if k not in (1, 2))
+    assert [one.metrics, two.metrics] == [{"clients_summed": 7}, {"clients_summed": 6}]
+    assert all(not got.client_states[k] for k in range(7) if k not in (1, 2))
     assert set(got.outbox[0]) == {"model"}
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from torch.func import grad, vmap
+from torch.func import vmap
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, to_dense_adj
 
@@ -219,30 +219,6 @@ def test_vmap_equals_the_loop(name: str, dims: tuple[int | None, ...]) -> None:
         torch.testing.assert_close(vmap(op, in_dims=dims)(*inputs), torch.stack(want))
 
 
-@combinations
-def test_gradients_under_vmap(name: str, dims: tuple[int | None, ...]) -> None:
-    """Of a batched loss by all inputs, and per example by `vmap(grad)`."""
-    A = CASES["repeated"]
-    op, inputs = OPS[name][0](A), stacked(name, dims, A)
-    argnums = tuple(range(len(dims)))
-
-    def loss(*tensors: Tensor) -> Tensor:
-        return op(*tensors).square().sum() + op(*tensors).exp().sum()
-
-    each: Any = vmap(grad(loss, argnums=argnums), in_dims=dims)(*inputs)
-    leaves = [t.clone().requires_grad_() for t in inputs]
-    vmap(loss, in_dims=dims)(*leaves).sum().backward()
-    for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
-        want = []
-        for b in range(BATCH):
-            one = [t if d is None else t.select(d, b) for t, d in zip(inputs, dims, strict=True)]
-            want.append(torch.func.grad(loss, argnums=i)(*one))
-        torch.testing.assert_close(each[i], torch.stack(want))
-        assert leaf.grad is not None
-        total = torch.stack(want, dim) if dim is not None else torch.stack(want).sum(0)
-        torch.testing.assert_close(leaf.grad, total)
-
-
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 8), loops=st.booleans(), weighted=st.booleans())
 def test_edge_index_and_pyg(seed: int, n: int, loops: bool, weighted: bool) -> None:
     g = torch.Generator().manual_seed(seed)
@@ -393,21 +369,6 @@ def test_normalising_with_negative_weights() -> None:
         _ = A.gcn_norm  # the degree of the last is 1 - 4: no root of that
     inside = torch.func.vmap(lambda value: A.with_value(value).gcn_norm.values)
     assert inside(A.values[None]).isnan().any()  # no silent row of zeros
-
-
-def test_values_are_wrapped_for_torch_once_and_again_where_they_change() -> None:
-    A = SparseMatrix.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]], dtype=D))
-    x = torch.tensor([[1.0], [10.0]], dtype=D)
-    for _ in range(3):
-        assert (A @ x).flatten().tolist() == [20, 3]
-    pattern, value = A.pattern, A.value
-    assert pattern.csr(value) is pattern.csr(value)  # type: ignore[arg-type]
-    value.add_(1)  # type: ignore[union-attr]
-    assert (A @ x).flatten().tolist() == [30, 4]
-    for number in range(20):  # each of these values may lie where the last ones lay
-        other = torch.full((2,), float(number), dtype=D)
-        assert (A.with_value(other) @ x).flatten().tolist() == [10 * number, number]
-        del other
 
 
 def test_a_matrix_that_was_used_can_be_copied() -> None:

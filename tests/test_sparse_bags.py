@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fgl import SparseMatrix
@@ -103,21 +102,6 @@ def test_bits_do_not_depend_on_layout_or_threads() -> None:
         assert (A.with_value(strided) @ x).equal(want)
         with threads(2):
             assert (A @ x).equal(want)
-
-
-def test_vmap_equals_the_loop() -> None:
-    A = MATRICES["few"]
-    values, xs = torch.randn(5, A.nnz), torch.randn(5, A.shape[1], 16)
-
-    def product(value: Tensor, x: Tensor) -> Tensor:
-        return weighted_product(A.pattern, value, x)
-
-    for dims in ((0, 0), (0, None), (None, 0)):
-        args = [t if d == 0 else t[0] for t, d in zip((values, xs), dims, strict=True)]
-        got = vmap(product, dims)(*args)
-        for k in range(5):
-            each = [t if d is None else t[k] for t, d in zip(args, dims, strict=True)]
-            assert got[k].equal(product(*each))
 
 
 def test_indices_are_not_copied() -> None:

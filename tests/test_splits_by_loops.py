@@ -21,7 +21,6 @@ from fgl.data.splits import (
     pair_split,
     reverses,
     split_by_time,
-    subgraph_split,
     with_negatives,
 )
 from fgl.data.splits.free_pairs import FreeCells
@@ -227,24 +226,6 @@ def test_windows_of_time(both: bool, presence: bool) -> None:
         split_by_time(graph, shares=(0.5, 0.25, 0.1, 0.1500015))
 
 
-def test_a_pair_is_asked_about_in_either_direction_alike() -> None:
-    edges = torch.stack([torch.zeros(400, dtype=torch.int64), torch.arange(1, 401)])
-    graph = fgl.Graph(torch.ones(401, 1), torch.cat([edges, edges.flip(0)], 1))
-    split = pair_split(graph, is_undirected=True)
-    pairs: Any = split.edge_label_index
-    assert len({tuple(sorted(pair)) for pair in listed(pairs)}) == pairs.shape[1] == 200
-    assert 70 < int((pairs[0] == 0).sum()) < 130
-
-
-def bipartite(users: int, items: int, edges: Sequence[Edge], **more: Any) -> fgl.Graph:
-    return fgl.Graph(torch.eye(users + items), tensor([(u, users + v) for u, v in edges]), **more)
-
-
-def sides(graph: fgl.Graph, pairs: Any) -> set[tuple[bool, bool]]:
-    users = int(graph.edge_index[0].max()) + 1
-    return {(u < users, v < users) for u, v in listed(pairs)}
-
-
 SHARES = (0.4, 0.3, 0.1, 0.2)
 
 
@@ -375,21 +356,6 @@ def test_answers_of_an_edge_and_its_reverse_are_one() -> None:
             pair_split(typed, **kinds)
 
 
-@pytest.mark.parametrize("directed", [True, False])
-@pytest.mark.parametrize("typed", [True, False])
-def test_negatives_join_what_edges_join(typed: bool, directed: bool) -> None:
-    edges = [(u, v) for u in range(6) for v in range(7) if (u + v) % 2]
-    types = {"node_type": torch.tensor([0] * 6 + [1] * 7)} if typed else {}
-    graph = bipartite(6, 7, edges, **types)
-    split = edge_split(graph, val=0.2, test=0.3, directed=directed)
-    assert split.val_negatives.shape[1] > 2 and split.test_negatives.shape[1] > 2
-    for pairs in (split.val_negatives, split.test_negatives):
-        assert sides(graph, pairs) == {(True, False)}
-        assert not {*listed(pairs)} & {*listed(graph.edge_index)}
-    part = subgraph_split(split, torch.arange(13))
-    assert sides(graph, part.test_negatives) == {(True, False)}
-
-
 def test_negatives_of_types_are_as_frequent_as_edges() -> None:
     types = torch.tensor([0] * 10 + [1] * 10 + [2] * 10)
     edges = tensor([(k, 10 + k) for k in range(10)] + [(k, k + 1) for k in range(5)] + [(3, 3)])
@@ -468,23 +434,6 @@ def test_answers_are_zeros_and_ones_in_a_row(y: Tensor) -> None:
     graph = fgl.Graph(torch.eye(3), tensor([(0, 2)]), edge_label_index=pairs, y=y, **masks)
     with pytest.raises(ValueError, match="y to be 1"):
         with_negatives(graph)
-
-
-def test_most_pairs_without_a_negative_are_told_of() -> None:
-    """Node 0 is joined to all of five; of five pairs two, of two pairs one has a negative."""
-    full = [(0, v) for v in range(1, 6)]
-    many = [(0, 1), (0, 2), (0, 3), (1, 2), (2, 3)]
-    for asked, told in ((many, True), ([(0, 1), (1, 2)], False)):
-        edges = [edge for edge in full if edge not in asked]
-        graph = fgl.Graph(
-            torch.eye(6), tensor(edges), edge_label_index=tensor(asked), y=torch.ones(len(asked)),
-            val_mask=torch.ones(len(asked), dtype=torch.bool),
-        )  # fmt: skip
-        if told:
-            with pytest.warns(UserWarning, match="got 2"):
-                with_negatives(graph)
-        else:
-            with_negatives(graph)
 
 
 def test_a_graph_with_fields_is_told_which_call_keeps_them() -> None:

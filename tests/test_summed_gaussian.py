@@ -332,6 +332,3 @@ def test_what_is_out_of_range_is_refused() -> None:
     once = partial(summed_gaussian, **good)
     with pytest.raises(ValueError, match="exchange takes 4 rounds|outermost"):
         once(once(line()))
-
-
-# The row of the conformance table: loop, batch, Flower

@@ -283,12 +283,6 @@ def test_nothing_known_anywhere_is_no_metric() -> None:
     assert score({0: {"model": method.initial()}}, {}) == {}
 
 
-# Less is better.
-
-
-# Numbers of classes as before.
-
-
 # What needs classes says so.
 
 CLASS = r"Expected graph.y to be class labels, int64 \[num_examples\], but got torch.float32 \[40\]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -66,22 +65,6 @@ def test_clients_pass_messages_along_training_edges_and_every_edge_is_somewhere(
     for own in clients:
         seen = pairs(own.node_id[own.edge_index])
         assert seen and seen <= pairs(kept.train_edges) and not seen & never
-
-
-def test_clients_without_held_out_edges_train_and_are_not_scored() -> None:
-    """Ninety nodes each, dealt at random: not all have an edge for validation and the test."""
-    setting = Links(clients=30, partition="random", hidden=4, latent=2)
-    with pytest.warns(UserWarning, match="they train and are not scored"):
-        made = setting.load()
-    few = setting.splits(setting.graphs()[0], 0)
-    idle = [own.trains_only for own in few]
-    half = [bool(own.val_edges.shape[1]) != bool(own.test_edges.shape[1]) for own in few]
-    assert any(idle) and any(half) and not all(idle)
-    result = fgl.run(made.fedavg, made, num_rounds=1, clients_at_once="all")
-    assert result.history[0].dropped == {}
-    assert 0 < result.history[0].metrics["scored_clients"] < 30 - sum(idle)
-    for own, alone in zip(made.clients, idle, strict=True):
-        assert not alone or math.isnan(made.validate(made.fedavg.initial(), own))
 
 
 def test_where_all_are_joined_there_is_no_negative_and_where_one_pair_is_free_it_is_drawn() -> None:

@@ -170,32 +170,6 @@ def test_a_server_without_one_mean_takes_local_noise_only() -> None:
     assert result.history[-1].metrics["epsilon"] > 0
 
 
-def test_buffers_go_back_as_they_were_sent() -> None:
-    class Normed(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm, self.lin = torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3)
-
-        def forward(self, x: Any, adj: Any) -> Any:
-            return self.lin(self.norm(x))
-
-    made = known("nodes", 0.0, F32)
-    model = Normed()
-    plain = fgl.fedavg(model)
-    before = {name: value.clone() for name, value in model.named_buffers()}
-
-    def send(params: Any, *rest: Any) -> Any:  # statistics that training has moved
-        moved = {n: v + 1 if n in before else v for n, v in params.items()}
-        return plain.send(moved, *rest)
-
-    for kind in KINDS.values():
-        method = kind(replace(plain, send=send), length=1.0, noise_multiplier=1.0)
-        after: Any = fgl.run(method, made, num_rounds=1).outbox[0]["model"]
-        assert len(before) == 3
-        assert all(after[name].equal(value) for name, value in before.items())
-        assert not after["lin.weight"].equal(model.lin.weight)
-
-
 @kinds
 def test_epsilon_is_in_the_history_of_who_took_part_most(kind: str) -> None:
     made = known("nodes", 0.0, F32)
