@@ -33,32 +33,6 @@ def test_nothing_masked_in_is_nan() -> None:
     assert math.isnan(accuracy(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)))
 
 
-def ranked(kind: str, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores and classes, with many, a few or no ties."""
-    generator = torch.Generator().manual_seed(0)
-    y = torch.rand(n, generator=generator) < 0.4
-    scores = torch.randn(n, generator=generator) + y
-    if kind == "ties":
-        scores = (2 * scores).round()
-    if kind == "constant":
-        scores = torch.zeros(n)
-    return scores, y
-
-
-def test_ranking_by_order_alone() -> None:
-    scores, y = ranked("ties")
-    order = torch.randperm(len(y))
-    for metric in (auc, average_precision):
-        want = metric(scores, y)
-        assert metric(scores[order], y[order]) == want
-        assert metric(scores.exp(), y) == want
-        assert metric(scores.long(), y) == want
-    assert auc(-scores, y) == pytest.approx(1 - auc(scores, y))
-    assert auc(y.float(), y) == average_precision(y.float(), y) == 1
-    assert auc(-y.float(), y) == 0
-    assert auc(torch.tensor([-math.inf, math.inf]), torch.tensor([False, True])) == 1
-
-
 def test_a_million_positives_are_counted_exactly() -> None:
     """In single precision neither 2^24 + 1 nor a product of counts is."""
     y = torch.arange(1_000_000) % 2 == 0
@@ -116,28 +90,6 @@ def test_macro_f1_of_bad_rows() -> None:
         macro_f1(logits, torch.tensor([0]))
     with pytest.raises(TypeError, match="mask to be a bool tensor"):
         macro_f1(logits, torch.tensor([0, 0, 1]), torch.ones(3))
-
-
-def half_known(n: int = 40, t: int = 4, *, binary: bool = False) -> tuple[Any, Any, Any]:
-    """What a model says, answers of which a third is NaN, and a mask."""
-    generator = torch.Generator().manual_seed(4)
-    y = torch.randn(n, t, generator=generator)
-    y = (y > 0.3).float() if binary else y
-    out = (y + torch.randn(n, t, generator=generator)).round(decimals=1)  # with ties
-    y[torch.rand(n, t, generator=generator) < 0.3] = torch.nan
-    return out, y, torch.rand(n, generator=generator) < 0.7
-
-
-def test_a_task_that_cannot_be_scored_is_left_out() -> None:
-    out, y, _ = half_known(binary=True)
-    want = {metric: metric(out[:, :3], y[:, :3]) for metric in (mean_auc, mean_average_precision)}
-    y[:, 3] = torch.where(y[:, 3].isnan(), torch.nan, 1.0)  # no negative
-    assert {metric: metric(out, y) for metric in want} == want
-    y[:, 3] = torch.nan
-    for metric in (*want, rmse, mae, r2):
-        assert float(metric(out, y)) == pytest.approx(float(metric(out[:, :3], y[:, :3])))
-    y[0, 3] = 1.0  # one answer has no spread
-    assert float(r2(out, y)) == pytest.approx(float(r2(out[:, :3], y[:, :3])))
 
 
 def test_r2_of_answers_that_are_all_the_same() -> None:

@@ -108,26 +108,6 @@ def test_fedavg_is_the_plain_loop(kind: str, rule: str) -> None:
     close(weights(result), plain_fedavg(net, clients, OPTIMIZERS[rule], num_rounds=5, num_steps=3))
 
 
-def test_watch_sees_the_server_state_of_the_round() -> None:
-    """Beside `evaluate`, in every round; a run that is resumed has the numbers of all rounds."""
-
-    def network(inbox: Any, known: Any) -> Any:
-        known = known.clamp(min=0) + 1  # counts the rounds
-        return torch.full_like(known, 1 / len(known)), known
-
-    mixed = fgl.methods.mix_updates(fedavg(model()), network)
-    result = fgl.run(
-        mixed,
-        graphs(),
-        num_rounds=3,
-        evaluate=lambda outbox, states: {"sent": len(outbox)},
-        watch=lambda state: {"known": state["network"].mean()},
-    )
-    sent = float(len(graphs()))
-    want = [{"sent": sent, "known": known} for known in (1.0, 2.0, 3.0)]
-    assert [record.metrics for record in result.history] == want
-
-
 def test_evaluate_on_wants_labels_and_masks() -> None:
     with pytest.raises(ValueError, match=r"y and test_mask, but got no \['test_mask'\]"):
         fgl.evaluate_on(fedavg(model()), graph(test_mask=None), graphs())

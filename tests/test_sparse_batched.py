@@ -174,22 +174,6 @@ def test_a_stack_is_a_loop_over_its_parts(op: str, case: str, filler: float) -> 
         check(slope, [next(wanted) for _ in parts])
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_diagonal_is_the_block_diagonal_matrix(case: str) -> None:
-    parts = [part.astype(D) for part in CASES[case]]
-    stack = MatrixStack(parts).patterns
-    values = [part.pattern.ones(D) if part.value is None else part.value for part in parts]
-    joined = SparseMatrix(stack.diagonal, torch.cat(values))
-    want = torch.block_diag(*padded([part.to_dense() for part in parts], stack.shape))
-    assert torch.equal(joined.to_dense(), want)
-    assert torch.equal(joined.T.to_dense(), want.t())
-    x = torch.rand(want.shape[1], 2, dtype=D)
-    torch.testing.assert_close(joined @ x, want @ x)
-    torch.testing.assert_close(joined.T @ (want @ x), want.t() @ want @ x)
-    tall = SparseMatrix(stack.tall, torch.cat(values)).to_dense()
-    assert torch.equal(tall, padded([p.to_dense() for p in parts], stack.shape).flatten(0, 1))
-
-
 @pytest.mark.parametrize(
     "op", ["row_sum", "softmax", "log softmax", "product", "sampled", "pair sum"]
 )

@@ -21,6 +21,7 @@ from fgl.data.splits import (
     pair_split,
     reverses,
     split_by_time,
+    subgraph_split,
     with_negatives,
 )
 from fgl.data.splits.free_pairs import FreeCells
@@ -354,6 +355,30 @@ def test_answers_of_an_edge_and_its_reverse_are_one() -> None:
         typed = graph.replace(edge_type=torch.zeros(8, dtype=torch.int64)) if kinds else graph
         with pytest.raises(ValueError, match=call):
             pair_split(typed, **kinds)
+
+
+def bipartite(users: int, items: int, edges: Sequence[Edge], **more: Any) -> fgl.Graph:
+    return fgl.Graph(torch.eye(users + items), tensor([(u, users + v) for u, v in edges]), **more)
+
+
+def sides(graph: fgl.Graph, pairs: Any) -> set[tuple[bool, bool]]:
+    users = int(graph.edge_index[0].max()) + 1
+    return {(u < users, v < users) for u, v in listed(pairs)}
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("typed", [True, False])
+def test_negatives_join_what_edges_join(typed: bool, directed: bool) -> None:
+    edges = [(u, v) for u in range(6) for v in range(7) if (u + v) % 2]
+    types = {"node_type": torch.tensor([0] * 6 + [1] * 7)} if typed else {}
+    graph = bipartite(6, 7, edges, **types)
+    split = edge_split(graph, val=0.2, test=0.3, directed=directed)
+    assert split.val_negatives.shape[1] > 2 and split.test_negatives.shape[1] > 2
+    for pairs in (split.val_negatives, split.test_negatives):
+        assert sides(graph, pairs) == {(True, False)}
+        assert not {*listed(pairs)} & {*listed(graph.edge_index)}
+    part = subgraph_split(split, torch.arange(13))
+    assert sides(graph, part.test_negatives) == {(True, False)}
 
 
 def test_negatives_of_types_are_as_frequent_as_edges() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import fgl
 from fgl import data, losses, metrics, tasks
-from fgl.federation import Broadcast, supervised
+from fgl.federation import Broadcast
 from fgl.targets import ANSWERS, REGRESSION, Target
 
 NAN = torch.nan
@@ -64,19 +64,6 @@ def test_bad_targets() -> None:
 
 
 # Losses and scores.
-
-
-def test_the_loss_is_that_of_the_target_on_the_training_examples() -> None:
-    own = numbers(20, 3)
-    model = gcn(3).eval()
-    params = dict(model.named_parameters())
-    out = model(own.x, own.adj)
-    for target in (REGRESSION, replace(REGRESSION, loss=losses.huber)):
-        got = supervised(model, target)(params, own, {})
-        torch.testing.assert_close(got, target.loss(out, own.y, own.train_mask))
-    known = ~own.y.isnan() & own.train_mask[:, None]
-    want = (out - own.y)[known].square().mean()
-    torch.testing.assert_close(supervised(model, REGRESSION)(params, own, {}), want)
 
 
 def test_numbers_without_a_target_are_refused_with_its_name() -> None:
