@@ -122,7 +122,8 @@ def test_a_study_is_a_loop_over_trials_and_seeds(tmp_path: Path) -> None:
 
 def test_values_of_local_training_replace_those_of_the_setting() -> None:
     job = Job("a", "FedAvg", Point({"lr": 0.2, "steps": 2}, {}), seed=3, rounds=1)
-    plan = Plan({"FedAvg": Tuned(averaged)}, {"a": SETTING}, [{}], [1], [1000], [3], 1, 1)
+    space = [{"lr": [0.1, 0.2], "steps": 2}]
+    plan = Plan({"FedAvg": Tuned(averaged)}, {"a": SETTING}, space, [1], [1000], [3], 1, 1)
     report = execute(plan, job)["report"]
     task = dataclasses.replace(SETTING, local=fgl.tasks.Local(lr=0.2, steps=2)).load(3)
     history = fgl.run(task.fedavg, task, num_rounds=1, seed=3).history
@@ -686,16 +687,15 @@ def test_no_more_workers_than_runs_and_they_are_started_again(
     plan, paths = Study(folder).plan, sorted((folder / "runs").glob("*.json"))
     finish(folder, plan, 3)
     assert not Hand.crew  # nothing is missing
-    for path in paths[:2]:
-        path.unlink()
+    paths[1].unlink()
     finish(folder, plan, 3)
-    assert [hand.given for hand in Hand.crew] == [(folder, 0), (folder, 1)]
+    assert [hand.given for hand in Hand.crew] == [(folder, 0)]
     assert Hand.crew[0].starts == 3 and len(Store(folder)) == 10
     paths[0].unlink()
     monkeypatch.setattr(Hand, "code", 0)  # it ended before the record was deleted
     counts: list[int] = []
     _watch(folder, plan, Store(folder), 1, lambda store: counts.append(len(store)))
-    assert len(Hand.crew) == 3 and counts == [9, 10]
+    assert len(Hand.crew) == 2 and counts == [9, 10]
 
 
 def test_a_cluster_makes_each_run_and_gives_up_who_dies(
